@@ -22,7 +22,7 @@ from testbed.errors import RunFailed
 from testbed.processes.child import die_with, spawn
 
 if TYPE_CHECKING:
-    from emulation.shaping.base import LinkSpec
+    from emulation.shaping.link_spec import LinkSpec
     from emulation.shaping.table import DelayTable
 
 DELAY_LINE, REPLAY = "emulation.shaping.delay_line", "emulation.replay"

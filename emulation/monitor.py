@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 
 from emulation.helpers import prepare_child
-from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
+from emulation.shaping.base import LinkCounters, Shaper
+from emulation.shaping.link_spec import LinkSpec
 from emulation.shaping.table import DelayField, DelayTable
 from testbed.results.events import EventLog
 
@@ -27,9 +28,6 @@ LATE_WARNING_S = 0.02
 BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
 BUSY_SAMPLES = 5
 STEAL_WARNING = 0.1
-# Rate of all links together per core, above which links that are used at once get less than their rates. Measured by
-# ``testbed bench links --links 1,12`` at rates that doubled.
-CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
 
 
 def core_shares() -> tuple[float, float]:
@@ -152,11 +150,10 @@ class Monitor:
         total = 8 * sum(counters.sent_bytes for counters in sample.values())
         rate = (total - self._total[1]) / max(now - self._total[0], 1e-3)
         self._total = (now, total)
-        method = next((spec.method for spec in self._shaper.specs.values()), "netem")
-        ceiling = CEILING_BPS_PER_CORE[method] * len(os.sched_getaffinity(0))
+        ceiling = self._shaper.delays.ceiling_bps_per_core * len(os.sched_getaffinity(0))
         if rate > ceiling:
             what = f"all links together carried {rate / 1e6:.0f} Mbit/s, above the {ceiling / 1e6:.0f} Mbit/s"
-            self._warn("ceiling", now, f"{what} up to which {method} is accurate on this machine")
+            self._warn("ceiling", now, f"{what} up to which delays are accurate on this machine")
 
     def _warn(self, about: str, now: float, message: str) -> None:
         if about not in self._warned:
@@ -177,7 +174,7 @@ def main() -> None:
     given = json.loads(sys.stdin.readline())
     prepare_child()
     table = DelayTable(given["table"], given["rows"])
-    shaper = Shaper([LinkSpec(**link) for link in given["links"]], table)
+    shaper = Shaper([LinkSpec.from_dict(link) for link in given["links"]], table)
     log = EventLog(Path(given["events"]), given["writer"])
     monitor = Monitor(shaper, table, log, float(given["epoch_s"]), not given["in_virtual_time"], given["lans"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

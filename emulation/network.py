@@ -25,7 +25,8 @@ from emulation.probe import Capabilities, module_cure
 from emulation.replay import timelines_of
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
-from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
+from emulation.shaping.base import LinkCounters, Shaper
+from emulation.shaping.delay_makers import DELAY_MAKERS
 from emulation.shaping.install import (
     cut_bursts,
     delay_line_settings,
@@ -36,6 +37,7 @@ from emulation.shaping.install import (
     rate_lines,
     refuse_unsupported,
 )
+from emulation.shaping.link_spec import DelayMethod, LinkSpec
 from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
 from testbed.errors import CapabilityError
@@ -60,8 +62,9 @@ class Emulation:
         self.plan, self.capabilities, self._record = plan, capabilities, record
         self.events = events or Path("/run/testbed/events")
         self.method: DelayMethod = capabilities.delay_method()
-        refuse_unsupported(plan, self.method)
-        self.layout: Layout = lay_out(plan, wires=self.method == "netem")
+        self._delays = DELAY_MAKERS[self.method]
+        refuse_unsupported(plan, self._delays)
+        self.layout: Layout = lay_out(plan, wires=self._delays.needs_wires)
         self.bring_up_s = 0.0
         self._helpers: Helpers | None = None
         self._mininet: Any = None
@@ -126,18 +129,17 @@ class Emulation:
         helpers.wait_ready()
         self.shaper.apply_plan()
         self.shaper.verify(self.plan.transport.best_effort_channels)
-        for warning in cut_bursts(self.plan, self.method):
+        for warning in cut_bursts(self.plan, self._delays):
             self._record("warning", message=warning)
 
     def _start_helpers(self, helpers: Helpers, table: DelayTable) -> None:
         """Processes that can start while the namespaces are configured."""
-        if self.method == "nfqueue":
+        if self._delays.is_process:
             lines = [*delay_lines(self.links), *lan_delay_lines(self.layout, self.namespace_path, len(self.links))]
             for setting in delay_line_settings(lines, table, self.capabilities.realtime, len(os.sched_getaffinity(0))):
                 helpers.start_delay_line(setting)
-        timelines = timelines_of(self.plan, {link.name for link in self.links})
-        if timelines:
-            helpers.start_timed(REPLAY, {"timelines": timelines})
+        if timelines_of(self.links):
+            helpers.start_timed(REPLAY, {})
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
@@ -150,7 +152,7 @@ class Emulation:
         if channels and not self.capabilities.u32:
             raise CapabilityError(f"best-effort channels need sch_htb's filter cls_u32. Cure: {module_cure('cls_u32')}")
         batch("tc", [*rate_lines(self.layout, vertex, channels), *netem_lines(self.links, self.layout, vertex)])
-        if self.method == "nfqueue":
+        if self._delays.is_process:
             rules = delay_rules(self.layout, vertex)
             if rules:
                 namespaces.run([self.capabilities.iptables_restore(), "--noflush"], rules)

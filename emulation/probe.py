@@ -19,7 +19,7 @@ from typing import Any
 from emulation.helpers import ROOT, own_packages
 from emulation.mininet_nodes import APT_LINE, import_mininet
 from emulation.sandbox import needs_user_namespace
-from emulation.shaping.base import DelayMethod
+from emulation.shaping.link_spec import DelayMethod
 from testbed.errors import CapabilityError
 
 _DEADLINE_S = 20.0

@@ -18,21 +18,18 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
 
 from emulation.helpers import prepare_child
-from emulation.shaping.base import LinkSpec, Shaper
+from emulation.shaping.base import Shaper
+from emulation.shaping.link_spec import LinkSpec
 from emulation.shaping.table import DelayTable
 from testbed.plan.effects import LinkState
 from testbed.plan.model import Series
 from testbed.results.events import EventLog
-
-if TYPE_CHECKING:
-    from testbed.plan.model import Plan
 
 PRIORITY = 40  # SCHED_FIFO; below the delay line (50)
 JITTER_STEP_S = 0.05  # several round trips of a LAN and a fraction of most WANs': within one, packets see one delay
@@ -43,7 +40,7 @@ LATE_FLOOR_S = 0.02  # no warning below this, however short a trace's steps are
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated as in ``Series``.
+    """The changes of one quantity of one link.
 
     ``what``: ``rate`` (0: down) | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``burst`` | ``corruption``
     | ``duplication`` | ``reordering`` | ``jitter`` (half its width; ``seed`` draws).
@@ -51,10 +48,7 @@ class Timeline:
 
     link: str
     what: str
-    times_s: tuple[float, ...]
-    values: tuple[float, ...]
-    period_s: float | None = None  # JSON has no infinity
-    repeats_from_s: float = 0.0
+    series: Series
     seed: str = ""
 
     def changes(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
@@ -62,36 +56,28 @@ class Timeline:
         if self.what == "jitter":
             yield from self._jitter(after_s)
             return
-        period_s = math.inf if self.period_s is None else self.period_s
-        series = Series(times_s=self.times_s, values=self.values, period_s=period_s, repeats_from_s=self.repeats_from_s)
-        for begin_s, end_s, value in series.segments(after_s):
+        for begin_s, end_s, value in self.series.segments(after_s):
             yield begin_s, value, end_s - begin_s
 
     def _jitter(self, after_s: float) -> Iterator[tuple[float, float, float]]:
         random, step = Random(self.seed), max(0, math.floor(after_s / JITTER_STEP_S))
+        half_width_s = self.series.values[0]
         while True:
-            yield step * JITTER_STEP_S, random.uniform(-self.values[0], self.values[0]), JITTER_STEP_S
+            yield step * JITTER_STEP_S, random.uniform(-half_width_s, half_width_s), JITTER_STEP_S
             step += 1
 
 
-def timelines_of(plan: Plan, links: Collection[str] | None = None) -> list[dict[str, Any]]:
-    """The plan's traces and jitters, as JSON-ready dictionaries. Jitter is uniform: half width = sqrt(3) deviations.
-
-    ``links``: names of those that are followed here; by default all.
-    """
+def timelines_of(specs: Iterable[LinkSpec]) -> list[Timeline]:
+    """Return the traces and jitters of these links. Jitter is uniform: half width = sqrt(3) deviations."""
     found = []
-    for link in plan.network.links:
-        if links is not None and link.name not in links:
-            continue
+    for spec in specs:
         for what in ("rate", "delay", "state", *IMPAIRMENTS):
-            series: Series | None = getattr(link, f"{what}_trace")
+            series: Series | None = getattr(spec.plan, f"{what}_trace")
             if series is not None:
-                period_s = series.period_s if series.repeats else None
-                timeline = Timeline(link.name, what, series.times_s, series.values, period_s, series.repeats_from_s)
-                found.append(asdict(timeline))
-        if link.jitter_s > 0:
-            half_width_s, seed = link.jitter_s * math.sqrt(3), f"{plan.seed}/{link.name}/jitter"
-            found.append(asdict(Timeline(link.name, "jitter", (0.0,), (half_width_s,), seed=seed)))
+                found.append(Timeline(spec.name, what, series))
+        if spec.plan.jitter_s > 0:
+            half_width = Series(times_s=(0.0,), values=(spec.plan.jitter_s * math.sqrt(3),))
+            found.append(Timeline(spec.name, "jitter", half_width, f"{spec.seed}/jitter"))
     return found
 
 
@@ -103,9 +89,7 @@ class Replay:
 
     def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0, since_s: float = 0.0) -> None:
         self._shaper, self._since_s = shaper, since_s
-        self._states = {
-            name: LinkState(rate_bps=spec.rate_bps, delay_s=spec.delay_s) for name, spec in shaper.specs.items()
-        }
+        self._states = {name: LinkState(spec.plan) for name, spec in shaper.specs.items()}
         self._heap: list[tuple[float, int, float, float]] = []
         self._timelines = timelines
         self._sources = [timeline.changes(now_s) for timeline in timelines]
@@ -183,8 +167,8 @@ def main() -> None:
     """
     given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
-    shaper = Shaper([LinkSpec(**link) for link in given["links"]], DelayTable(given["table"], given["rows"]))
-    timelines = [Timeline(**timeline) for timeline in given["timelines"]]
+    specs = [LinkSpec.from_dict(link) for link in given["links"]]
+    shaper, timelines = Shaper(specs, DelayTable(given["table"], given["rows"])), timelines_of(specs)
     log = EventLog(Path(given["events"]), given["writer"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from emulation.layout import Layout
-from emulation.shaping.base import NETEM_LIMIT_PACKETS, DelayMethod, LinkSpec
+from emulation.layout import Layout, SwitchPort
+from emulation.shaping.delay_makers import NETEM_LIMIT_PACKETS, DelayMaker
+from emulation.shaping.link_spec import DelayMethod, Interface, LinkSpec
 from emulation.shaping.path import Path
 from emulation.shaping.table import DelayTable
 from emulation.shaping.traffic_control import htb_lines, netem_line
@@ -20,25 +21,19 @@ def link_specs(
     layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod
 ) -> tuple[LinkSpec, ...]:
     """Return the specification of every directed WAN link, in layout order."""
+
+    def interface_of(port: SwitchPort) -> Interface:
+        return Interface(namespace_path(port.vertex), port.interface)
+
     return tuple(
         LinkSpec(
-            name=link.plan.name,
+            plan=link.plan,
             method=method,
-            rate_namespace=namespace_path(link.egress.vertex),
-            rate_interface=link.egress.interface,
-            delay_namespace=namespace_path((link.wire or link.ingress).vertex),
-            delay_interface=(link.wire or link.ingress).interface,
+            egress=interface_of(link.egress),
+            ingress=interface_of(link.wire or link.ingress),
             row=row,
             queue=queue_number(link.ingress.interface),
             seed=f"{plan.seed}/{link.plan.name}",
-            rate_bps=link.plan.rate_bps,
-            queue_bytes=link.plan.queue_bytes,
-            delay_s=link.plan.delay_s,
-            loss=link.plan.loss,
-            loss_burst=link.plan.loss_burst_packets,
-            corruption=link.plan.corruption,
-            duplication=link.plan.duplication,
-            reordering=link.plan.reordering,
         )
         for row, link in enumerate(layout.wan)
     )
@@ -64,7 +59,7 @@ def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
 def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[str]:
     """Return ``tc -batch`` lines for the netem delays in ``vertex``; none with the delay line."""
     wires = {link.plan.name: link.wire for link in layout.wan if link.wire and link.wire.vertex == vertex}
-    lines = [netem_line(spec.delay_interface, spec.path, NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires]
+    lines = [netem_line(spec.ingress.interface, spec.path, NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires]
     for lan in layout.lan_delays:
         if lan.wire and lan.wire.vertex == vertex:
             lines.append(netem_line(lan.wire.interface, Path(delay_s=lan.delay_s), NETEM_LIMIT_PACKETS))
@@ -74,7 +69,10 @@ def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[
 def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]:
     """Return the rate and ``LineSpec`` of each WAN link whose delay is here."""
     return [
-        (spec.rate_bps, {"namespace": spec.delay_namespace, "queue": spec.queue, "row": spec.row, "seed": spec.seed})
+        (
+            spec.plan.rate_bps,
+            {"namespace": spec.ingress.namespace, "queue": spec.queue, "row": spec.row, "seed": spec.seed},
+        )
         for spec in specs
     ]
 
@@ -100,10 +98,10 @@ def delay_line_settings(
     return [common | {"lines": [line for _, line in share]} for share in shares if share]
 
 
-def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
+def refuse_unsupported(plan: Plan, delays: type[DelayMaker]) -> None:
     """Raise ``CapabilityError`` that names each link with duplication, which only netem can make."""
     found = []
-    for link in plan.network.links if method == "nfqueue" else ():
+    for link in () if delays.duplicates else plan.network.links:
         most = max((link.duplication, *(link.duplication_trace.values if link.duplication_trace else ())))
         if most:
             found.append(f"{link.name}: duplication of {most:.3g}")
@@ -114,7 +112,7 @@ def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
         )
 
 
-def cut_bursts(plan: Plan, method: DelayMethod) -> Iterator[str]:
+def cut_bursts(plan: Plan, delays: type[DelayMaker]) -> Iterator[str]:
     """Yield a warning for each link whose losses are fewer than planned, as netem ends a burst when the delay changes.
 
     So does ``get_loss_clg`` in the kernel's net/sched/sch_netem.c, for all changes; only those of a delay come often.
@@ -122,7 +120,7 @@ def cut_bursts(plan: Plan, method: DelayMethod) -> Iterator[str]:
     for link in plan.network.links:
         bursts = link.loss_burst_packets > 1 or link.burst_trace is not None
         losses = link.loss > 0 or link.loss_trace is not None
-        if method == "netem" and bursts and losses and (link.jitter_s > 0 or link.delay_trace is not None):
+        if delays.ends_bursts and bursts and losses and (link.jitter_s > 0 or link.delay_trace is not None):
             what = "jitter, which changes the delay 20 times a second" if link.jitter_s > 0 else "a trace of its delay"
             yield (
                 f"link {link.name}: fewer packets are lost than planned, as netem ends a burst of losses at each change"

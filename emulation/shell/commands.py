@@ -185,7 +185,7 @@ class Shell(cmd.Cmd):
 
     def _change(self, line: str, parse: Callable[[str], float], change: Callable[[str, float], None]) -> None:
         link, _, value = line.strip().partition(" ")
-        traced = {timeline["link"] for timeline in timelines_of(self._network.plan)}
+        traced = {timeline.link for timeline in timelines_of(self._network.links)}
         for name in self._links(link):
             change(name, parse(value.strip()))
             if name in traced:

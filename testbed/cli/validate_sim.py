@@ -191,7 +191,7 @@ def _results(
     from testbed.scenario.shipped import path_of
     from testbed.scenario.sweep import SweepAxis, SweepSettings
 
-    before = {"simulation.network": "emulated"} if world == "simulate" else {}
+    before = {"simulation.network": "packets"} if world == "simulate" else {}
     after: dict[str, str] = {}
     if world == "simulate" and arguments.costs:
         after["simulation.costs"] = _costs_text(arguments.costs)

@@ -8,6 +8,7 @@ from testbed.plan.effects import slowed, with_faults
 from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_links, build_network
+from testbed.plan.network_model import simulation_of
 from testbed.plan.placement import build_nodes, build_program_nodes
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
@@ -29,14 +30,15 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     timeouts = derive(scenario, network, nodes, training, faults)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     faulty_network, slowed_nodes = with_faults(network, faults), slowed(nodes, faults)
+    simulation = simulation_of(scenario, network, nodes, training)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
         transport=settings.transport_of(scenario), training=training, technique=technique,
-        recovery=settings.recovery_of(scenario), simulation=settings.simulation_of(scenario),
+        recovery=settings.recovery_of(scenario), simulation=simulation,
         exact=settings.exact_of(scenario, nodes), cluster=settings.cluster_of(scenario, nodes),
         checkpoint_every=scenario.checkpoint.every,
         faults=faults, nodes=slowed_nodes, network=faulty_network,
-        timeouts=timeouts, warnings=warnings_for(scenario, faulty_network, slowed_nodes),
+        timeouts=timeouts, warnings=warnings_for(scenario, faulty_network, slowed_nodes, simulation),
         background=settings.background_of(scenario, network), program=settings.program_of(scenario, topology),
         code=code_of(technique, training) + scenario.code,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.errors import ScenarioError
@@ -71,23 +71,34 @@ def pieces(base: Series, faults: Sequence[FaultPlan]) -> Iterator[tuple[float, f
         yield time_s, value, [faults[number] for number in sorted(active)]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class LinkState:
-    """A link's present values, as its traces say. ``take`` follows them.
+    """The present values of a planned link, at first the Plan's own. ``take`` follows its traces.
 
     ``rate_bps`` is the last rate above 0. ``jitter_s`` is what jitter adds to the delay now.
     """
 
-    rate_bps: float
-    delay_s: float
-    loss: float = 0.0
-    burst: float = 1.0
-    corruption: float = 0.0
-    duplication: float = 0.0
-    reordering: float = 0.0
-    jitter_s: float = 0.0
-    enabled: bool = True  # by the trace of its state
-    outage: bool = False  # by a rate of 0
+    plan: LinkPlan
+    rate_bps: float = field(init=False)
+    delay_s: float = field(init=False)
+    loss: float = field(init=False)
+    burst: float = field(init=False)
+    corruption: float = field(init=False)
+    duplication: float = field(init=False)
+    reordering: float = field(init=False)
+    jitter_s: float = field(init=False, default=0.0)
+    enabled: bool = field(init=False, default=True)  # by the trace of its state
+    outage: bool = field(init=False, default=False)  # by a rate of 0
+
+    def __post_init__(self) -> None:
+        for name in ("rate_bps", "delay_s", "loss", "corruption", "duplication", "reordering"):
+            setattr(self, name, getattr(self.plan, name))
+        self.burst = self.plan.loss_burst_packets
+
+    @property
+    def lost(self) -> float:
+        """Share of packets that do not get to the other end."""
+        return 1 - (1 - self.loss) * (1 - self.corruption) if self.up else 1.0
 
     @property
     def up(self) -> bool:
@@ -203,8 +214,8 @@ def _by_target(faults: Iterable[FaultPlan], kinds: Sequence[str]) -> dict[str, l
 
 def _hit(link: LinkPlan, faults: Sequence[FaultPlan]) -> LinkPlan:
     traces: dict[str, Series | None] = {}
-    for kind, (trace, field) in _CHANGED.items():
-        base, usual = getattr(link, trace), getattr(link, field) if field else 1.0
+    for kind, (trace, name) in _CHANGED.items():
+        base, usual = getattr(link, trace), getattr(link, name) if name else 1.0
         traces[trace] = overlaid(base, usual, [fault for fault in faults if fault.kind == kind], _law(kind))
     own_burst, losses = link.loss_burst_packets, [fault for fault in faults if fault.kind == "loss"]
 

@@ -411,21 +411,24 @@ class SimulationPlan:
     fold    let one coroutine run all workers of a data centre that wait for each other, where results stay the same
     events  ``full``; ``brief``: workers log their rounds, and no node what happens inside a LAN; ``auto``: brief for
             runs of very many nodes
-    network  ``tcp``; ``emulated``: with what an emulated link does to packets (``testbed.simulation.packets``);
-             ``ideal``: every byte carries payload, flows share links equally, connections have no start-up
+    network  ``packets``: one by one, with what an emulated link does to them (``testbed.simulation.packets``);
+             ``flows``: a window model of TCP (``testbed.simulation.window``); ``ideal``: every byte carries payload,
+             flows share links equally, connections have no start-up
+    network_reason  why it is this one (``testbed.plan.network_model``)
     costs   rows of a table of costs that take the place of the reference machine's: seconds of a call, and for each
             element and each byte of payload
     """
 
     fold: bool = True
     events: str = "auto"
-    network: str = "tcp"
+    network: str = "flows"
+    network_reason: str = ""
     costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
     @property
-    def predicts_emulation(self) -> bool:
-        """Whether the network is an emulated one, with what its links and ports do to packets."""
-        return self.network == "emulated"
+    def by_packet(self) -> bool:
+        """Whether packets are simulated, with what emulated links and ports do to them."""
+        return self.network in ("packets", "emulated")  # the second in Plans of earlier releases
 
 
 @dataclass(frozen=True, kw_only=True)

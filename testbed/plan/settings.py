@@ -61,10 +61,6 @@ def recovery_of(scenario: Scenario) -> model.RecoveryPlan:
     return _same(model.RecoveryPlan, scenario.recovery, restart_delay_s=scenario.recovery.delay)
 
 
-def simulation_of(scenario: Scenario) -> model.SimulationPlan:
-    return _same(model.SimulationPlan, scenario.simulation)
-
-
 def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.ExactPlan | None:
     """Return the kernel of an exact run. By default it has memory for PyTorch, and for each node's own pages."""
     if scenario.run.on != "exact":

@@ -127,13 +127,18 @@ def derive(
 
 def model_bytes(model: Choice, data: Choice) -> int:
     """Return an upper bound of the parameters' size as float32, as far as samples are known before they are read."""
-    entry, options, source = MODELS[model.kind], MODELS.options(model.kind, model.options), DATASETS[data.kind]
-    bound: int = entry.size_bound_bytes(options)
+    bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
+    return max(bound, counted_bytes(model, data) or 0)
+
+
+def counted_bytes(model: Choice, data: Choice) -> int | None:
+    """Return the parameters' size as float32; ``None`` where it is not known before samples are read."""
+    entry, source = MODELS[model.kind], DATASETS[data.kind]
     sample = source.sample_bound(DATASETS.options(data.kind, data.options))
     if sample is None or entry.takes != source.gives:
-        return bound
-    counted: int = entry.parameters_bound(options, *sample)
-    return max(bound, 4 * counted)
+        return None
+    counted: int = 4 * entry.parameters_bound(MODELS.options(model.kind, model.options), *sample)
+    return counted
 
 
 def slowest_bps(link: LinkPlan) -> float:

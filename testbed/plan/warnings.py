@@ -16,6 +16,7 @@ from testbed.plan.model import (
     LinkPlan,
     NetworkPlan,
     NodePlan,
+    SimulationPlan,
 )
 from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
@@ -28,13 +29,15 @@ _OF_WINDOWS = ("slow_start_after_idle", "unsent_limit", "send_buffer", "receive_
 _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
 
 
-def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
+def warnings_for(
+    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], simulation: SimulationPlan
+) -> tuple[str, ...]:
     """Return one line each, in a fixed order."""
     back_end = scenario.run.on
     return (
-        *_back_end(scenario, back_end, network, nodes),
+        *_back_end(scenario, back_end, network, nodes, simulation),
         *_topology(scenario),
-        *_links(scenario, back_end, network),
+        *_links(back_end, network, simulation),
         *_transport(scenario, back_end),
         *_costs(scenario),
         *_detours(network),
@@ -47,14 +50,20 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
     )
 
 
-def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
+def _back_end(
+    scenario: Scenario,
+    back_end: str,
+    network: NetworkPlan,
+    nodes: tuple[NodePlan, ...],
+    simulation: SimulationPlan,
+) -> Iterator[str]:
     if back_end == "local" and network.links:
         yield "topology.links, topology.lan: have no effect on 'local', for loopback has no WAN"
     if back_end == "cluster" and network.links:
         about = "describe the cluster's own links, which are measured and not changed; deadlines follow from them"
         yield f"topology.links, topology.lan: {about}"
     if back_end == "simulate":
-        ideal = scenario.simulation.network == "ideal"
+        ideal = simulation.network == "ideal"
         for key in scenario.transport.other_than_default("mac", "shared_memory", *(_OF_WINDOWS if ideal else ())):
             where = "with 'simulation: {network: ideal}'" if key in _OF_WINDOWS else "on 'simulate'"
             yield f"transport.{key}: has no effect {where}, where there are no sockets"
@@ -81,9 +90,9 @@ def _topology(scenario: Scenario) -> Iterator[str]:
         yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.repaired)
 
 
-def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[str]:
+def _links(back_end: str, network: NetworkPlan, simulation: SimulationPlan) -> Iterator[str]:
     """Yield what a back end cannot do to a link, by its own settings or by faults."""
-    by_packet = back_end == "simulate" and scenario.simulation.network == "emulated"
+    by_packet = back_end == "simulate" and simulation.by_packet
     if back_end in EMULATED:
         fast = [site.name for site in network.sites if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS]
         if fast:

@@ -75,7 +75,7 @@ def assess(
     ]
     held_up = _held_up(frames["waits"], frames["rounds"])
     told = {DOUBT, NOT_FINISHED, *({NO_STEP, NOT_EXCHANGED} if training else ())}
-    notes = [*held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured, told)]
+    notes = [*held_up, *_network_model(plan), *plan["warnings"], *_node_warnings(frames["warnings"], measured, told)]
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "degraded" if reasons else "ok",
@@ -293,6 +293,13 @@ def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
     count = within["round"].nunique()
     told = f"evaluation held up {count} round{'s' * (count > 1)}, for {seconds:.3g} s in all, which their times contain"
     return [f"{told}: raise training.evaluate_every"]
+
+
+def _network_model(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which model of the network a simulation took, and why; Plans of earlier releases do not say so."""
+    simulation = plan.get("simulation", {})
+    if plan["back_end"] == "simulate" and simulation.get("network_reason"):
+        yield f"the network was simulated by {simulation['network']}, {simulation['network_reason']}"
 
 
 def _doubts(warnings: pd.DataFrame) -> list[str]:

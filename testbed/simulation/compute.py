@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, COPY
+from testbed.devices.accelerator import Accelerator
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
@@ -28,6 +30,8 @@ class SimulatedProcessor:
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
         """Run ``function`` now and return its result after the modelled time of ``work``."""
+        if self._node.accelerator is not None:
+            function = partial(_complete, self._node.accelerator, function)
         if work.kind == COPY and not self._model.copies_cost:
             return function()
         if work.kind in CODING:
@@ -96,3 +100,9 @@ class SimulatedProcessor:
         if self._records:
             self._recorder.computed(work, start_s, duration_s, clock.now)
         return result
+
+
+def _complete(accelerator: Accelerator, function: Callable[[], T]) -> T:
+    """Return the value of ``function`` when all that it has begun on the GPU is done."""
+    value, _seconds = accelerator.timed(function)
+    return value

@@ -12,16 +12,17 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import EventLog
 from testbed.simulation.best_effort import BestEffort, FlowCarrier, Item
 from testbed.simulation.clock import Clock
-from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.failure_notifier import FailureNotifier
+from testbed.simulation.flow_connection import SINGLE, ConnectionGroup, FlowConnection
+from testbed.simulation.flow_links import FlowLinks, Place
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.link_monitor import LinkMonitor, Place
+from testbed.simulation.link_driver import LinkDriver
+from testbed.simulation.link_monitor import LinkMonitor, LinkUser
 from testbed.simulation.outbox import Peer
-from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.network import PacketCarrier, PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
 from testbed.simulation.predicted_transfer import GroupConnections, ServerPath
-from testbed.simulation.tcp import SINGLE, ConnectionGroup, TcpConnection
+from testbed.simulation.send_queue import SimulatedConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.world import SimulatedWorld
 
@@ -30,44 +31,95 @@ _LONG_WORK = 1_000_000  # solves times flows: after so much work in Python, it p
 
 
 class SimulatedNetwork:
-    """The network of a Plan: flows, paths, the state of links, and how two nodes are connected.
+    """The network of a Plan: paths, the state of links, what drives and samples them, and how nodes are connected.
 
     compiled  see ``SimulationOptions``
     folded    the workers that each folded node represents
-    packets   connections are over these, if not None, and not over flows
+    packets   what connections are over, or ``None``
+    flows     likewise, where there are no packets
     """
 
     def __init__(
         self, plan: Plan, clock: Clock, tcp: TcpModel, paths: PathTable, compiled: bool | None,
         folded: Mapping[str, tuple[NodePlan, ...]], log: EventLog,
     ) -> None:  # fmt: skip
-        self._plan, self._clock, self._tcp, self._folded = plan, clock, tcp, folded
+        self._plan, self._clock, self._tcp = plan, clock, tcp
         self.paths = paths
-        at_once = len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
-        compile_after = _LONG_WORK if compiled is None else math.inf
-        self.flows = FlowNetwork(clock, paths.capacities(), paths.longest, at_once, compile_after)
         self.packets: PacketNetwork | None = None
-        if plan.simulation.predicts_emulation and tcp.slow_start:
-            self.packets = PacketNetwork(clock, plan, paths, tcp)
-        elif tcp.loss_based and tcp.slow_start:
-            for link in paths.links:
-                link.drop_tail = DropTailQueue(clock)
-        self.monitor = LinkMonitor(clock, self.flows, paths, log, self.packets)
-        # those into which worker groups send inside a LAN, by link
-        ways = (paths.between(name, parent) for name in folded for parent in plan.node(name).parents)
-        ports = sorted({links[-1] for path, links in ways if path.tier == "lan"})
-        self._ports = {port: self.flows.reservable(port) for port in ports}
-        self._streams = ""
+        self.flows: FlowPeers | None = None
+        user: LinkUser
+        if plan.simulation.by_packet and tcp.slow_start:
+            user = self.packets = PacketNetwork(clock, plan, paths, tcp)
+        else:
+            self.flows = FlowPeers(plan, clock, tcp, paths, compiled, folded)
+            user = self.flows.links
+        self.monitor = LinkMonitor(clock, paths.links, user, log)
+        self._driver = LinkDriver(clock, paths, user, self.monitor, log)
 
     @property
     def active(self) -> bool:
         """Whether anything is under way."""
-        return bool(self.flows.active) or (self.packets is not None and self.packets.active)
+        if self.packets is not None:
+            return self.packets.active
+        return self.flows is not None and bool(self.flows.network.active)
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is under way, and no event is scheduled but background events."""
-        return self.flows.at_rest and not self.active
+        return self.flows is not None and self.flows.network.at_rest
+
+    def begin_training(self, since_s: float) -> None:
+        """Let traces and background traffic begin, whose time 0 is ``since_s``."""
+        if self.flows is not None:
+            self.flows.links.forget_bursts()
+        self._driver.start_traces(since_s)
+        self._driver.start_background(self._plan, since_s)
+
+    def doubts(self) -> list[str]:
+        """Return where the model of the network may be off; nothing doubts packets."""
+        return self.flows.links.doubts(self._tcp) if self.flows is not None else []
+
+    def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
+        """Connect two nodes, as ``source`` sees it."""
+        path, _ = self.paths.between(source.node, target.node)
+        if self.flows is not None and (source.state.group is not None or target.state.group is not None):
+            return self.flows.connect_folded(source, target, path)
+        deliver = notifier.deliverer(source, target)
+        connection: SimulatedConnection
+        carry: Callable[[Item, int], None]
+        if self.packets is not None:
+            connection = self.packets.connect(source.node, target.node, deliver)
+            carry = PacketCarrier(self.packets.path(source.node, target.node), target.inbox.deliver).carry
+        else:
+            assert self.flows is not None, "a network has packets or flows"
+            connection, carry = self.flows.connect(source, target, path, deliver)
+        best_effort = None
+        if self._plan.transport.best_effort_channels:
+            pace = pace_bps(self._plan, source.node, target.node)
+            best_effort = BestEffort(self._clock, connection, pace, carry)
+        return Peer(connection, target.inbox, path.tier, best_effort)
+
+
+class FlowPeers:
+    """The flow network of a Plan, and the connections over it.
+
+    links  what connections carry over each WAN link
+    """
+
+    def __init__(
+        self, plan: Plan, clock: Clock, tcp: TcpModel, paths: PathTable, compiled: bool | None,
+        folded: Mapping[str, tuple[NodePlan, ...]],
+    ) -> None:  # fmt: skip
+        self._plan, self._clock, self._tcp, self._paths, self._folded = plan, clock, tcp, paths, folded
+        at_once = len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
+        compile_after = _LONG_WORK if compiled is None else math.inf
+        self.network = FlowNetwork(clock, paths.capacities(), paths.longest, at_once, compile_after)
+        self.links = FlowLinks(clock, self.network, paths)
+        # those into which worker groups send inside a LAN, by link
+        ways = (paths.between(name, parent) for name in folded for parent in plan.node(name).parents)
+        ports = sorted({links[-1] for path, links in ways if path.tier == "lan"})
+        self._ports = {port: self.network.reservable(port) for port in ports}
+        self._streams = ""
 
     def begin_anew(self, now_s: float) -> None:
         """Nothing is under way, and all connections are made anew: keep no flow classes of those before.
@@ -75,39 +127,23 @@ class SimulatedNetwork:
         Their datagrams' losses are drawn from other random streams.
         """
         self._streams = f"@{now_s}"
-        self.flows.begin_anew()
+        self.network.begin_anew()
 
-    def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
-        """Connect two nodes, as ``source`` sees it."""
-        path, links = self.paths.between(source.node, target.node)
-        if source.state.group is not None or target.state.group is not None:
-            return self._connect_folded(source, target, path)
-        deliver = notifier.deliverer(source, target)
-        connection: TcpConnection | PacketConnection
-        if self.packets is not None:
-            connection = self.packets.connect(source.node, target.node, deliver)
-        else:
-            connection = self._connection(path, links, deliver, (source.node, target.node, 0))
-        best_effort = None
-        if self._plan.transport.best_effort_channels:
-            pace = pace_bps(self._plan, source.node, target.node)
-            best_effort = BestEffort(self._clock, connection, pace, self._carry(source, target, path, connection))
-        return Peer(connection, target.inbox, path.tier, best_effort)
+    def connect(
+        self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, deliver: Callable[..., None]
+    ) -> tuple[FlowConnection, Callable[[Item, int], None]]:
+        """Connect two nodes. Return the connection, and what takes best-effort messages beside it."""
+        _, links = self._paths.between(source.node, target.node)
+        connection = self._connection(path, links, deliver, (source.node, target.node, 0))
+        random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
+        carrier = FlowCarrier(
+            self._clock, self.network, path, connection.flow, self._tcp.goodput, random, target.inbox.deliver
+        )
+        return connection, carrier.carry
 
-    def _carry(
-        self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, beside: TcpConnection | PacketConnection
-    ) -> Callable[[Item, int], None]:
-        """Return what takes best-effort messages to the other node."""
-        deliver = target.inbox.deliver
-        if isinstance(beside, TcpConnection):
-            random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
-            return FlowCarrier(self._clock, self.flows, path, beside.flow, self._tcp.goodput, random, deliver).carry
-        assert self.packets is not None, beside
-        return PacketCarrier(self.packets.path(source.node, target.node), deliver).carry
-
-    def _connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
-        """As ``connect``, where one end represents several nodes: one connection for those that send the same."""
-        links, private_capacity = self.paths.shared(source.node, target.node, self._folded)
+    def connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
+        """Connect where one end represents several nodes: one connection for those that send the same."""
+        links, private_capacity = self._paths.shared(source.node, target.node, self._folded)
         deliver, group = target.inbox.deliver, source.state.group
         if group is None:
             members = ConnectionGroup(target.state.copies, private_capacity)
@@ -123,14 +159,14 @@ class SimulatedNetwork:
             )
             for number, each in enumerate(flow_groups)
         ]  # fmt: skip
-        server_path = ServerPath(self.flows, target.inbox, self._ports.get(links[0]), path.delay_s)
+        server_path = ServerPath(self.network, target.inbox, self._ports.get(links[0]), path.delay_s)
         groups = GroupConnections(self._clock, group, flow_groups, connections, server_path)
         return Peer(connections[0], target.inbox, path.tier, None, groups)
 
     def _connection(
         self, path: SitePath, links: tuple[int, ...], deliver: Callable[..., None], place: Place,
         group: ConnectionGroup = SINGLE,
-    ) -> TcpConnection:  # fmt: skip
-        connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
-        self.monitor.add(connection, path, links, place)
+    ) -> FlowConnection:  # fmt: skip
+        connection = FlowConnection(self._clock, self.network, path, links, self._tcp, deliver, group)
+        self.links.add(connection, path, links, place)
         return connection

@@ -60,7 +60,7 @@ def foldable(plan: Plan) -> bool:
         and not plan.checkpoint_every
         and not plan.faults
         and not plan.recovery.replicas
-        and not plan.simulation.predicts_emulation  # each worker has a port of its own
+        and not plan.simulation.by_packet  # each worker has a port of its own
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from testbed.devices.accelerator import Accelerator
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock, Sleep
 from testbed.simulation.worker_group import WorkerGroup
@@ -42,6 +43,7 @@ class SimulatedNode:
     group           the workers that it represents, if it is a folded node (``testbed.simulation.fold``)
     coding          the core of its codecs
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
+    accelerator     the GPU on which its work runs, if any; results are complete when they are returned
     """
 
     name: str
@@ -49,6 +51,7 @@ class SimulatedNode:
     group: WorkerGroup | None = None
     paused_until_s: float = 0.0
     ended: bool = False
+    accelerator: Accelerator | None = None
     coding: CodingCore = field(default_factory=CodingCore)
     copies: int = field(init=False)  # how many nodes it represents
 

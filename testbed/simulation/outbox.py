@@ -15,12 +15,12 @@ from testbed.plan.instant import ConnectionState
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
+from testbed.simulation.flow_connection import FlowConnection
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import GroupConnections
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.send_queue import SimulatedConnection
-from testbed.simulation.tcp import TcpConnection
 
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
 
@@ -42,9 +42,9 @@ class Peer:
         self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
 
     @property
-    def connections(self) -> list[TcpConnection]:
+    def connections(self) -> list[FlowConnection]:
         """Those to this node, over flows."""
-        return [each for each in self.groups or (self.connection,) if isinstance(each, TcpConnection)]
+        return [each for each in self.groups or (self.connection,) if isinstance(each, FlowConnection)]
 
 
 class SimulatedOutbox:
@@ -116,7 +116,7 @@ class SimulatedOutbox:
             if peer.best_effort is not None:
                 peer.best_effort.stop(until_s)
 
-    def connections(self) -> dict[str, list[TcpConnection]]:
+    def connections(self) -> dict[str, list[FlowConnection]]:
         """Return the flow-level connections to each node that were made, in this order."""
         return {name: peer.connections for name, peer in self._peers.items()}
 

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from testbed.plan.effects import LinkState
-from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
+from testbed.plan.model import Plan, Series, SitePlan
 from testbed.plan.shaping import shaped_bps
-from testbed.simulation.drop_tail import DropTailQueue
 
 _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, eq=False)
 class WanLink(LinkState):
-    """A WAN link's present state. ``number``: of its link in the flow network.
+    """A WAN link's present state. ``number``: its place in the Plan, and in the flow network.
 
     taken_bps        asked for by background datagrams that get here, which do not yield to TCP
     taken_bytes      what they have got, as last counted at ``counted_s``
+    standing         connections whose windows keep a queue before it, and since when (s); the earliest first
     """
 
-    number: int
-    plan: LinkPlan
+    number: int = 0
     taken_bps: float = 0.0
     taken_bytes: float = 0.0
     counted_s: float = 0.0
-    drop_tail: DropTailQueue | None = None  # where connections are loss-based
+    standing: dict[Any, float] = field(default_factory=dict)
 
     @property
     def loses_all(self) -> bool:
@@ -53,7 +53,7 @@ class WanLink(LinkState):
         """Return the share of so many datagrams that gets to the other end."""
         room_bps = (1 - _LEAST_SHARE) * self.rate_bps
         share = room_bps / datagrams_bps if datagrams_bps > room_bps else 1.0
-        return share * (1 - self.loss) * (1 - self.corruption) if self.up else 0.0
+        return share * (1 - self.lost)
 
     def count_taken(self, now_s: float) -> None:
         """Count what datagrams have got until now. To be called before anything of the link changes."""
@@ -66,18 +66,19 @@ class WanLink(LinkState):
 class SitePath:
     """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state.
 
-    loss        share of packets that its links lose at random; those that lose all make it down instead
-    worst_loss  the largest of these so far
-    reverse     the path of acknowledgements; None inside a site
+    passing        share of packets that its links do not lose at random; those that lose all make it down instead
+    least_passing  the smallest of these so far
+    narrowest      the link of the least rate, before which queues stand; None inside a site
+    reverse        the path of acknowledgements; None inside a site
     """
 
     tier: str  # "lan" or "wan"
     links: tuple[WanLink, ...]
     lan_delay_s: float
     delay_s: float = 0.0
-    loss: float = 0.0
-    worst_loss: float = 0.0
-    queue_bytes: float = math.inf
+    passing: float = 1.0
+    least_passing: float = 1.0
+    narrowest: WanLink | None = None
     up: bool = True
     outages: int = 0  # that have begun
     reverse: SitePath | None = None
@@ -88,6 +89,16 @@ class SitePath:
         return self.delay_s + (self if self.reverse is None else self.reverse).delay_s
 
     @property
+    def loss(self) -> float:
+        """Share of packets that its links lose at random."""
+        return 1.0 - self.passing
+
+    @property
+    def queue_bytes(self) -> float:
+        """What the queue before the narrowest link holds."""
+        return math.inf if self.narrowest is None else self.narrowest.plan.queue_bytes
+
+    @property
     def acknowledged(self) -> bool:
         """Whether acknowledgements get back."""
         return self.reverse is None or self.reverse.up
@@ -96,12 +107,12 @@ class SitePath:
         """Recompute delay, loss and state from the links."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
         passing = (link for link in self.links if not link.loses_all)
-        self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in passing)
-        self.worst_loss = max(self.loss, self.worst_loss)
+        self.passing = math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in passing)
+        self.least_passing = min(self.passing, self.least_passing)
         was_up, self.up = self.up, all(link.passes for link in self.links)
         self.outages += was_up and not self.up
         if self.links:
-            self.queue_bytes = min(self.links, key=lambda link: link.left_bps).plan.queue_bytes
+            self.narrowest = min(self.links, key=lambda link: link.left_bps)
 
 
 class PathTable:
@@ -113,14 +124,10 @@ class PathTable:
 
     def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:
         self.goodput = goodput
-        self._emulated = plan.simulation.predicts_emulation
-        self.links = [
-            WanLink(
-                number=number, plan=link, rate_bps=self.made_bps(link.rate_bps), delay_s=link.delay_s, loss=link.loss,
-                corruption=link.corruption,
-            )
-            for number, link in enumerate(plan.network.links)
-        ]  # fmt: skip
+        self._emulated = plan.simulation.by_packet
+        self.links = [WanLink(link, number=number) for number, link in enumerate(plan.network.links)]
+        for link in self.links:
+            link.rate_bps = self.made_bps(link.rate_bps)
         self._by_name = {link.plan.name: link for link in self.links}
         self._network = plan.network
         self._sites = {site.name: site for site in plan.network.sites}

@@ -18,10 +18,10 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
+from testbed.simulation.flow_connection import FlowConnection
 from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.kernels import FlowArrivals
-from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 
 
@@ -36,7 +36,7 @@ class ServerPath:
 
 
 # What the workers of one flow group send: begin (s), number, size of each message (bytes), copies, connection.
-Part = tuple[float, int, float, int, TcpConnection]
+Part = tuple[float, int, float, int, FlowConnection]
 
 
 class PredictedTransfer:
@@ -119,7 +119,7 @@ class GroupConnections:
 
     def __init__(
         self, clock: Clock, group: WorkerGroup, flow_groups: Sequence[FlowGroup],
-        connections: Sequence[TcpConnection], path: ServerPath,
+        connections: Sequence[FlowConnection], path: ServerPath,
     ) -> None:  # fmt: skip
         self._clock, self._group, self._path = clock, group, path
         self._connections = list(zip(flow_groups, connections, strict=True))
@@ -130,7 +130,7 @@ class GroupConnections:
         # a message of every worker has so many bytes more than ``group.size`` messages of the first one
         self.extra_bytes = sum(each.extra_bytes * each.copies for each in flow_groups)
 
-    def __iter__(self) -> Iterator[TcpConnection]:
+    def __iter__(self) -> Iterator[FlowConnection]:
         return (connection for _, connection in self._connections)
 
     def send(self, size_bytes: float, priority: float, envelope: Envelope) -> None:
@@ -155,7 +155,7 @@ class GroupConnections:
         return self._last_begin_s < self._clock.now and all(connection.idle for _, connection in self._connections)
 
 
-def send_at(clock: Clock, begin_s: float, connection: TcpConnection, message: tuple[float, float, Any]) -> None:
+def send_at(clock: Clock, begin_s: float, connection: FlowConnection, message: tuple[float, float, Any]) -> None:
     """Send (size in bytes, priority, item) over a connection, now or at ``begin_s``."""
     if begin_s <= clock.now:
         connection.send(*message)

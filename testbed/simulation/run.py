@@ -113,7 +113,6 @@ class Simulation:
         self._log = EventLog(run_directory / "events", "links", beside=self.events)
         paths = PathTable(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
         self._network = SimulatedNetwork(plan, self.clock, self._tcp, paths, options.compiled, self._members, self._log)
-        self._links = self._network.monitor
         self._waits = Waits(self.clock)
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
@@ -140,7 +139,7 @@ class Simulation:
             else:
                 self._begin(node.name)
         self._faults.resume()
-        self._links.start_sampling(self._due.resumed_s)
+        self._network.monitor.start_sampling(self._due.resumed_s)
         if self._due.training_since_s is not None:
             self._begin_training(self._due.training_since_s)
 
@@ -170,9 +169,9 @@ class Simulation:
 
     def close(self) -> None:
         """Write the last samples and warnings, and all that is buffered."""
-        for doubt in self._links.doubts(self._tcp):
+        for doubt in self._network.doubts():
             self._warning(doubt, cause=DOUBT)
-        self._links.sample()
+        self._network.monitor.sample()
         self.events.close()
 
     # ---- nodes --------------------------------------------------------------------------------------------------
@@ -192,14 +191,11 @@ class Simulation:
             name,
             Pacer(plan.device, seed, name, self._due.training_since_s),
             WorkerGroup(self._members[name], seed) if name in self._members else None,
+            accelerator=accelerator_of(place_of(self._plan, plan)),
         )
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._connect
         )
-        accelerator = accelerator_of(place_of(self._plan, plan))
-        if accelerator is not None:
-            compute, timed = world.compute, accelerator.timed  # whose results are complete on a GPU when it returns
-            world.compute = cast(Any, lambda work, function: compute(work, lambda: timed(function)[0]))
         world.on_failure = partial(self._on_failure, name)
         world.on_settle = self._settle
         world.on_aside = lambda to, message: self._worlds[to].inbox.take_aside(message)
@@ -304,9 +300,7 @@ class Simulation:
 
     def _begin_training(self, since_s: float) -> None:
         self._training = True
-        self._links.forget_bursts()
-        self._links.start_traces(since_s)
-        self._links.start_background(self._plan, since_s)
+        self._network.begin_training(since_s)
 
     def _settle(self, instant: Instant | None) -> Instant | None:
         """Let connections go on from what can be written down of them, if nothing is in flight; see ``World.settle``.
@@ -315,14 +309,14 @@ class Simulation:
         over packets remain as they are, at once: a run that is resumed makes new ones, as an emulated one does.
         """
         now, connections = self.clock.now, {}
-        if self._network.packets is None:
+        if self._network.flows is not None:
             if not self._network.at_rest:
                 return None
             connections = self._connection_states()
             if instant is not None and instant.at_s == now:
                 connections = instant.connections
             self._notifier.begin_anew()
-            self._network.begin_anew(now)
+            self._network.flows.begin_anew(now)
             for name, world in self._worlds.items():
                 world.outbox.reconnect(connections.get(name, {}))
         paused_s = {
@@ -350,7 +344,7 @@ class Simulation:
         if not clock.only_background or self._network.active:
             if clock.stalled:
                 clock.stalled, self._waits.graph = False, None
-                self._links.start_sampling()
+                self._network.monitor.start_sampling()
             return
         if not clock.stalled:
             clock.stalled = True

@@ -17,7 +17,7 @@ _Waiting = tuple[float, int, float, Any, OnStart | None]
 
 
 class SimulatedConnection(Protocol):
-    """One direction to another node: a ``TcpConnection``, or a ``PacketConnection``.
+    """One direction to another node: a ``FlowConnection``, or a ``PacketConnection``.
 
     busy, idle        any message has not been sent completely; none is, and it is set up
     on_room, on_idle  called when a message has left the queue; when nothing is left to send

@@ -15,13 +15,7 @@ _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 # β: what is left of the window after a loss (RFC 5681, 3.1; RFC 9438, 4.6; BBR does not react to single losses)
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}
 
-# The share of losses that end in a timeout is so many times p, at most a third. Over packets, transfers of 300 to 3000
-# segments then took 0.67 to 1.17 times the predicted time, with 1, 2, 5, 10 and 20 % lost both ways and RTTs of 10, 40
-# and 100 ms. Without selective acknowledgements and tail loss probes (RFC 8985) it is min(1, 3·sqrt(3p/8)).
-_TIMEOUTS, _MOST_TIMEOUTS = 4.0, 1 / 3
-
 LEAST_RTT_S = 1e-6  # wherever something is divided by an RTT; Linux counts microseconds, from 1 on
-_SHORTEST_RTT_S = 1e-4  # for the loss formulas, which diverge at 0: what host and switch take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +25,7 @@ class TcpModel:
     goodput                  payload per byte of Ethernet frame: 1448 of 1514 bytes, with MTU 1500 and TCP timestamps
     initial_window_bytes     10 segments (RFC 6928)
     window_limit_bytes       the smaller of the socket buffers, if the Plan sets any
-    setup_round_trips        see ``testbed.simulation.tcp``
+    setup_round_trips        see ``testbed.simulation.flow_connection``
     setup_segments           what the sender of data sends meanwhile: its hello, and its proof
     retransmission_floor_s   RTO = RTT + this (Linux: TCP_RTO_MIN, 200 ms)
     sharing_exponent         γ
@@ -85,11 +79,6 @@ class TcpModel:
         return self.congestion_control in _GAMMA
 
     @property
-    def hystart(self) -> bool:
-        """Whether slow start ends before the queue is full."""
-        return self.congestion_control not in ("bbr", "reno")
-
-    @property
     def loss_based(self) -> bool:
         """Whether bursts are unpaced, and windows shrink by losses and idle time."""
         return self.congestion_control != "bbr"
@@ -97,28 +86,3 @@ class TcpModel:
     def weight(self, rtt_s: float) -> float:
         """Return the weight of a connection in max-min sharing, RTT^-γ."""
         return max(rtt_s, LEAST_RTT_S) ** -self.sharing_exponent if self.sharing_exponent else 1.0
-
-    def any_lost(self, loss: float, size_bytes: float) -> float:
-        """Return the probability that any packet of so many bytes is lost, where a share ``loss`` of packets is."""
-        return 1.0 - math.pow(1.0 - loss, size_bytes / self.segment_bytes)
-
-    def rate_limit(self, rtt_s: float, loss: float, capacity: float) -> float:
-        """Return the rate that window limit and random loss p allow, in bytes per second.
-
-        Reno: sqrt(3/2)·MSS / (RTT·sqrt(p)) (Mathis, Semke, Mahdavi and Ott 1997). CUBIC: the larger of that and
-        (C·(3 + β) / (4·(1 - β)))^(1/4)·(RTT/p)^(3/4)·MSS / RTT, with C = 0.4 and β = 0.7 (RFC 9438, 5.1): the first
-        factor is 1.054. Both lose time to timeouts besides: RTO·p·(1 + 32·p²) per segment times the share of losses
-        that end in one (Padhye, Firoiu, Towsley and Kurose 1998, with this share from packets). BBR: capacity·(1 - p).
-        """
-        limit = self.window_limit_bytes / rtt_s if rtt_s > 0 else math.inf
-        if loss <= 0:
-            return limit
-        if self.congestion_control == "bbr":
-            return min(limit, capacity * (1 - loss))
-        rtt_s = max(rtt_s, _SHORTEST_RTT_S)
-        rate = math.sqrt(1.5) * self.segment_bytes / (rtt_s * math.sqrt(loss))
-        if self.congestion_control == "cubic":
-            rate = max(rate, 1.054 * (rtt_s / loss) ** 0.75 * self.segment_bytes / rtt_s)
-        timeout_s = rtt_s + self.retransmission_floor_s
-        waiting_s = timeout_s * loss * (1 + 32 * loss**2) * min(_MOST_TIMEOUTS, _TIMEOUTS * loss)  # for each segment
-        return min(limit, self.segment_bytes / (self.segment_bytes / rate + waiting_s))

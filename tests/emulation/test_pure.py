@@ -29,9 +29,11 @@ from emulation.probe import Capabilities
 from emulation.replay import Replay, Timeline, timelines_of
 from emulation.settings import settings, window_share
 from emulation.shaping import delay_line
-from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
+from emulation.shaping.base import LinkCounters, Shaper
 from emulation.shaping.delay_line import Line, PacketQueue
+from emulation.shaping.delay_makers import DELAY_MAKERS
 from emulation.shaping.install import cut_bursts, link_specs, netem_lines, refuse_unsupported
+from emulation.shaping.link_spec import LinkSpec
 from emulation.shaping.path import Fate, PacketFates, Path, as_netem, kernel_random, netem_options, netem_text
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in
 from testbed.errors import CapabilityError, ScenarioError
@@ -146,12 +148,12 @@ def test_bursts_go_on_while_the_delay_changes(line: Line) -> None:
 def test_bursts_that_netem_ends_early_are_told() -> None:
     jitter, trace = {"jitter_s": 0.002}, {"delay_trace": Series(times_s=(0.0, 1.0), values=(0.02, 0.03))}
     base = plan({("dc0", "dc1"): {"loss": 0.05, "loss_burst_packets": 20.0}})
-    assert not list(cut_bursts(base, "netem"))
+    assert not list(cut_bursts(base, DELAY_MAKERS["netem"]))
     for change, what in ((jitter, "jitter, which changes"), (trace, "a trace of its delay")):
         changing = with_link(base, "dc0>dc1", **change)
-        (told,) = cut_bursts(changing, "netem")
+        (told,) = cut_bursts(changing, DELAY_MAKERS["netem"])
         assert told.startswith("link dc0>dc1: fewer packets are lost than planned") and what in told
-        assert not list(cut_bursts(changing, "nfqueue"))
+        assert not list(cut_bursts(changing, DELAY_MAKERS["nfqueue"]))
 
 
 class FakeShaper:
@@ -177,7 +179,7 @@ def test_replay_merges_links_in_time_order_and_adds_jitter_to_the_delay() -> Non
     delay = Series(times_s=(0.0, 0.06), values=(0.05, 0.08))
     told = with_link(with_link(base, "dc0>dc1", rate_trace=rate, delay_trace=delay), "dc1>dc0", jitter_s=0.01)
     shaper = FakeShaper(_specs(told))
-    replay = Replay([Timeline(**timeline) for timeline in timelines_of(told)], shaper)  # type: ignore[arg-type]
+    replay = Replay(timelines_of(_specs(told)), shaper)  # type: ignore[arg-type]
     planned = [replay.apply()[1] for _ in range(7)]
     assert planned == sorted(planned)
     assert ("set_rate", "dc0>dc1", 2e6) in shaper.done and ("delay_s", "dc0>dc1", 0.08) in shaper.done
@@ -191,7 +193,7 @@ def test_a_link_is_up_when_neither_its_state_nor_a_rate_of_0_has_it_down() -> No
     state = Series(times_s=(0.0, 2.0, 4.0), values=(1.0, 0.0, 1.0))
     told = with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", rate_trace=rate, state_trace=state)
     shaper = FakeShaper(_specs(told))
-    replay = Replay([Timeline(**timeline) for timeline in timelines_of(told)], shaper)  # type: ignore[arg-type]
+    replay = Replay(timelines_of(_specs(told)), shaper)  # type: ignore[arg-type]
     while replay.due_s is not None:
         replay.apply()
     of_link = [(what, value) for what, _, value in shaper.done]
@@ -201,7 +203,7 @@ def test_a_link_is_up_when_neither_its_state_nor_a_rate_of_0_has_it_down() -> No
 def test_a_replay_of_a_resumed_run_begins_with_what_holds_then() -> None:
     """And that is due when its training begins: else fidelity would call it late by all that was before."""
     shaper = FakeShaper(_specs(plan({("dc0", "dc1"): {}})))
-    timeline = Timeline("dc0>dc1", "rate", (0.0, 100.0, 200.0), (1e6, 2e6, 3e6))
+    timeline = Timeline("dc0>dc1", "rate", Series(times_s=(0.0, 100.0, 200.0), values=(1e6, 2e6, 3e6)))
     replay = Replay([timeline], shaper, 130.01, 130.0)  # type: ignore[arg-type]
     assert [replay.apply()[1:] for _ in range(2)] == [(130.0, 2e6, 100.0), (200.0, 3e6, math.inf)]
 
@@ -407,6 +409,7 @@ def shaper_on(table: DelayTable, specs: tuple[LinkSpec, ...]) -> Shaper:
     shaper.specs, shaper._table = {spec.name: spec for spec in specs}, table
     anything = SimpleNamespace(link=None, index=defaultdict(int))
     shaper._places = defaultdict(lambda: anything)  # type: ignore[arg-type]
+    shaper.delays = DELAY_MAKERS[specs[0].method](table, shaper._places)
     return shaper
 
 
@@ -463,12 +466,14 @@ def test_a_link_of_netem_that_is_down_duplicates_nothing(monkeypatch: pytest.Mon
 
 def test_what_only_netem_can_do_is_refused_by_name() -> None:
     settings = plan({("dc0", "dc1"): {"duplication": 0.02}})
-    refuse_unsupported(settings, "netem")
+    refuse_unsupported(settings, DELAY_MAKERS["netem"])
     with pytest.raises(CapabilityError, match=r"dc0>dc1: duplication of 0.02; dc1>dc0: .*modprobe sch_netem"):
-        refuse_unsupported(settings, "nfqueue")
+        refuse_unsupported(settings, DELAY_MAKERS["nfqueue"])
     later = Series(times_s=(0.0, 5.0, 6.0), values=(0.0, 0.3, 0.0))
     with pytest.raises(CapabilityError, match=r"dc1>dc0: duplication of 0.3"):
-        refuse_unsupported(with_link(plan({("dc0", "dc1"): {}}), "dc1>dc0", duplication_trace=later), "nfqueue")
+        refuse_unsupported(
+            with_link(plan({("dc0", "dc1"): {}}), "dc1>dc0", duplication_trace=later), DELAY_MAKERS["nfqueue"]
+        )
 
 
 def test_netems_arguments_and_structures() -> None:

@@ -32,12 +32,17 @@ class Finished:
         return {event["parameters_sha256"] for event in self.of_kind("final") if event["role"] == role}
 
 
-def run_scenario(directory: Path, back_end: str, *overrides: str, scenario: Path = QUICKSTART) -> Finished:
+def run_scenario(
+    directory: Path, back_end: str, *overrides: str, scenario: Path = QUICKSTART, network: str | None = "flows"
+) -> Finished:
     """Run a scenario with overrides to its end.
 
+    Simulations are over flows, which are quick; ``network=None``: over what the scenario says.
     An emulation needs a host process in namespaces of its own. The others run in this process, as in that of the host:
     its imports are warm, and a new process would spend three seconds on them.
     """
+    if network is not None:
+        overrides = (f"simulation.network={network}", *overrides)
     plan = build_plan(load(scenario, overrides), back_end)
     directory.mkdir(parents=True)
     (directory / "plan.json").write_bytes(to_json(plan))

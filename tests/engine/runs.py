@@ -46,9 +46,12 @@ class Simulated:
 
 
 def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simulated:
-    """Simulate to the end, from what checkpoints ``directory`` holds; every node must end well."""
+    """Simulate to the end, from what checkpoints ``directory`` holds; every node must end well.
+
+    Over flows, which are quick, unless ``overrides`` say otherwise.
+    """
     torch.set_num_threads(1)
-    plan = build_plan(load(scenario, overrides), "simulate")
+    plan = build_plan(load(scenario, ("simulation.network=flows", *overrides)), "simulate")
     files = CheckpointFiles(directory / "checkpoints", plan) if plan.checkpoint_every else None
     exits = simulate(plan, partial(make_role, files=files), directory, lambda event: None)
     errors = {name: end.error for name, end in exits.items() if end.error is not None}

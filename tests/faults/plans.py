@@ -44,8 +44,9 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     timeouts = derive(scenario, plan.network, plan.nodes, plan.training, found)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     nodes, network = slowed(plan.nodes, found), with_faults(plan.network, found)
+    warnings = warnings_for(scenario, network, nodes, plan.simulation)
     return replace(
-        plan, nodes=nodes, network=network, faults=found, warnings=warnings_for(scenario, network, nodes),
+        plan, nodes=nodes, network=network, faults=found, warnings=warnings,
         timeouts=timeouts, recovery=recovery_plan_of(scenario), checkpoint_every=every,
     )  # fmt: skip
 

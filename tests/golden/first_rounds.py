@@ -52,7 +52,7 @@ def measure(name: str) -> dict[str, Any]:
         scenario = load(path, settings, on="simulate")
         short = first_rounds(scenario, LONGER.get(name, ROUNDS))
         with tempfile.TemporaryDirectory() as folder:
-            run = run_scenario(Path(folder) / "run", "simulate", *settings, *short, scenario=path)
+            run = run_scenario(Path(folder) / "run", "simulate", *settings, *short, scenario=path, network=None)
     except ScenarioError as error:
         return {NOT_SIMULATED: error.problems[0].replace(f"{shipped.FOLDER.parent}/", "")}
     return {

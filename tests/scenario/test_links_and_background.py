@@ -94,7 +94,6 @@ def test_bursts_come_from_the_seed_and_have_their_means() -> None:
         ("emulate", "transport.parallel_streams=4", "training has one connection for each pair"),
         ("simulate", "links[0].duplication=1 %", "duplication has no effect on 'simulate'"),
         ("simulate", FAULT.format("kind: loss, loss: 1 %, burst: 3"), "loss_burst has no effect on 'simulate'"),
-        ("simulate", FAULT.format("kind: down, for: 1 s"), "as a pause until TCP's next retransmission"),
         ("local", "transport.initial_window=20", "transport.initial_window: has no effect on 'local'"),
     ],
 )
@@ -109,9 +108,9 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
     [
         ("ideal", "transport.unsent_limit=16 KiB", "transport.unsent_limit: has no effect with 'simulation: {network"),
         ("tcp", "transport.unsent_limit=16 KiB", ""),
-        ("tcp", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down from 1 s until 2 s, simulated as a pause"),
-        ("emulated", FAULT.format("kind: down, for: 1 s"), ""),
-        ("emulated", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
+        ("flows", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down from 1 s until 2 s, simulated as a pause"),
+        ("packets", FAULT.format("kind: down, for: 1 s"), ""),
+        ("packets", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
         ("emulated", "links[0].rate=32 kbit/s", "rates below 64 kbit/s are emulated as 64 kbit/s"),
     ],
 )

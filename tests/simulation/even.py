@@ -58,6 +58,7 @@ training: {{model: {{kind: declared, name: resnet18, buckets: {self.buckets}}}, 
            rounds: {self.rounds}, evaluate_every: 100, compute: modelled}}
 device: {{step_time: {self.step_s * 1e6:.0f} us}}
 order: {{kind: fifo, slice: whole}}
+simulation: {{network: flows}}
 timeouts: {{rendezvous: 1 h, step_deadline: 100 h, run_deadline: 300 h}}
 """
 

@@ -12,10 +12,12 @@ from analysis.benchmarks.sample_plans import plan, with_link
 from testbed.plan.model import BackgroundPlan, Plan, Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.datagrams import DatagramStream, asked_bps
+from testbed.simulation.flow_connection import FlowConnection
+from testbed.simulation.flow_links import FlowLinks
 from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.link_driver import LinkDriver
 from testbed.simulation.link_monitor import LinkMonitor, LinkSample
 from testbed.simulation.paths import PathTable
-from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from tests.engine.runs import run
 from tests.for_each import for_each
@@ -37,31 +39,31 @@ class NoLog:
 
 
 class Network:
-    """The flow network and the monitor of its links."""
+    """The flow network, and what drives and samples its links."""
 
     def __init__(self, settings: Plan) -> None:
         self.settings, self.clock, self.paths = settings, Clock(), PathTable(settings, 1.0)
         self.flows = FlowNetwork(self.clock, self.paths.capacities(), self.paths.longest)
         self.log = NoLog()
-        self.links = LinkMonitor(self.clock, self.flows, self.paths, self.log)  # type: ignore[arg-type]
+        self.connections = FlowLinks(self.clock, self.flows, self.paths)
+        self.monitor = LinkMonitor(self.clock, self.paths.links, self.connections, self.log)  # type: ignore[arg-type]
+        self.links = LinkDriver(self.clock, self.paths, self.connections, self.monitor, self.log)  # type: ignore[arg-type]
 
-    def connect(self, source: str = "dc0/worker0", target: str = "dc1/worker0") -> TcpConnection:
+    def connect(self, source: str = "dc0/worker0", target: str = "dc1/worker0") -> FlowConnection:
         path, numbers = self.paths.between(source, target)
-        connection = TcpConnection(self.clock, self.flows, path, numbers, TcpModel(), lambda item: None)
-        self.links.add(connection, path, numbers, (source, target, 0))
+        connection = FlowConnection(self.clock, self.flows, path, numbers, TcpModel(), lambda item: None)
+        self.connections.add(connection, path, numbers, (source, target, 0))
         return connection
 
 
 def time_to_send(settings: Plan, size_bits: float) -> float:
     """When a flow from dc0 to dc1 ends that begins at 0 and takes all that there is."""
-    clock, ended = Clock(), []
-    paths = PathTable(settings, 1.0)
-    network = FlowNetwork(clock, paths.capacities(), paths.longest)
-    links = LinkMonitor(clock, network, paths, NoLog())  # type: ignore[arg-type]
-    links.start_traces(0.0)
-    links.start_background(settings, 0.0)
-    number = next(link.number for link in paths.links if link.plan.name == "dc0>dc1")
-    network.start(network.flow_class((number,)), size_bits / 8, lambda: ended.append(clock.now))
+    network, ended = Network(settings), list[float]()
+    clock, flows = network.clock, network.flows
+    network.links.start_traces(0.0)
+    network.links.start_background(settings, 0.0)
+    number = next(link.number for link in network.paths.links if link.plan.name == "dc0>dc1")
+    flows.start(flows.flow_class((number,)), size_bits / 8, lambda: ended.append(clock.now))
     while not ended:
         clock.step()
     return ended[0]
@@ -95,7 +97,7 @@ def test_links_count_datagrams_as_an_interface_does(rate_bps: float, got_bps: fl
     network.links.start_traces(0.0)
     network.links.start_background(network.settings, 0.0)
     network.clock.run(until=5.0)
-    network.links.sample()
+    network.monitor.sample()
     sent = {sample.link: sample.bytes for sample in network.log.samples}
     assert sent == {"dc0>dc1": round(2 * got_bps / 8), "dc1>dc0": 0}, "two seconds, without the outage"
 
@@ -175,7 +177,7 @@ def test_a_rate_trace_goes_on_under_datagrams_and_outages() -> None:
 
 
 def test_a_runs_rounds_take_longer_beside_background_traffic(tmp_path: Path) -> None:
-    rounds = ("training.model={kind: mlp, hidden: 8}", "training.rounds=6")
+    rounds = ("training.model={kind: mlp, hidden: 64}", "training.rounds=6")
     background = "background=[{kind: constant, from: east, to: hub, rate: 19 Mbit/s}]"
     alone = run(tmp_path / "alone", *rounds).round_s("hub/worker0")
     assert run(tmp_path / "beside", *rounds, background).round_s("hub/worker0") > 1.05 * alone
@@ -190,8 +192,8 @@ def test_a_connection_counts_for_those_that_it_replaces() -> None:
         network.clock.finish()
         generations.append(network.connect())
     (link,) = (link for link in network.paths.links if link.plan.name == "dc0>dc1")
-    assert list(network.links._connections[link.number]) == generations[-1:]
-    assert [list(found) for found in network.links._by_path.values()] == [generations[-1:]]
+    assert list(network.connections._connections[link.number]) == generations[-1:]
+    assert [list(found) for found in network.connections._by_path.values()] == [generations[-1:]]
     assert generations[-1].carried_bytes == pytest.approx(3e6)
 
 
@@ -202,10 +204,10 @@ def test_a_replaced_connection_is_heeded_until_it_has_sent_all() -> None:
     network.clock.run(until=0.5)
     network.connect()
     (number,) = (link.number for link in network.paths.links if link.plan.name == "dc0>dc1")
-    assert before in network.links._connections[number]
+    assert before in network.connections._connections[number]
     network.clock.finish()
-    network.links._forget_replaced()
-    assert before not in network.links._connections[number]
+    network.connections._forget_replaced()
+    assert before not in network.connections._connections[number]
 
 
 def test_what_the_first_of_three_still_sends_counts_for_the_last() -> None:
@@ -215,7 +217,7 @@ def test_what_the_first_of_three_still_sends_counts_for_the_last() -> None:
     network.connect()
     last = network.connect()  # the one before has sent nothing, and is forgotten first
     network.clock.finish()
-    network.links._forget_replaced()
+    network.connections._forget_replaced()
     assert last.carried_bytes == pytest.approx(1e6)
 
 

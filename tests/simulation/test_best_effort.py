@@ -16,11 +16,11 @@ from testbed.plan.model import FaultPlan, Plan, RecoveryPlan, Series
 from testbed.simulation.best_effort import FlowCarrier, Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.paths import SitePath
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_DELAY_S, WAN_RATE_BPS, WORKER, tiny_plan
+from tests.simulation.links import path_over, wan_link
 
 BLOCKS = 400
 
@@ -171,7 +171,7 @@ def test_a_stopped_process_sends_no_more_than_its_kernel_has(tmp_path: Path) -> 
 
 def test_what_waited_when_the_path_went_down_takes_neither_room_nor_time_afterwards() -> None:
     clock, arrived = Clock(), list[tuple[Any, float]]()
-    network, path = FlowNetwork(clock, [100.0], 1), SitePath("wan", (), 0.0, queue_bytes=300)
+    network, path = FlowNetwork(clock, [100.0], 1), path_over(wan_link(queue_bytes=300))
     beside = network.flow_class((0,))
     carrier = FlowCarrier(
         clock, network, path, beside, 1.0, Random(1), lambda envelope: arrived.append((envelope, clock.now))

@@ -32,7 +32,7 @@ def durations_s(events: list[Event]) -> list[float]:
     ]
 
 
-@for_each(("network", "control"), [("{}", "cubic"), ("{network: emulated}", "bbr")])
+@for_each(("network", "control"), [("{network: flows}", "cubic"), ("{network: packets}", "bbr")])
 def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, control: str, tmp_path: Path) -> None:
     texts = (f"simulation={network}", f"transport.congestion_control={control}")
     calm, saved = (simulated(tmp_path / str(every), *texts, f"checkpoint.every={every}") for every in (0, 4))

@@ -20,6 +20,7 @@ topology:
   data_centers: [{name: east, central: true, workers: 1}, {name: west, workers: 1}]
   links: [{between: [east, west], rate: 20 Mbit/s, delay: 40 ms, loss: 0.01 %TRACE}]
 training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 8, rounds: 6, evaluate_every: 6}
+simulation: {network: flows}
 """
 
 

@@ -18,13 +18,13 @@ from testbed.plan.pace import Pacer
 from testbed.simulation import link_monitor
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
+from testbed.simulation.flow_connection import ConnectionGroup, FlowConnection
 from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.paths import SitePath
 from testbed.simulation.predicted_transfer import GroupConnections, PredictedTransfer, ServerPath
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 from tests.contract.tiny import NEIGHBOUR, tiny_plan
@@ -93,7 +93,7 @@ class Lan:
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
         self.groups = self._connect(case, lan, predict)
         far = SitePath("lan", (), 3e-4, 3e-4)
-        self.other = TcpConnection(clock, self.network, far, (1, 0), TCP, self.server.deliver)
+        self.other = FlowConnection(clock, self.network, far, (1, 0), TCP, self.server.deliver)
         for at_s, size_bytes in case.others:
             clock.at(BEGIN_S + at_s, partial(self._send_other, size_bytes))
         clock.at(BEGIN_S, lambda _: self.members.begin())
@@ -107,7 +107,7 @@ class Lan:
             for i, (copies, more) in enumerate(zip(case.copies, case.more_bytes, strict=True))
         ]
         self.connections = [
-            TcpConnection(
+            FlowConnection(
                 self.clock, self.network, path, (0,), TCP, partial(self.server.deliver, copies=each.copies),
                 ConnectionGroup(each.copies, case.own_bytes_per_s),
             )

@@ -25,6 +25,7 @@ topology:
 training: {model: {kind: declared, name: resnet18}, data: none, batch: 1, rounds: 2, evaluate_every: 100,
            compute: modelled}
 device: {step_time: 100 ms}
+simulation: {network: flows, fold: false}
 timeouts: {rendezvous: 1 h, step_deadline: 10 h, run_deadline: 30 h}
 """
 SMALL = ("training.model={kind: mlp, hidden: 400}", "training.data=digits")
@@ -37,7 +38,7 @@ def warnings(directory: Path, *overrides: str, scenario: str = SCENARIO) -> list
         if event["kind"] == "warning":
             messages.append(str(event["message"]))
 
-    plan = build_plan(loads(scenario, overrides=["simulation.fold=false", *overrides]))
+    plan = build_plan(loads(scenario, overrides=overrides))
     exits = simulate(plan, make_role, directory, on_progress)
     assert [end.error for end in exits.values() if end.error] == []
     return messages
@@ -68,6 +69,7 @@ topology:
 training: {model: cnn, data: digits, batch: 8, rounds: 3, evaluate_every: 1000}
 device: {step_time: 60 ms}
 optimizer: {kind: sgd, learning_rate: 0.05}
+simulation: {network: flows}
 """
 
 
@@ -75,15 +77,14 @@ optimizer: {kind: sgd, learning_rate: 0.05}
     ((), "bursts overflow the queue of [ab]>"),  # 0.795 s a round, packet by packet 0.928, emulated 0.945
     (("topology.links[0].queue=500 KB",), ""),  # 0.845 and 0.843
     (("topology.links[0].queue=500 KB", "topology.links[0].loss=0.5 %"), "0.5 % of the packets are lost"),
-    (("topology.links[0].delay=5 ms",), ""),  # what is lost is repaired at once
     (("topology.links[0].delay=5 ms", "training.model={kind: mlp, hidden: 16}"), "the shaper of [ab]>[ab] passes"),
-    (("simulation.network=emulated",), ""),
+    (("simulation.network=packets",), ""),
     (("simulation.network=ideal",), ""),
 ])  # fmt: skip
 def test_a_small_run_doubts_itself_where_it_is_off(settings: tuple[str, ...], word: str, tmp_path: Path) -> None:
     found = warnings(tmp_path, *settings, scenario=TWO_SITES)
     assert [bool(re.match(word, message)) for message in found] == [True] * (word != "")
-    assert all(message.endswith("'simulation: {network: emulated}'") for message in found)
+    assert all(message.endswith("'simulation: {network: packets}'") for message in found)
     report = fidelity.assess(tables.read(tmp_path), {"back_end": "simulate", "warnings": []}, {})
     assert report["status"] == ("degraded" if word else "ok") and report["reasons"] == found
 

@@ -29,7 +29,7 @@ _REMOVED = {
     "cluster.emulate": _ON_ONE_MACHINE,
     "cluster.machines": _ON_ONE_MACHINE,
     "timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost",
-    "simulation.host": "leave it out: 'network: emulated' predicts the links of an emulation packet by packet, and "
+    "simulation.host": "leave it out: 'network: packets' predicts the links of an emulation packet by packet, and "
     "'run: {on: exact}' shows what no machine's load disturbs",
 }
 

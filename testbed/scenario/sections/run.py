@@ -97,10 +97,11 @@ class SimulationSection(Section):
     events: Annotated[str, one_of("auto", "full", "brief")] = "auto"
     """What nodes log. brief: workers log their rounds only, and no node what happens inside a LAN. auto: brief for
     runs of very many nodes."""
-    network: Annotated[str, one_of("tcp", "emulated", "ideal")] = "tcp"
-    """tcp: TCP's windows, headers and unequal shares. emulated: likewise, and what predicting an emulation takes: the
-    shapers' token buckets, and acknowledgements that wait behind data of their direction. ideal: every byte of a link
-    carries payload, flows share links equally, and connections have no start-up: for closed forms and bounds."""
+    network: Annotated[str, one_of("auto", "packets", "flows", "ideal", "tcp", "emulated")] = "auto"
+    """packets: TCP segment by segment over emulated links, which predicts best. flows: rates and a model of TCP's
+    windows, for very large networks. auto: packets where at most a million of them are predicted for the whole run,
+    and flows with checkpoints. ideal: every byte of a link carries payload, flows share links equally, and connections
+    have no start-up: for closed forms and bounds. tcp and emulated are former names of flows and packets."""
     costs: COSTS = {}
     """{file: NAME.csv}: what encoding, decoding and optimizer steps cost, as `testbed calibrate --costs` measures it.
     Rows that it lacks are those of the reference machine."""

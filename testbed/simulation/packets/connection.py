@@ -1,4 +1,4 @@
-"""A TCP connection over packets, with the interface of ``testbed.simulation.tcp.TcpConnection``.
+"""A TCP connection over packets, with the interface of ``testbed.simulation.flow_connection.FlowConnection``.
 
 Messages wait by priority until the process takes a batch of them to write. The socket takes that as long as less than
 TCP_NOTSENT_LOWAT waits in it unsent, and wakes its writer when less than half of that does. It looks at this limit only
@@ -17,7 +17,7 @@ from typing import Any
 
 from testbed.messages import batch_bytes
 from testbed.simulation.clock import Clock
-from testbed.simulation.outage import set_up
+from testbed.simulation.handshake import set_up
 from testbed.simulation.packets.lan_sender import LanSender
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.packets.sender import TcpSender

@@ -21,6 +21,7 @@ import msgspec
 
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.simulation.clock import Clock
+from testbed.simulation.paths import WanLink
 
 
 class Packet(msgspec.Struct, eq=False):
@@ -36,6 +37,8 @@ class Packet(msgspec.Struct, eq=False):
 class PacketLink:
     """One direction. ``channels``: best-effort channels beside the reliable one (0), which precedes them.
 
+    ``state`` is the link's, which others change; ``changed`` takes note of it.
+
     sent_bytes       of frames that have left
     dropped_packets  by full queues
     lost_packets     on the way, at random or because the link is down
@@ -43,27 +46,28 @@ class PacketLink:
     """
 
     __slots__ = (
-        "_burst_s", "_channel_bytes", "_clock", "_delay_s", "_empty_s", "_last_arrival_s", "_loss", "_queue_bytes",
-        "_queues", "_random", "_seconds_per_byte", "_timer_s", "dropped_packets", "lost_packets", "sent_bytes",
+        "_burst_s", "_channel_bytes", "_clock", "_empty_s", "_last_arrival_s", "_limit_bytes", "_queues", "_random",
+        "_seconds_per_byte", "_timer_s", "dropped_packets", "lost_packets", "sent_bytes", "state",
     )  # fmt: skip
 
-    def __init__(self, clock: Clock, queue_bytes: int, random: Random, channels: int = 0) -> None:
-        self._clock, self._random = clock, random
-        self._queue_bytes = max(queue_bytes, FRAME_BYTES)
+    def __init__(self, clock: Clock, state: WanLink, random: Random, channels: int = 0) -> None:
+        self._clock, self.state, self._random = clock, state, random
+        self._limit_bytes = max(state.plan.queue_bytes, FRAME_BYTES)  # of each queue
         self._queues: tuple[deque[Packet], ...] = tuple(deque() for _ in range(channels + 1))
         self._channel_bytes = [0] * (channels + 1)
         self._empty_s = self._last_arrival_s = -math.inf
-        self._seconds_per_byte = self._delay_s = self._loss = self._burst_s = 0.0
+        self._seconds_per_byte = self._burst_s = 0.0
         self._timer_s = math.inf  # of the next look at the queues
         self.sent_bytes = self.dropped_packets = self.lost_packets = 0
+        self.changed()
 
     @property
     def backlog_bytes(self) -> int:
         return sum(self._channel_bytes)
 
-    def change(self, rate_bps: float, delay_s: float, loss: float) -> None:
-        """Set what it does to packets that leave from now on. Nothing leaves while ``rate_bps`` is 0."""
-        self._delay_s, self._loss = delay_s, loss
+    def changed(self) -> None:
+        """Follow the link's rate; nothing leaves while that is 0. One that is down sends on, and loses all."""
+        rate_bps = self.state.left_bps
         self._seconds_per_byte = 8 / rate_bps if rate_bps > 0 else math.inf
         self._burst_s = burst_bytes(rate_bps) * self._seconds_per_byte if rate_bps > 0 else 0.0
         if self.backlog_bytes:
@@ -74,7 +78,7 @@ class PacketLink:
         channel, size_bytes = packet.channel, packet.size_bytes
         if self._empty_s <= self._clock.now and self._seconds_per_byte < math.inf and not self.backlog_bytes:
             self._send(packet)
-        elif self._channel_bytes[channel] + size_bytes <= self._queue_bytes:
+        elif self._channel_bytes[channel] + size_bytes <= self._limit_bytes:
             self._queues[channel].append(packet)
             self._channel_bytes[channel] += size_bytes
             self._look_later()
@@ -108,10 +112,11 @@ class PacketLink:
         now = self._clock.now
         self._empty_s = max(self._empty_s, now - self._burst_s) + packet.size_bytes * self._seconds_per_byte
         self.sent_bytes += packet.size_bytes
-        if self._loss and self._random.random() < self._loss:
+        state = self.state
+        if (state.loss or state.corruption or not state.up) and self._random.random() < state.lost:
             self.lost_packets += 1
             return
-        self._last_arrival_s = max(self._last_arrival_s, now + self._delay_s)  # none overtakes another
+        self._last_arrival_s = max(self._last_arrival_s, now + state.delay_s)  # none overtakes another
         hops = packet.hops
         if hops:
             self._clock.at(self._last_arrival_s, hops.pop().arrive, packet)

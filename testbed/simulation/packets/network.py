@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -11,6 +11,7 @@ from testbed.plan.model import Plan
 from testbed.simulation.best_effort import Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
+from testbed.simulation.link_monitor import LinkCounters
 from testbed.simulation.packets.congestion import Cubic, Reno
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.lan_sender import LanSender
@@ -49,7 +50,7 @@ class PacketCarrier:
 
 
 class PacketNetwork:
-    """Packets follow the state of the links of ``paths``."""
+    """Packets over the links of ``paths``, whose state they follow."""
 
     def __init__(self, clock: Clock, plan: Plan, paths: PathTable, model: TcpModel) -> None:
         self._clock, self._paths, self._model, self._seed = clock, paths, model, plan.seed
@@ -57,8 +58,7 @@ class PacketNetwork:
         self.links: list[PacketLink] = []
         for link in paths.links:
             random = Random(f"{plan.seed}/{link.plan.name}")
-            self.links.append(PacketLink(clock, link.plan.queue_bytes, random, channels))
-            self.changed(link)
+            self.links.append(PacketLink(clock, link, random, channels))
         rates = {site.name: site.lan_rate_bps for site in plan.network.sites}
         self._rates_bps = {node.name: rates[node.data_center] for node in plan.nodes}
         self._ports = {name: (PacketPort(rate_bps), PacketPort(rate_bps)) for name, rate_bps in self._rates_bps.items()}
@@ -69,10 +69,17 @@ class PacketNetwork:
         """Whether any connection has something to send, or has not heard of its arrival."""
         return not all(connection.at_rest for connection in self._connections)
 
-    def changed(self, link: WanLink) -> None:
-        """Take note of a link's present state. One that is down sends on, and loses all, as an emulated one does."""
-        loss = 1 - (1 - link.loss) * (1 - link.corruption) if link.up else 1.0
-        self.links[link.number].change(link.left_bps, link.delay_s, loss)
+    def link_changed(self, link: WanLink, what: str, passed: bool) -> None:
+        """Follow a link's present state; see ``LinkUser``."""
+        if what in ("rate", "state"):
+            self.links[link.number].changed()
+
+    def counters(self, links: Sequence[WanLink]) -> list[LinkCounters]:
+        """Return what links have carried, dropped and queued."""
+        return [
+            LinkCounters(each.sent_bytes, each.dropped_packets + each.lost_packets, each.backlog_bytes)
+            for each in (self.links[link.number] for link in links)
+        ]
 
     def connect(self, source: str, target: str, deliver: Callable[[Any], None]) -> PacketConnection:
         """Connect two nodes. ``deliver(item)``: what arrives."""

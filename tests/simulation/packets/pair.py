@@ -14,6 +14,7 @@ from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
+from tests.simulation.links import change, wan_link
 
 MODEL = TcpModel(unsent_limit_bytes=131_072)
 
@@ -29,8 +30,11 @@ class Pair:
         lose: Callable[[int], bool] | None = None, over: Pair | None = None,
     ) -> None:  # fmt: skip
         self.clock, self.arrivals = over.clock if over else Clock(), dict[Any, float]()
-        self.there = over.there if over else PacketLink(self.clock, queue_bytes, Random(1))
-        self.back = over.back if over else PacketLink(self.clock, queue_bytes, Random(1))
+        self.there, self.back = (
+            (over.there, over.back)
+            if over
+            else (PacketLink(self.clock, wan_link(rate_bps, delay_s, queue_bytes), Random(1)) for _ in range(2))
+        )
         self.rate_bps, self.delay_s = rate_bps, delay_s
         self.up(True)
         self.sent = 0
@@ -65,7 +69,7 @@ class Pair:
 
     def up(self, up: bool, delay_s: float | None = None) -> None:
         for link in (self.there, self.back):
-            link.change(self.rate_bps if up else 0.0, self.delay_s if delay_s is None else delay_s, 0.0)
+            change(link, self.rate_bps if up else 0.0, self.delay_s if delay_s is None else delay_s)
 
     def _arrived(self, message: Any) -> None:
         assert message not in self.arrivals

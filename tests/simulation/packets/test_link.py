@@ -9,6 +9,7 @@ import pytest
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from tests.simulation.links import change, wan_link
 
 RATE_BPS, DELAY_S = 5e6, 0.1
 FRAME_S = FRAME_BYTES * 8 / RATE_BPS
@@ -20,8 +21,7 @@ class Wire:
 
     def __init__(self, queue_bytes: int = 10**6, loss: float = 0.0, channels: int = 0) -> None:
         self.clock = Clock()
-        self.link = PacketLink(self.clock, queue_bytes, Random(1), channels)
-        self.link.change(RATE_BPS, DELAY_S, loss)
+        self.link = PacketLink(self.clock, wan_link(RATE_BPS, DELAY_S, queue_bytes, loss), Random(1), channels)
         ports = PacketPort(1e12), PacketPort(1e12)
         self.path = PacketPath(self.clock, (self.link,), ports, 0.0)
         self.arrivals: list[tuple[int, float]] = []
@@ -59,7 +59,7 @@ def test_what_does_not_fit_into_the_queue_is_lost() -> None:
 def test_a_change_of_the_rate_concerns_what_waits() -> None:
     wire = Wire()
     wire.at(1.0, *range(AT_ONCE + 2))
-    wire.clock.at(1.0 + 1e-4, lambda _: wire.link.change(2 * RATE_BPS, DELAY_S, 0.0))
+    wire.clock.at(1.0 + 1e-4, lambda _: change(wire.link, 2 * RATE_BPS, DELAY_S, 0.0))
     wire.clock.finish()
     last, before = wire.arrivals[-1][1], wire.arrivals[-2][1]
     assert last - before == pytest.approx(FRAME_S / 2)
@@ -68,9 +68,9 @@ def test_a_change_of_the_rate_concerns_what_waits() -> None:
 def test_nothing_leaves_a_link_that_is_down_and_what_waits_leaves_later() -> None:
     wire = Wire()
     wire.at(1.0, 0)
-    wire.clock.at(1.01, lambda _: wire.link.change(0.0, DELAY_S, 0.0))
+    wire.clock.at(1.01, lambda _: change(wire.link, 0.0, DELAY_S, 0.0))
     wire.at(1.02, 1)
-    wire.clock.at(3.0, lambda _: wire.link.change(RATE_BPS, DELAY_S, 0.0))
+    wire.clock.at(3.0, lambda _: change(wire.link, RATE_BPS, DELAY_S, 0.0))
     wire.clock.finish()
     assert wire.arrivals == [(0, pytest.approx(1.1)), (1, pytest.approx(3.1))]
 
@@ -78,7 +78,7 @@ def test_nothing_leaves_a_link_that_is_down_and_what_waits_leaves_later() -> Non
 def test_a_shorter_delay_lets_nothing_overtake() -> None:
     wire = Wire()
     wire.at(1.0, 0)
-    wire.clock.at(1.05, lambda _: wire.link.change(RATE_BPS, 0.01, 0.0))
+    wire.clock.at(1.05, lambda _: change(wire.link, RATE_BPS, 0.01, 0.0))
     wire.at(1.06, 1)
     wire.at(2.0, 2)
     wire.clock.finish()

@@ -9,7 +9,9 @@ import pytest
 from testbed.plan.build import build_plan
 from testbed.scenario.load import loads
 from testbed.simulation.clock import Clock
+from testbed.simulation.flow_links import FlowLinks
 from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.link_driver import LinkDriver
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.packets.link import Packet
 from testbed.simulation.packets.network import PacketNetwork
@@ -26,7 +28,7 @@ topology:
   data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
   links: [{between: [a, b], rate: 20 Mbit/s, delay: 30 ms, queue: 64 KB}]
 training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
-simulation: {network: emulated}
+simulation: {network: packets}
 """
 
 
@@ -45,7 +47,7 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
 
     def take(value: float) -> None:
         link.take(what, value)
-        network.changed(link)
+        network.link_changed(link, what, passed=True)
 
     clock.at(1.0, lambda _: send("before"))
     clock.at(1.02, lambda _: take(down))
@@ -57,35 +59,35 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
     assert arrived == ["before", "after"]
 
 
-@for_each(("network", "rates_bps"), [("emulated", (64e3, 64e3)), ("tcp", (32e3, 10e3))])
+@for_each(("network", "rates_bps"), [("packets", (64e3, 64e3)), ("flows", (32e3, 10e3))])
 def test_a_predicted_link_is_as_fast_as_an_emulated_one(network: str, rates_bps: tuple[float, float]) -> None:
     values = ("rate=32 kbit/s", "queue=16 KB", "rate_trace=[{at: 0 s, rate: 32 kbit/s}, {at: 1 s, rate: 10 kbit/s}]")
     patience = "timeouts.dead_after=3 h"  # the queues of such links take long to drain
     overrides = (f"simulation.network={network}", patience, *(f"topology.links[0].{value}" for value in values))
     plan, clock, log = build_plan(loads(SCENARIO, overrides=overrides), "simulate"), Clock(), NoLog()
     paths, model = PathTable(plan, 1.0), TcpModel()
-    packets = PacketNetwork(clock, plan, paths, model) if network == "emulated" else None
     flows = FlowNetwork(clock, paths.capacities(), paths.longest)
-    LinkMonitor(clock, flows, paths, log, packets).start_traces(0.0)  # type: ignore[arg-type]
+    user = PacketNetwork(clock, plan, paths, model) if network == "packets" else FlowLinks(clock, flows, paths)
+    monitor = LinkMonitor(clock, paths.links, user, log)  # type: ignore[arg-type]
+    LinkDriver(clock, paths, user, monitor, log).start_traces(0.0)  # type: ignore[arg-type]
     clock.run(until=2.0)
     found = [sample.configured_bps for sample in log.samples if sample.link == "a>b"]
     assert (found[0], found[-1]) == rates_bps
-    assert flows.capacity(0) == rates_bps[1] / 8
+    if network == "flows":
+        assert flows.capacity(0) == rates_bps[1] / 8
 
 
 def test_a_sample_counts_packets_that_are_lost_on_the_way() -> None:
     plan, clock, log = build_plan(loads(SCENARIO), "simulate"), Clock(), NoLog()
     paths = PathTable(plan, 1.0)
     packets = PacketNetwork(clock, plan, paths, TcpModel())
-    flows = FlowNetwork(clock, paths.capacities(), paths.longest)
     paths.links[0].take("loss", 1.0)
-    packets.changed(paths.links[0])
     for _ in range(60):
         packets.links[0].arrive(Packet(1514, [], lambda _: None, None))
     dropped = packets.links[0].dropped_packets
     assert 0 < dropped < 60, "by the queue, of 64 KB"
     clock.finish()
-    LinkMonitor(clock, flows, paths, log, packets).sample()  # type: ignore[arg-type]
+    LinkMonitor(clock, paths.links, packets, log).sample()  # type: ignore[arg-type]
     assert [sample.dropped_packets for sample in log.samples] == [60, 0]
 
 
@@ -115,7 +117,7 @@ def test_datagrams_that_would_fill_a_link_leave_some_of_it() -> None:
     paths = PathTable(plan, 1.0)
     network = PacketNetwork(clock, plan, paths, TcpModel())
     paths.links[0].taken_bps = 30e6
-    network.changed(paths.links[0])
+    network.link_changed(paths.links[0], "rate", passed=True)
     for _ in range(20):
         network.links[0].arrive(Packet(1514, [], lambda _: arrived.append(clock.now), None))
     clock.finish()

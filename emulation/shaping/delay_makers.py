@@ -1,0 +1,100 @@
+"""What makes the delays and impairments of emulated links: netem, or a delay line where the kernel lacks it.
+
+Both follow the rows of the shared table, which any process may change: a delay line reads its row, netem is told.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from emulation.namespaces import inside
+from emulation.netlink import NetlinkSocket
+from emulation.shaping import traffic_control as tc
+from emulation.shaping.link_spec import DelayMethod, LinkSpec
+from emulation.shaping.path import Path, as_netem, change_seed
+from emulation.shaping.table import DelayField, DelayTable, path_in
+
+# netem holds packets while they are delayed. Its default of 1000 packets would drop all beyond 120 ms at 100 Mbit/s.
+NETEM_LIMIT_PACKETS = 200_000
+
+
+class Namespace:
+    """A netlink socket in one namespace, and the interfaces there by name."""
+
+    def __init__(self, namespace: str) -> None:
+        with inside(namespace):
+            self.link = NetlinkSocket()
+            self.index = {name: number for number, name in socket.if_nameindex()}
+
+
+class DelayMaker:
+    """A delay line. ``places``: the namespaces by path.
+
+    needs_wires           it delays at a switch in the middle of each cable
+    is_process            processes of its own delay packets, to which rules of the packet filter bring them
+    duplicates            it can let packets arrive twice
+    ends_bursts           a change of the delay ends a burst of losses
+    ceiling_bps_per_core  rate of all links together above which links that are used at once get less than their rates.
+                          Measured by ``testbed bench links --links 1,12`` at rates that doubled
+    """
+
+    needs_wires: ClassVar[bool] = False
+    is_process: ClassVar[bool] = True
+    duplicates: ClassVar[bool] = False
+    ends_bursts: ClassVar[bool] = False
+    ceiling_bps_per_core: ClassVar[float] = 125e6
+
+    def __init__(self, table: DelayTable, places: Mapping[str, Namespace]) -> None:
+        self._table, self._places = table, places
+
+    def follow(self, spec: LinkSpec, change: int) -> None:
+        """Make packets do what the table says since its change of that number."""
+
+    def path_of(self, spec: LinkSpec) -> Path:
+        """Return the present delay and impairments of a link."""
+        return path_in(self._table.row(spec.row))
+
+    @staticmethod
+    def as_made(path: Path) -> Path:
+        """Return what becomes of a planned path."""
+        return path
+
+    def lost_packets(self, specs: Sequence[LinkSpec]) -> dict[str, int]:
+        """Return how many packets each link has lost on the way."""
+        return {spec.name: int(self._table.row(spec.row)[DelayField.LOST]) for spec in specs}
+
+
+class Netem(DelayMaker):
+    needs_wires = True
+    is_process = False
+    duplicates = True
+    ends_bursts = True
+    ceiling_bps_per_core = 500e6
+
+    def follow(self, spec: LinkSpec, change: int) -> None:
+        place, seed = self._places[spec.ingress.namespace], change_seed(spec.seed, change)
+        index, path = place.index[spec.ingress.interface], path_in(self._table.row(spec.row))
+        tc.change_netem(place.link, index, path, NETEM_LIMIT_PACKETS, seed)
+
+    def path_of(self, spec: LinkSpec) -> Path:
+        """As the kernel reports it."""
+        place = self._places[spec.ingress.namespace]
+        return tc.read_netem_paths(place.link)[place.index[spec.ingress.interface]]
+
+    @staticmethod
+    def as_made(path: Path) -> Path:
+        return as_netem(path)
+
+    def lost_packets(self, specs: Sequence[LinkSpec]) -> dict[str, int]:
+        namespaces = {spec.ingress.namespace for spec in specs}
+        drops = {namespace: tc.read_netem_drops(self._places[namespace].link) for namespace in namespaces}
+        lost = {}
+        for spec in specs:
+            index = self._places[spec.ingress.namespace].index[spec.ingress.interface]
+            lost[spec.name] = drops[spec.ingress.namespace][index]
+        return lost
+
+
+DELAY_MAKERS: dict[DelayMethod, type[DelayMaker]] = {"netem": Netem, "nfqueue": DelayMaker}

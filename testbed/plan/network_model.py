@@ -1,0 +1,74 @@
+"""Which model of the network a simulation takes: packets, or flows where these would be too many.
+
+Packets predict best and cost most: some 20 µs of processor time each. So by default a run takes them if the Plan
+predicts at most ``MOST_PACKETS`` of data on the links between data centres, and in the LANs' frames, for all of its
+rounds. That is arithmetic on the Plan, so that the same scenario takes the same model on every machine:
+
+    rounds · sum over the nodes that send of (2 models, to its servers and back) · links on the way
+
+Codecs, rounds that stay inside a data centre and a target that ends the run earlier make it less: it is an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, SimulationPlan, TrainingPlan
+from testbed.plan.timeouts import counted_bytes, model_bytes
+from testbed.scenario import Scenario
+
+MOST_PACKETS = 1_000_000
+SEGMENT_BYTES, FRAME_SEGMENTS = 1448, 45  # of a segment, and of a frame of a LAN whose hosts offload segmentation
+_FORMER_WORDS = {"tcp": "flows", "emulated": "packets"}  # of scenarios that are older than this choice
+
+
+def simulation_of(
+    scenario: Scenario, network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan
+) -> SimulationPlan:
+    """Return how the virtual world runs, with the model of its network, and why it is this one."""
+    section = scenario.simulation
+    word, reason = _FORMER_WORDS.get(section.network, section.network), "as simulation.network says"
+    if scenario.run.on != "simulate":
+        word, reason = "flows", ""
+    elif word == "auto":
+        word, reason = _default(scenario, network, nodes, training)
+    return SimulationPlan(
+        fold=section.fold, events=section.events, network=word, network_reason=reason, costs=section.costs
+    )
+
+
+def _default(
+    scenario: Scenario, network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan
+) -> tuple[str, str]:
+    if scenario.checkpoint.every:
+        return "flows", "by default, as the run keeps checkpoints, from which only flows go on at equal times"
+    packets = predicted_packets(network, nodes, training)
+    told = f"by default, as at most {packets:,} packets are predicted"
+    if packets <= MOST_PACKETS:
+        return "packets", told
+    return "flows", f"{told}, and packets are simulated up to {MOST_PACKETS:,}"
+
+
+def predicted_packets(network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan) -> int:
+    """Return an upper bound of the packets of data that the rounds of a run send."""
+    size_bytes = counted_bytes(training.model, training.data) or model_bytes(training.model, training.data)
+    segments = math.ceil(size_bytes / SEGMENT_BYTES)
+    frames = {
+        site.name: math.ceil(segments / FRAME_SEGMENTS) if site.lan_rate_bps >= OFFLOADED_LAN_BPS else segments
+        for site in network.sites
+    }
+    sites = {node.name: node.data_center for node in nodes}
+    longest = max(map(len, network.routes.values()), default=0)
+    each_round = 0
+    for node in nodes:
+        if node.parents:
+            ways = [_hops(network, node.data_center, sites[parent]) for parent in node.parents]
+            each_round += 2 * (math.ceil(segments * sum(ways) / len(ways)) + frames[node.data_center])
+        elif node.role == "worker":  # among workers: twice a model, as in a ring
+            each_round += 2 * (segments * longest + frames[node.data_center])
+    return each_round * training.rounds
+
+
+def _hops(network: NetworkPlan, source: str, target: str) -> int:
+    return 0 if source == target else len(network.between(source, target))

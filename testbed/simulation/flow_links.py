@@ -1,0 +1,105 @@
+"""The connections that cross each WAN link as flows: they follow its state, and it counts what they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.simulation.clock import Clock
+from testbed.simulation.flow_connection import FlowConnection
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.link_monitor import LinkCounters
+from testbed.simulation.paths import PathTable, SitePath, WanLink
+from testbed.simulation.tcp_model import TcpModel
+from testbed.simulation.validity import doubts
+
+_DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
+
+Place = tuple[str, str, int]  # of a connection: sender, receiver, and which of the flow groups between them
+
+
+class FlowLinks:
+    """A ``LinkUser``."""
+
+    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable) -> None:
+        self._clock, self._network, self._paths = clock, network, paths
+        self._connections: dict[int, dict[FlowConnection, None]] = {link.number: {} for link in paths.links}
+        self._by_path: dict[SitePath, dict[FlowConnection, None]] = {}
+        self._places: dict[Place, tuple[SitePath, FlowConnection]] = {}
+        self._replaced: dict[FlowConnection, tuple[SitePath, Place]] = {}  # by another one; they still send
+        self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
+        self._training_since_s = 0.0
+
+    def add(self, connection: FlowConnection, path: SitePath, links: tuple[int, ...], place: Place) -> None:
+        """Add a connection over these links. It replaces the one before of its ``place``."""
+        if place in self._places:
+            before_path, before = self._places[place]
+            self._replaced[before] = before_path, place
+        self._places[place] = path, connection
+        self._forget_replaced()
+        self._by_path.setdefault(path, {})[connection] = None
+        for number in links:
+            if number in self._connections:
+                self._connections[number][connection] = None
+                connection.flow.watched = True
+
+    def _forget_replaced(self) -> None:
+        """Forget connections that are replaced and have sent all: else each checkpoint and restart would leave some."""
+        for connection, (path, place) in list(self._replaced.items()):
+            if not connection.busy:
+                self._places[place][1].take_over(connection)  # of several in a row, the newest counts for all
+                del self._replaced[connection], self._by_path[path][connection]
+                for number in connection.flow.path:
+                    self._connections.get(number, {}).pop(connection, None)
+
+    def forget_bursts(self) -> None:
+        """Let the bursts of each connection be those of training, which begins now."""
+        self._training_since_s = self._clock.now
+        for connections in self._connections.values():
+            for connection in connections:
+                connection.forget_bursts()
+
+    def doubts(self, model: TcpModel) -> list[str]:
+        """Return where the window model may be off for these connections; see ``validity``."""
+        return doubts(self._paths.links, self._connections, model, self._clock.now - self._training_since_s)
+
+    def counters(self, links: Sequence[WanLink]) -> list[LinkCounters]:
+        """Return what links have carried."""
+        self._count()
+        return [LinkCounters(self._carried[link.number] / self._paths.goodput) for link in links]
+
+    def _count(self) -> None:
+        """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
+        carrying, wan = self._network.carrying, len(self._carried)
+        moved = list(carrying)
+        carrying.clear()
+        for flow in moved:
+            total = self._network.delivered_bytes(flow)
+            more, flow.counted = total - flow.counted, total
+            for number in flow.path:
+                if number < wan:
+                    self._carried[number] += more
+            if flow.flows:
+                carrying[flow] = None
+
+    def link_changed(self, link: WanLink, what: str, passed: bool) -> None:
+        """See ``LinkUser``."""
+        if what in ("state", "rate"):
+            left_bps = link.left_bps if link.up else 0.0
+            self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
+        self._forget_replaced()
+        came_or_went = link.passes != passed
+        for connection in self._connections[link.number]:
+            if what != "state":
+                connection.path_changed()
+            if came_or_went:
+                connection.state_changed()
+        if what != "delay" and not came_or_went:
+            return
+        crossing = dict.fromkeys(self._paths.crossing(link))
+        for path in crossing:  # whose acknowledgements cross the link
+            if path.reverse is not None and path.reverse not in crossing:
+                for connection in self._by_path.get(path.reverse, ()):
+                    if what == "delay":
+                        connection.path_changed()
+                    else:
+                        connection.state_changed()

@@ -1,0 +1,63 @@
+"""Which model of the network a simulation takes, and why."""
+
+from __future__ import annotations
+
+import math
+
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.plan.network_model import MOST_PACKETS
+from testbed.scenario.load import loads
+from tests.for_each import for_each
+
+SCENARIO = """
+version: 1
+name: sites
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 2}]
+  links: [{between: [a, b], rate: 10 Mbit/s, delay: 10 ms}]
+  lan: {rate: 1 Gbit/s, delay: 0.1 ms}
+training: {model: {kind: mlp, hidden: 100}, data: digits, rounds: 5}
+"""
+
+
+LONG = ("training.rounds=20000", "timeouts={run_deadline: 1000 h}")
+
+
+def simulation(*overrides: str, on: str = "simulate") -> tuple[str, str]:
+    found = planned(*overrides, on=on).simulation
+    return found.network, found.network_reason
+
+
+def planned(*overrides: str, on: str = "simulate") -> Plan:
+    return build_plan(loads(SCENARIO, overrides=overrides), on)
+
+
+def test_packets_are_counted_by_hand() -> None:
+    """Of 7,510 parameters: up and down for three workers and two servers, of which one is across the link."""
+    segments = math.ceil(4 * (64 * 100 + 100 + 10 * 100 + 10) / 1448)
+    nodes = 3 + 2
+    wan, lan = 2 * segments, 2 * nodes * math.ceil(segments / 45)  # a LAN of 1 Gbit/s has frames of 64 KB
+    network, reason = simulation()
+    assert network == "packets"
+    assert reason == f"by default, as at most {5 * (wan + lan):,} packets are predicted"
+
+
+@for_each(("overrides", "network", "reason"), [
+    ((*LONG,), "flows", f"and packets are simulated up to {MOST_PACKETS:,}"),
+    (("checkpoint.every=2",), "flows", "checkpoints"),
+    (("simulation.network=flows",), "flows", "as simulation.network says"),
+    (("simulation.network=packets", *LONG), "packets", "as simulation.network says"),
+    (("simulation.network=tcp",), "flows", "as simulation.network says"),
+    (("simulation.network=emulated",), "packets", "as simulation.network says"),
+    (("simulation.network=ideal",), "ideal", "as simulation.network says"),
+])  # fmt: skip
+def test_a_large_run_and_one_with_checkpoints_take_flows(overrides: tuple[str, ...], network: str, reason: str) -> None:
+    found, why = simulation(*overrides)
+    assert found == network and reason in why
+
+
+def test_other_back_ends_simulate_nothing() -> None:
+    assert simulation(on="local") == ("flows", "")
