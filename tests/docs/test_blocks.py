@@ -59,12 +59,14 @@ def test_every_block_has_a_language_that_is_executed_or_is_text() -> None:
     assert unknown == []
 
 
-def test_the_way_of_a_gradient_is_that_of_the_code() -> None:
+def test_the_ways_of_a_gradient_and_of_a_rate_are_those_of_the_code() -> None:
     page = "docs/explanation/one-round.md"
     excerpts = [block for block in blocks_of(ROOT / page) if block.language == EXCERPT]
     for block in excerpts:
         check_excerpt(block, page)
-    assert len({block.title for block in excerpts}) <= 20, "files that one has to know to follow a gradient"
+    of_rate = TEXTS[page].partition("## One link's rate")[0].count("\n")
+    assert len({block.title for block in excerpts if block.line < of_rate}) <= 20, "files to know of a gradient"
+    assert len({block.title for block in excerpts if block.line > of_rate}) <= 12, "files to know of a link's rate"
 
 
 def test_documents_fence_their_code() -> None:
