@@ -57,8 +57,8 @@ class MessageKind(StrEnum):
     # node → scheduler, before anything else, and again by a new process in the place of a lost one. Answer: READY.
     REGISTER = "register"
     # scheduler → node: every node has registered; or, to a process that joins a run in progress and registered at
-    # ``registered_s`` (its ``sent_at_s``), its ``epoch``, the nodes that are absent (``gone``), the nodes that join
-    # with it and count as ``later``, and the replicas that have taken over, by lost server (``heirs``).
+    # ``registered_s`` (its ``sent_at_s``), its ``epoch``, the nodes that are absent (``gone``), the epochs in which
+    # others have ``joined``, and the replicas that have taken over, by lost server (``heirs``).
     READY = "ready"
     # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
     # of each key, or 0. ``codec``: chosen by a script. No answer. This and all that a child sends to its servers

@@ -10,8 +10,7 @@ Where workers do not wait for each other, a global server scores the model (``gl
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from testbed.engine.checkpoint import Checkpoint
 from testbed.plan.asynchronous import is_scored_at_top
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.results.events import EVALUATING
 from testbed.state import State
@@ -104,8 +102,8 @@ class Scores:
 class Evaluation:
     """One worker evaluates, of those that take part the first; at the others every method does nothing.
 
-    Who takes part from the start comes in rank order; who joins comes after all who are there. When the one that
-    evaluates is lost, the next one goes on (``without``, ``members``).
+    Where the membership may change, ``members`` says who they are: when the one that evaluates is lost, the next one
+    goes on.
 
     active  whether this worker evaluates: it comes first, and no server scores the model
     """
@@ -114,8 +112,8 @@ class Evaluation:
         training = plan.training
         self._world, self._learner = world, learner
         self._every, self._rounds = training.evaluate_every, training.rounds
-        self._workers, self._at_top = plan.training_workers, is_scored_at_top(plan)
-        self._before = set(_who_come_before(plan, world.node))
+        self._at_top = is_scored_at_top(plan)
+        self._before = {plan.training_workers[0].name} - {world.node}  # one of them will do: there may be thousands
         self._scores = Scores(world, learner, training.target_accuracy)
 
     @property
@@ -123,17 +121,8 @@ class Evaluation:
         return not self._before and not self._at_top
 
     def members(self, names: Sequence[str]) -> None:
-        """Let the first of these workers evaluate."""
+        """Let the first of these workers evaluate; to be called between two rounds only."""
         self._before = set(names[: names.index(self._world.node)] if self._world.node in names else names)
-
-    def without(self, nodes: Collection[str]) -> None:
-        """Note that these nodes take part no more; to be called between two rounds only."""
-        self._before.difference_update(nodes)
-
-    def joins(self, absent: Collection[str]) -> None:
-        """Note that this worker has joined a run in progress, in which all take part but those who are ``absent``."""
-        names = (worker.name for worker in self._workers)
-        self._before = {name for name in names if name != self._world.node and name not in absent}
 
     def begin(self, rounds: int, workers: int, resumed: Checkpoint | None = None) -> None:
         """Record the start of training: ``rounds`` at most, by ``workers``.
@@ -177,28 +166,16 @@ class Evaluation:
         await self._scores.collect()
 
     async def state(self) -> State:
-        """Return what a checkpoint keeps: who comes before this worker; at the first one, what it knows of scores."""
-        return {"before": json.dumps(sorted(self._before))} if self._before else await self._scores.state()
+        """Return what a checkpoint keeps: at the first worker, what it knows of scores."""
+        return {} if self._before else await self._scores.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        if "before" in state:
-            self._before = set(json.loads(state["before"]))
         if "reached" in state:
             self._before = set()
             self._scores.load_state(state)
 
     def _take(self, round_: int) -> None:
         self.take(round_, self._learner.values(), self._world.now())
-
-
-def _who_come_before(plan: Plan, node: str) -> Collection[str]:
-    """Return who would have to be lost before ``node`` evaluates, of those that take part from the start."""
-    workers = plan.training_workers
-    if plan.recovery.on_failure != "continue":  # else one will do: there may be thousands
-        return {workers[0].name} - {node}
-    late = late_comers(plan)
-    starting = [worker.name for worker in workers if worker.name not in late]
-    return starting[: starting.index(node)] if node in starting else starting
 
 
 def trained_before(now_s: float, resumed: Checkpoint | None) -> dict[str, Any]:

@@ -63,8 +63,6 @@ class Membership:
 
     joined_late  whether this node has joined a run in progress
     absent       the nodes that took no part when it joined
-    later        the nodes that have joined in the same instant, and count as later
-    lost         the nodes that have been lost since, or have left; some may be back
     epoch        the membership epoch in which it joined; 0: it was there from the start, or where the run goes on
     newest_epoch the newest membership epoch that is known here
     joined       of a run that continues: the nodes that have joined before it, each with its epoch
@@ -93,8 +91,6 @@ class Membership:
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
         self.joined_late, self.epoch, self.newest_epoch = False, 0, 0
         self.absent: tuple[str, ...] = ()
-        self.later: tuple[str, ...] = ()
-        self.lost: set[str] = set()
         self.on_members_lost: list[Callable[[list[str]], object]] = []
         self.joined: dict[str, int] = {}
         self.changed_at_s = 0.0  # when the scheduler announced the last change
@@ -176,7 +172,7 @@ class Membership:
             return  # it was for the process in whose place this one is
         self.newest_epoch = message.meta.get("epoch", 0)
         self.joined_late, self.absent = registered_s is not None, tuple(message.meta.get("gone", ()))
-        self.joined, self.later = dict(message.meta.get("joined", {})), tuple(message.meta.get("later", ()))
+        self.joined = dict(message.meta.get("joined", {}))
         self.epoch = self.newest_epoch if self.joined_late else self.joined.get(self._world.node, 0)
         self.first = dict(message.meta.get("first", {}))
         self.successors |= message.meta.get("heirs", {})
@@ -195,7 +191,6 @@ class Membership:
             self.on_members_joined(message.meta["joined"])
         else:
             self.newest_epoch = message.meta["epoch"]
-            self.lost.update(message.meta["left"])
             if "heir" in message.meta:
                 self.successors[message.meta["left"][0]] = message.meta["heir"]
             for call in self.on_members_lost:

@@ -172,6 +172,7 @@ class Peers:
         self._world, self._membership = world, membership
         self.continues, self._has_servers = agrees(plan), has_servers(plan)
         self._workers = [worker.name for worker in plan.training_workers]
+        self._is_between = plan.node(world.node).role == "server"  # its rounds are those of its workers
         self.greets: set[str] = set() if self._has_servers else set(self._workers)
         self._gone: set[str] = set()
         self._joined_in: dict[str, int] = {}  # epochs, of those that have joined a run in progress
@@ -245,8 +246,9 @@ class Peers:
         self._report()
 
     def begun(self, round_: int) -> None:
-        """Note that this worker has begun a round with its servers, after ``settle``; or that this server sums it."""
-        self.progress = round_ if self.progress is None else max(self.progress, round_)
+        """Note that this worker has begun a round, after ``settle``; or that this global server has summed it."""
+        if not self._is_between:
+            self.progress = round_ if self.progress is None else max(self.progress, round_)
 
     @property
     def settled(self) -> bool:

@@ -18,7 +18,7 @@ from testbed.engine.membership import (
     collected_at,
     collector_of,
 )
-from testbed.engine.peers import NOTHING, TRAINED, EpochReports, FirstRounds, agrees, has_servers
+from testbed.engine.peers import TRAINED, EpochReports, FirstRounds, agrees, has_servers
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.asynchronous import is_scored_at_top
@@ -156,8 +156,6 @@ class MembershipLedger:
             self._new.discard(name)
             meta: dict[str, Any] = {"registered_s": process_s, "epoch": self.epoch}
             meta |= {"gone": list(self.absent), "heirs": self._successors}
-            later = list(joined)[list(joined).index(name) + 1 :]
-            meta |= {"later": later} if later else {}
             if self._agrees:
                 self.joined[name] = self.epoch
                 meta["joined"] = dict(self.joined)
@@ -296,13 +294,9 @@ class Scheduler:
             return
         if self._first_rounds is not None:
             progress = {name: self._agreement.progress(name) for name in self._members()}
-            tops = [
-                node.name
-                for node in self._plan.nodes
-                if node.role in ("global_server", "replica") and node.name in members
-            ]
-            summed = max(map(self._agreement.progress, tops), default=NOTHING)
+            summed = max(self._agreement.progress(name) for name in members if name not in self._workers)
             decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined, summed)
+            decision["holder"] = ""  # the values are at the servers
         elif self._resuming is None:
             self._begin_training(world)
         await _release(world, members, **decision)

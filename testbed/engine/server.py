@@ -110,6 +110,8 @@ class Server:
     def begin_at(self, round_: int) -> None:
         """Note that all rounds before ``round_`` are over: the run is resumed."""
         self._begin_round = round_
+        if self._policy.waits:
+            self._members.peers.begun(round_ - 1)
         self._regroup()
 
     def on_agreed(self, agreed: Agreed) -> None:

@@ -81,10 +81,7 @@ class ServerExchange(Exchange):
             self.end = 0
 
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
-        if self._membership.joined_late:
-            self.evaluation.joins((*self._membership.absent, *self._membership.later))
-        else:
-            self.evaluation.without(self._membership.absent)
+        self._choose_who_evaluates()
         if resume is not None:
             await resume()
         elif not self._membership.joined_late:
@@ -159,14 +156,18 @@ class ServerExchange(Exchange):
 
     async def _note_target(self, round_: int) -> None:
         """Let the next push say that the run ends, if the target has been reached."""
-        self.evaluation.without(self._membership.lost)
+        self._choose_who_evaluates()
         if await self.evaluation.before_push(round_):
             self._notes["last"] = True
+
+    def _choose_who_evaluates(self) -> None:
+        if self._peers.continues:
+            self.evaluation.members(self._peers.by_seniority)
 
     async def finish(self, rounds: int) -> FinalScore:
         changed = await self._work.finish(self._world)
         if not self._widths:  # else only who evaluated before its last push has asked for the whole model
-            self.evaluation.without(self._membership.lost)
+            self._choose_who_evaluates()
         return FinalScore(rounds - 1, changed)
 
     async def _synchronise(self, round_: int, result: LocalResult) -> list[ReplyControl]:

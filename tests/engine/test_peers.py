@@ -82,7 +82,7 @@ def test_messages_of_an_earlier_epoch_and_of_lost_processes_are_dropped(together
     inbox, membership = Mock(), Mock(absent=[], joined={}, newest_epoch=0, joined_late=False, first={})
     membership.on_ready, membership.on_members_lost = [], []
     plan = build_plan(load(THREE_SITES, ("recovery={on_failure: continue}",)), "simulate")
-    peers = Peers(Mock(), inbox, membership, plan)
+    peers = Peers(Mock(node=HUB), inbox, membership, plan)
     mail = EpochMail(Mock(), peers, together=together)
 
     def push(sender: str, round_: int, epoch: int) -> None:
