@@ -68,10 +68,10 @@ class FlowConnection:
 
     __slots__ = (
         "_arrival_s", "_burst_begin_s", "_burst_bytes", "_clock", "_copies", "_deliver", "_down_since_s",
-        "_earlier_bytes", "_idle_since_s", "_item", "_links", "_model", "_network", "_on_sent_callback", "_path",
-        "_pipe", "_private_capacity", "_queueing_s", "_ready", "_recent_bytes", "_rest", "_sending", "_sent_bytes",
-        "_standing_at", "_stopped_until_s", "_timer_s", "_used", "_window", "bursts", "flow", "largest_burst_bytes",
-        "on_idle", "on_room", "pauses", "queue", "rtt_s", "unlimited",
+        "_earlier_bytes", "_full_bytes", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network",
+        "_on_sent_callback", "_path", "_pipe", "_private_capacity", "_queueing_s", "_ready", "_recent_bytes", "_rest",
+        "_sending", "_sent_bytes", "_standing_at", "_stopped_until_s", "_timer_s", "_used", "_window", "bursts",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "pauses", "queue", "rtt_s", "unlimited",
     )  # fmt: skip
 
     def __init__(
@@ -330,16 +330,16 @@ class FlowConnection:
     def _limit_round(self) -> None:
         """Cap the flow such that it sends what is left of the window in what is left of the round."""
         now, window = self._clock.now, self._window
-        waiting_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
         if window.open:
-            self._cap(self._open_rate(waiting_bytes))
+            self._cap(self._open_rate())
             return
         delivered = self._delivered_bytes()
         if now >= window.round_end_s:
             window.next_round(now, delivered, self.rtt_s + self._queueing_s)
             if window.open:
-                self._cap(self._open_rate(waiting_bytes))
+                self._cap(self._open_rate())
                 return
+        waiting_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
         left_bytes = window.left_bytes(delivered)
         if window.network_limited:
             rate = math.inf
@@ -356,20 +356,22 @@ class FlowConnection:
         if self._clock.now == self._timer_s and self._sending and not self._window.open:
             self._limit_round()
 
-    def _open_rate(self, waiting_bytes: float) -> float:
+    def _open_rate(self) -> float:
         """Return the rate of a window that fills the path, in bytes per second."""
-        pipe, beta, narrowest = self._pipe, self._model.window_after_loss, self._path.narrowest
-        overflows = self._burst_bytes + waiting_bytes > pipe.bdp_bytes + pipe.queue_bytes
-        if not overflows or narrowest is None or not self._model.loss_based:
+        burst_bytes = self._burst_bytes + self.queue.size_bytes
+        if burst_bytes + self._sent_bytes <= self._full_bytes:  # asked for with every message
+            return math.inf
+        narrowest = self._path.narrowest
+        if burst_bytes + self._network.left_bytes(self.flow) <= self._full_bytes or narrowest is None:
             return math.inf
         if self._standing_at is None:
             self._standing_at = narrowest
             narrowest.standing[self] = self._clock.now
-        return pipe.capacity * pipe.sawtooth_share(beta)
+        return self._pipe.capacity * self._pipe.sawtooth_share(self._model.window_after_loss)
 
     def _cap(self, rate: float) -> None:
         if self._down_since_s == math.inf:  # else it stands still until the retransmission
-            self._network.set_cap(self.flow, min(rate, self._private_capacity, self._window.rate_limit))
+            self._network.set_cap(self.flow, rate if rate < self._limit else self._limit)
 
     def _end_burst(self) -> None:
         self._window.end_burst(self._delivered_bytes(), self._burst_bytes, self._clock.now - self._burst_begin_s)
@@ -392,6 +394,8 @@ class FlowConnection:
         port = self._private_capacity if self._private_capacity < math.inf else self._network.capacity(self._links[0])
         self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput, path.loss, port)
         self._window.path_changed(self._pipe)
+        self._limit = min(self._private_capacity, self._window.rate_limit)
+        self._full_bytes = self._pipe.bdp_bytes + self._pipe.queue_bytes if self._model.loss_based else math.inf
         if self.unlimited:
             self._cap(math.inf)
         elif self._sending:

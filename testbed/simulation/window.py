@@ -128,9 +128,13 @@ class CongestionWindow:
     open             the window has reached its first limit: it fills the path
     network_limited  the last round sent less than the window although there was more to send: others limit it
     round_end_s      of this round trip
+    rate_limit       of an open window (bytes/s): what receive window and random losses allow
     """
 
-    __slots__ = (*_REMEMBERED, "_model", "_pipe", "_round_base")
+    __slots__ = (
+        *_REMEMBERED, "_burst_room_bytes", "_first_limit_bytes", "_model", "_most_bytes", "_pipe", "_round_base",
+        "rate_limit",
+    )  # fmt: skip
 
     def __init__(self, model: TcpModel, pipe: Pipe) -> None:
         self._model = model
@@ -151,13 +155,6 @@ class CongestionWindow:
         load_state(self, (*_REMEMBERED, "_round_base"), state)
 
     @property
-    def rate_limit(self) -> float:
-        """Rate of an open window (bytes/s): what receive window and random losses allow."""
-        pipe, model = self._pipe, self._model
-        receive = model.window_limit_bytes / pipe.rtt_s if pipe.rtt_s > 0 else math.inf
-        return min(receive, loss_limit(model, pipe.rtt_s, pipe.loss, pipe.capacity))
-
-    @property
     def burst_rate(self) -> float:
         """Rate at which a burst leaves that is smaller than the window (bytes/s)."""
         if self._model.loss_based:
@@ -170,8 +167,14 @@ class CongestionWindow:
         return self.size_bytes - (delivered - self._round_base)
 
     def path_changed(self, pipe: Pipe) -> None:
-        self._pipe = pipe
-        self._open_at_limit()
+        model, self._pipe = self._model, pipe
+        receive_limit = model.window_limit_bytes / pipe.rtt_s if pipe.rtt_s > 0 else math.inf
+        self.rate_limit = min(receive_limit, loss_limit(model, pipe.rtt_s, pipe.loss, pipe.capacity))
+        self._first_limit_bytes = min(pipe.bdp_bytes, self.rate_limit * pipe.rtt_s, model.window_limit_bytes)
+        mean_bytes = (1 + model.window_after_loss) / 2 * (pipe.bdp_bytes + pipe.queue_bytes)
+        self._most_bytes = min(max(pipe.bdp_bytes, mean_bytes), model.window_limit_bytes)
+        self._burst_room_bytes = pipe.burst_room_bytes
+        self.open = self.size_bytes >= self._first_limit_bytes
 
     def begin_burst(self, idle_s: float, delivered: float, burst_bytes: float) -> None:
         """Begin to send so many bytes after at least a round trip without anything to send."""
@@ -184,10 +187,10 @@ class CongestionWindow:
             halvings = min(_MOST_HALVINGS, int(idle_s / (self._pipe.rtt_s + model.retransmission_floor_s)))
             least_bytes = min(self.size_bytes, model.initial_window_bytes)
             self.size_bytes = max(least_bytes, self.size_bytes / 2**halvings)
-        if min(self.size_bytes, burst_bytes) > self._pipe.burst_room_bytes:
-            mean_bytes = (1 + model.window_after_loss) / 2 * self._pipe.burst_room_bytes
+        if min(self.size_bytes, burst_bytes) > self._burst_room_bytes:
+            mean_bytes = (1 + model.window_after_loss) / 2 * self._burst_room_bytes
             self.size_bytes = self._threshold_bytes = max(mean_bytes, 2.0 * model.segment_bytes)
-        self._open_at_limit()
+        self.open = self.size_bytes >= self._first_limit_bytes
 
     def next_round(self, now_s: float, delivered: float, round_trip_s: float) -> None:
         """Grow by what the last round has sent, and begin another, which takes ``round_trip_s``."""
@@ -216,7 +219,7 @@ class CongestionWindow:
             self.size_bytes = min(self.size_bytes, float(self._model.segment_bytes))
         self._follows_full, self.network_limited, self.open = False, False, False
         self.round_end_s, self._round_base = -math.inf, delivered
-        self._open_at_limit()
+        self.open = self.size_bytes >= self._first_limit_bytes
 
     def _grow(self, sent_bytes: float) -> None:
         """Grow by what was acknowledged, to the mean of a long transfer's window at most."""
@@ -226,12 +229,5 @@ class CongestionWindow:
             grown_bytes = min(self.size_bytes + sent_bytes, self._threshold_bytes)
         else:
             grown_bytes = min(2 * sent_bytes, self._threshold_bytes)
-        pipe, beta = self._pipe, self._model.window_after_loss
-        most_bytes = max(pipe.bdp_bytes, (1 + beta) / 2 * (pipe.bdp_bytes + pipe.queue_bytes))
-        most_bytes = min(most_bytes, self._model.window_limit_bytes)
-        self.size_bytes = max(self.size_bytes, min(grown_bytes, most_bytes))
-        self._open_at_limit()
-
-    def _open_at_limit(self) -> None:
-        pipe = self._pipe
-        self.open = self.size_bytes >= min(pipe.bdp_bytes, self.rate_limit * pipe.rtt_s, self._model.window_limit_bytes)
+        self.size_bytes = max(self.size_bytes, min(grown_bytes, self._most_bytes))
+        self.open = self.size_bytes >= self._first_limit_bytes
