@@ -32,7 +32,8 @@ _CHUNK_BYTES = 1 << 18
 _CHUNK = bytes(_CHUNK_BYTES)
 _CONNECT_DEADLINE_S = 10.0
 _EXCESS = 1.1
-_SO_TIMESTAMPNS, _PORT = 35, 19_797
+_SO_TIMESTAMPNS = 35
+_PORT = 19_797
 _BUFFER_BYTES = 8 << 20
 _LEAST_FRAMES = 8
 
@@ -164,7 +165,8 @@ class Flood:
 
     def send(self, sender: socket.socket, elapsed_s: float) -> None:
         """Send what is due, as far as the socket has room: that it is full is expected of a flood."""
-        due, payload = self.due(elapsed_s), bytes(self.frame_bytes - HEADER_BYTES)
+        due = self.due(elapsed_s)
+        payload = bytes(self.frame_bytes - HEADER_BYTES)
         try:
             while self.sent < due:
                 sender.send(payload)

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from emulation.shaping.link_spec import LinkSpec
     from emulation.shaping.table import DelayTable
 
-DELAY_LINE, REPLAY = "emulation.shaping.delay_line", "emulation.replay"
-TRAFFIC, MONITOR = "emulation.traffic", "emulation.monitor"
+DELAY_LINE = "emulation.shaping.delay_line"
+REPLAY = "emulation.replay"
+TRAFFIC = "emulation.traffic"
+MONITOR = "emulation.monitor"
 WRITERS = {REPLAY: "network-replay", TRAFFIC: "network-background", MONITOR: "network-monitor"}
 READY_DEADLINE_S = 10.0
 MEASURE_PRIORITY = 20  # below the delay line and the replay
@@ -53,9 +55,13 @@ class Helper:
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
         self.child = spawn(
-            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
-            env=own_packages(), pass_fds=tuple(descriptors),
-        )  # fmt: skip
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=own_packages(),
+            pass_fds=tuple(descriptors),
+        )
         self.send(settings)
 
     def wait_ready(self) -> None:
@@ -113,7 +119,10 @@ class Helpers:
     def __init__(
         self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool, in_virtual_time: bool = False
     ) -> None:
-        self._links, self._table, self._events, self._realtime = links, table, events, realtime
+        self._links = links
+        self._table = table
+        self._events = events
+        self._realtime = realtime
         self._in_virtual_time = in_virtual_time
         self.lans: list[str] = []  # names of the delays of LANs
         self._helpers: list[Helper] = []

@@ -140,13 +140,21 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
             lan_bridges += bridge
     wan, wan_cables, wan_bridges = _wan(network, wires)
     return Layout(
-        hosts, gateways, network.routers,
+        hosts,
+        gateways,
+        network.routers,
         (*(_switch(site) for site in network.sites), *((WIRES,) if wires else ())),
-        (*lan_cables, *wan_cables), (*bridges, *lan_bridges, *wan_bridges),
-        (*(Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts),
-         *_wan_routes(network, wan, subnets)),
-        tuple(wan), tuple(lan_ports), tuple(lan_delays), subnets,
-    )  # fmt: skip
+        (*lan_cables, *wan_cables),
+        (*bridges, *lan_bridges, *wan_bridges),
+        (
+            *(Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts),
+            *_wan_routes(network, wan, subnets),
+        ),
+        tuple(wan),
+        tuple(lan_ports),
+        tuple(lan_delays),
+        subnets,
+    )
 
 
 def _switch(site: SitePlan) -> str:
@@ -194,7 +202,8 @@ def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[La
     """Return a delay before the cable's first end, and the cable, for netem with a switch in it."""
     if not wires:
         return LanDelay(cable.a, None, delay_s), [cable], []
-    near, far = SwitchPort(WIRES, f"near{number}"), SwitchPort(WIRES, f"far{number}")
+    near = SwitchPort(WIRES, f"near{number}")
+    far = SwitchPort(WIRES, f"far{number}")
     bridge = (WIRES, f"lan{number}", (near.interface, far.interface))
     return LanDelay(cable.a, near, delay_s), [Cable(cable.a, near), Cable(far, cable.b)], [bridge]
 
@@ -221,7 +230,8 @@ def _wan(network: NetworkPlan, wires: bool) -> tuple[list[EmulatedWanLink], list
         left = right = None
         if wires:
             number = len(bridges)
-            left, right = SwitchPort(WIRES, f"l{number}"), SwitchPort(WIRES, f"r{number}")
+            left = SwitchPort(WIRES, f"l{number}")
+            right = SwitchPort(WIRES, f"r{number}")
             bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
             cables += [Cable(a, left), Cable(b, right)]
         else:

@@ -69,7 +69,8 @@ def describe(each: Measurement) -> str:
     scale, unit = (1e3, "ms") if each.what == "rtt" else (1e-6, "Mbit/s")
     measured = "nothing" if each.measured is None else f"{each.measured * scale:.2f} {unit}"
     name = {"rtt": "round-trip time", "rate": "rate"}[each.what]
-    planned, tolerance = f"{each.planned * scale:.2f} {unit}", f"{each.tolerance * scale:.2f}"
+    planned = f"{each.planned * scale:.2f} {unit}"
+    tolerance = f"{each.tolerance * scale:.2f}"
     return f"{each.link}: {name} planned {planned}, measured {measured} (± {tolerance})"
 
 
@@ -189,7 +190,8 @@ def _first_nodes(net: BuiltNetwork) -> dict[str, tuple[str, SwitchPort]]:
 
 
 def _path_pairs(net: BuiltNetwork) -> list[Pair]:
-    first, pairs = _first_nodes(net), []
+    first = _first_nodes(net)
+    pairs = []
     for name in _measured_routes(net.plan.network):
         source, target = name.split(">")
         if source in first and target in first:
@@ -255,12 +257,16 @@ def _floods(net: BuiltNetwork, names: set[str]) -> list[Flood]:
     """Return the floods of the named links."""
     return [
         Flood(
-            link.plan.name, net.namespace_path(link.egress.vertex), net.namespace_path(link.ingress.vertex),
-            link.ingress.ip, shaped_bps(link.plan.rate_bps), FRAME_BYTES,
+            link.plan.name,
+            net.namespace_path(link.egress.vertex),
+            net.namespace_path(link.ingress.vertex),
+            link.ingress.ip,
+            shaped_bps(link.plan.rate_bps),
+            FRAME_BYTES,
         )
         for link in net.layout.wan
         if link.plan.name in names
-    ]  # fmt: skip
+    ]
 
 
 def least_s(net: BuiltNetwork, rate_bps: float) -> float:

@@ -56,7 +56,9 @@ def _load_from_apt() -> None:
 def _classes() -> SimpleNamespace:
     """Subclasses of Mininet's classes; made on first use, as Mininet may not be installed."""
     import_mininet("log").setLogLevel("error")
-    net, node, link = import_mininet("net"), import_mininet("node"), import_mininet("link")
+    net = import_mininet("net")
+    node = import_mininet("node")
+    link = import_mininet("link")
     base: SimpleNamespace = SimpleNamespace(
         Host=node.Host, Bridge=import_mininet("nodelib").LinuxBridge, Interface=link.Intf, Link=link.Link
     )
@@ -107,18 +109,29 @@ def build_network(layout: Layout) -> Any:
     classes = _classes()
     classes.Mininet.inited = True  # fixLimits must not run
     net = classes.Mininet(
-        topo=None, controller=None, host=classes.Host, switch=classes.Switch, link=classes.Cable,
-        intf=classes.Interface, build=False, waitConnected=False,
-    )  # fmt: skip
+        topo=None,
+        controller=None,
+        host=classes.Host,
+        switch=classes.Switch,
+        link=classes.Cable,
+        intf=classes.Interface,
+        build=False,
+        waitConnected=False,
+    )
     for name in (*layout.hosts, *layout.gateways, *layout.routers):
         net.addHost(name, ip=None)
     for number, name in enumerate(layout.switches, 1):
         net.addSwitch(name, dpid=f"{number:016x}")  # Mininet can number only names that end in a digit
     for cable in layout.cables:
-        a, b = cable.a, cable.b
+        a = cable.a
+        b = cable.b
         net.addLink(
-            net.get(a.vertex), net.get(b.vertex), intfName1=a.interface, intfName2=b.interface,
-            params1={"ip": a.address}, params2={"ip": b.address},
-        )  # fmt: skip
+            net.get(a.vertex),
+            net.get(b.vertex),
+            intfName1=a.interface,
+            intfName2=b.interface,
+            params1={"ip": a.address},
+            params2={"ip": b.address},
+        )
     net.built = True
     return net

@@ -58,7 +58,8 @@ class BusyTime:
             before_s, before = self._before
             for name, link in links.items():
                 earlier = before[name]
-                duration_s, rate_bps = now_s - before_s, link.configured_bps
+                duration_s = now_s - before_s
+                rate_bps = link.configured_bps
                 if earlier.configured_bps == rate_bps and earlier.backlog_bytes * 8 >= rate_bps * duration_s > 0:
                     total = self._busy.setdefault(name, [0.0, 0.0, 0.0])
                     sent_bytes = link.sent_bytes - earlier.sent_bytes
@@ -80,10 +81,17 @@ class Monitor:
     """
 
     def __init__(
-        self, shaper: Shaper, table: DelayTable, log: EventLog, epoch_s: float, has_ceiling: bool = True,
+        self,
+        shaper: Shaper,
+        table: DelayTable,
+        log: EventLog,
+        epoch_s: float,
+        has_ceiling: bool = True,
         lans: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        self._shaper, self._log, self._epoch_s = shaper, log, epoch_s
+    ) -> None:
+        self._shaper = shaper
+        self._log = log
+        self._epoch_s = epoch_s
         self._has_ceiling = has_ceiling
         self._base = shaper.counters()
         self._highest_bps = {name: link.configured_bps for name, link in self._base.items()}  # since the last sample
@@ -140,7 +148,8 @@ class Monitor:
         """Write a last sample and the final warnings."""
         self.links()
         for name, cells in self._lines.items():
-            late, packets = cells[DelayField.LATE_COUNT], max(1, cells[DelayField.PACKETS] - self._packets[name])
+            late = cells[DelayField.LATE_COUNT]
+            packets = max(1, cells[DelayField.PACKETS] - self._packets[name])
             if late > 0.01 * packets:
                 message = f"{name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
                 self._warn(f"{name} share", time.monotonic() - self._epoch_s, message)
@@ -179,7 +188,10 @@ def main() -> None:
     monitor = Monitor(shaper, table, log, float(given["epoch_s"]), not given["in_virtual_time"], given["lans"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
-    epoch_s, begin, samples, ended = float(given["epoch_s"]), time.monotonic(), 0, None
+    epoch_s = float(given["epoch_s"])
+    begin = time.monotonic()
+    samples = 0
+    ended = None
     while ended is None:
         if time.monotonic() >= begin + samples * SAMPLE_S:
             monitor.links()

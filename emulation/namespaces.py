@@ -18,7 +18,9 @@ SIOCETHTOOL = 0x8946
 # ethtool's (set, get) commands: TCP segmentation, generic segmentation, generic receive offload
 OFFLOADS = {"tso": (0x1F, 0x1E), "gso": (0x24, 0x23), "gro": (0x2C, 0x2B)}
 COMMAND_DEADLINE_S = 20.0
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+# asm-generic/socket.h
+_SO_SNDBUFFORCE = 32
+_SO_RCVBUFFORCE = 33
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

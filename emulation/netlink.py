@@ -11,8 +11,11 @@ import struct
 
 NETLINK_ROUTE = 0
 NETLINK_NETFILTER = 12
-REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
-_ERROR, _DONE = 2, 3
+REQUEST = 0x1
+ACK = 0x4
+DUMP = 0x300
+_ERROR = 2
+_DONE = 3
 _HEADER = struct.Struct("=IHHII")
 _RECEIVE_BYTES = 1 << 18
 
@@ -24,7 +27,8 @@ def attribute(kind: int, data: bytes) -> bytes:
 
 def attributes(data: bytes) -> dict[int, bytes]:
     """Return the payloads of the attributes in ``data``, by kind."""
-    found, at = {}, 0
+    found = {}
+    at = 0
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
         if length < 4:
@@ -55,7 +59,8 @@ class NetlinkSocket:
         bodies: list[bytes] = []
         self._send(kind, REQUEST | DUMP, body)
         while True:
-            data, at = self._answer(), 0
+            data = self._answer()
+            at = 0
             while at + 16 <= len(data):
                 length, answer, *_ = _HEADER.unpack_from(data, at)
                 if answer == _DONE:

@@ -59,7 +59,9 @@ class Emulation:
     """
 
     def __init__(self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None) -> None:
-        self.plan, self.capabilities, self._record = plan, capabilities, record
+        self.plan = plan
+        self.capabilities = capabilities
+        self._record = record
         self.events = events or Path("/run/testbed/events")
         self.method: DelayMethod = capabilities.delay_method()
         self._delays = DELAY_MAKERS[self.method]

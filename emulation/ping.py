@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 
 from emulation.namespaces import socket_in
 
-_ECHO_REQUEST, _ECHO_REPLY = 8, 0
+_ECHO_REQUEST = 8
+_ECHO_REPLY = 0
 _IDENTITY = 0x7473
 _STAMP = struct.Struct("=qi")  # in each echo: when it was sent, and the number of its pair
-_SOL_RAW, _ICMP_FILTER = 255, 1  # linux/in.h, linux/icmp.h
+# linux/in.h, linux/icmp.h
+_SOL_RAW = 255
+_ICMP_FILTER = 1
 ECHOES_PER_S = 2500  # of all pairs together: more would fill the delay lines and be measured as delay
 
 
@@ -35,7 +38,8 @@ def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) ->
     A pair's echoes are ``interval_s`` apart, or further if all pairs together would exceed ``ECHOES_PER_S``.
     """
     # Evenly spread over the interval: echoes sent at the same moment would queue for each other here.
-    gap_s, total = max(interval_s / max(1, len(pairs)), 1 / ECHOES_PER_S), count * len(pairs)
+    gap_s = max(interval_s / max(1, len(pairs)), 1 / ECHOES_PER_S)
+    total = count * len(pairs)
     with ExitStack() as opened:
         sockets = {namespace: opened.enter_context(_socket(namespace)) for namespace in {p.namespace for p in pairs}}
         begin = time.monotonic()

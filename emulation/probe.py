@@ -168,9 +168,14 @@ def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
     child = [sys.executable, "-S", "-m", "emulation.probe_child"]
     try:
         done = subprocess.run(
-            [*namespaces, *child], cwd=ROOT, env=own_packages(), capture_output=True, text=True, check=False,
+            [*namespaces, *child],
+            cwd=ROOT,
+            env=own_packages(),
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=_DEADLINE_S,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     result: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 and done.stdout else None

@@ -18,9 +18,14 @@ import sys
 from pathlib import Path
 
 _WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # options of ssh that are followed by a value
-_CLONE_NEWNET, _CLONE_NEWUTS, _CLONE_NEWNS = 0x40000000, 0x04000000, 0x00020000
-_MS_NOSUID, _MS_NODEV = 2, 4
-_FAILED, _NOT_FOUND = 255, 127  # as ssh's own, and a shell's
+_CLONE_NEWNET = 0x40000000
+_CLONE_NEWUTS = 0x04000000
+_CLONE_NEWNS = 0x00020000
+_MS_NOSUID = 2
+_MS_NODEV = 4
+# as ssh's own, and a shell's
+_FAILED = 255
+_NOT_FOUND = 127
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

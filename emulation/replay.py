@@ -60,7 +60,8 @@ class Timeline:
             yield begin_s, value, end_s - begin_s
 
     def _jitter(self, after_s: float) -> Iterator[tuple[float, float, float]]:
-        random, step = Random(self.seed), max(0, math.floor(after_s / JITTER_STEP_S))
+        random = Random(self.seed)
+        step = max(0, math.floor(after_s / JITTER_STEP_S))
         half_width_s = self.series.values[0]
         while True:
             yield step * JITTER_STEP_S, random.uniform(-half_width_s, half_width_s), JITTER_STEP_S
@@ -88,7 +89,8 @@ class Replay:
     """
 
     def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0, since_s: float = 0.0) -> None:
-        self._shaper, self._since_s = shaper, since_s
+        self._shaper = shaper
+        self._since_s = since_s
         self._states = {name: LinkState(spec.plan) for name, spec in shaper.specs.items()}
         self._heap: list[tuple[float, int, float, float]] = []
         self._timelines = timelines
@@ -115,7 +117,9 @@ class Replay:
             heapq.heappush(self._heap, (max(change[0], self._since_s), number, change[1], change[2]))
 
     def _set(self, timeline: Timeline, value: float) -> None:
-        link, what, state = timeline.link, timeline.what, self._states[timeline.link]
+        link = timeline.link
+        what = timeline.what
+        state = self._states[timeline.link]
         was_up = state.up
         state.take(what, value)
         if what == "rate" and not state.outage:
@@ -132,7 +136,8 @@ class ReplayRecorder:
     """Writes ``replay`` events, a warning at the first late change of a link, and one with their number at the end."""
 
     def __init__(self, log: EventLog, epoch_s: float) -> None:
-        self._log, self._epoch_s = log, epoch_s
+        self._log = log
+        self._epoch_s = epoch_s
         self._late: dict[str, int] = {}
         self._flushed_s = 0.0
 
@@ -142,9 +147,14 @@ class ReplayRecorder:
         late = now_s - (start_s + planned)
         now = now_s - self._epoch_s
         self._log.write(
-            "replay", now, link=timeline.link, what=timeline.what, value=value, late_s=round(late, 6),
+            "replay",
+            now,
+            link=timeline.link,
+            what=timeline.what,
+            value=value,
+            late_s=round(late, 6),
             planned_t=round(start_s + planned - self._epoch_s, 6),
-        )  # fmt: skip
+        )
         if late > max(step, LATE_FLOOR_S):
             self._late[timeline.link] = self._late.get(timeline.link, 0) + 1
             if self._late[timeline.link] == 1:
@@ -168,7 +178,8 @@ def main() -> None:
     given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
     specs = [LinkSpec.from_dict(link) for link in given["links"]]
-    shaper, timelines = Shaper(specs, DelayTable(given["table"], given["rows"])), timelines_of(specs)
+    shaper = Shaper(specs, DelayTable(given["table"], given["rows"]))
+    timelines = timelines_of(specs)
     log = EventLog(Path(given["events"]), given["writer"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word

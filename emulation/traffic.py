@@ -75,7 +75,8 @@ class DatagramTraffic:
         while now_s >= self._burst[1]:
             due = self._send(now_s, self._burst[1])
             begun = max(0.0, min(due - self._burst_sent, FRAME_BYTES))  # of a frame, which the next burst ends
-            self._burst, self._burst_sent = next(self._bursts, (math.inf, math.inf)), -begun
+            self._burst = next(self._bursts, (math.inf, math.inf))
+            self._burst_sent = -begun
         if now_s >= self._burst[0]:
             self._send(now_s, now_s)
 
@@ -110,7 +111,8 @@ class Streams:
     """Traffic of kind ``tcp``: connections that send as fast as TCP lets them."""
 
     def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
-        self._traffic, self._ends = traffic, ends
+        self._traffic = traffic
+        self._ends = ends
         self.sent_bytes = self.received_bytes = 0
         self._listener = None
         if ends.target_namespace:
@@ -165,12 +167,15 @@ def flow_settings(plan: Plan, layout: Layout, namespace_path: Callable[[str], st
     """Return the settings of each flow, for ``main``, as JSON-ready dictionaries."""
     found = []
     for number, traffic in enumerate(plan.background):
-        source, target = f"{traffic.source}/background", f"{traffic.target}/background"
+        source = f"{traffic.source}/background"
+        target = f"{traffic.target}/background"
         ends = {
-            "source_namespace": namespace_path(source), "target_namespace": namespace_path(target),
-            "target": layout.hosts[target].ip, "port": FIRST_PORT + number,
+            "source_namespace": namespace_path(source),
+            "target_namespace": namespace_path(target),
+            "target": layout.hosts[target].ip,
+            "port": FIRST_PORT + number,
             "type_of_service": _type_of_service(plan.transport.best_effort_channels),
-        }  # fmt: skip
+        }
         values = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}
         if math.isinf(traffic.stop_s):
             del values["stop_s"]  # JSON has no infinity

@@ -41,10 +41,13 @@ class Guest:
     def arguments(self) -> list[str]:
         """Return the kernel's arguments. The seed of its generator must not be 0."""
         return [
-            f"mem={self.memory_bytes >> 20}M", "time-travel=inf-cpu", f"tt-syscall={self.system_call_ns}",
+            f"mem={self.memory_bytes >> 20}M",
+            "time-travel=inf-cpu",
+            f"tt-syscall={self.system_call_ns}",
             f"time-travel-start={int(GUEST_START.timestamp()) * 10**9}",
-            f"rngseed={self.seed % 2**63 + 1}", "seccomp=on",
-        ]  # fmt: skip
+            f"rngseed={self.seed % 2**63 + 1}",
+            "seccomp=on",
+        ]
 
 
 def fixed_environment(around: Mapping[str, str]) -> dict[str, str]:
@@ -70,15 +73,30 @@ def exact_command(
     for folder in {sys.prefix, sys.base_prefix, str(_INIT.parents[2])}:
         _require_seen(Path(folder), "the installation")
     job: dict[str, Any] = {
-        "run_directory": str(place), "working_directory": str(Path.cwd()),
-        "command": list(command), "environment": dict(sorted(environment.items())),
-    }  # fmt: skip
+        "run_directory": str(place),
+        "working_directory": str(Path.cwd()),
+        "command": list(command),
+        "environment": dict(sorted(environment.items())),
+    }
     (place / JOB).write_text(json.dumps(job, indent=2))
     boot = [
-        kernel.path, *guest.arguments(), "root=none", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
-        "con=null", "con0=fd:0,fd:1", "uml_dir=/dev/null", f"init={_quoted(sys.executable)}", "--", "-S", "-E",
-        _quoted(str(_INIT)), _quoted(str(place / JOB)),
-    ]  # fmt: skip
+        kernel.path,
+        *guest.arguments(),
+        "root=none",
+        "rootfstype=hostfs",
+        "rootflags=/",
+        "ro",
+        "quiet",
+        "con=null",
+        "con0=fd:0,fd:1",
+        "uml_dir=/dev/null",
+        f"init={_quoted(sys.executable)}",
+        "--",
+        "-S",
+        "-E",
+        _quoted(str(_INIT)),
+        _quoted(str(place / JOB)),
+    ]
     outer = {"PATH": os.defpath, "TMPDIR": _memory_folder(guest.memory_bytes), "HOME": "/"}
     return ["setpriv", "--pdeathsig", "KILL", *boot], outer
 

@@ -142,7 +142,8 @@ def _package(given: Path | None, work: Path, say: Callable[[str], None]) -> Path
     if given is not None:
         _verify(given)
         return given
-    path, problems = work / "source.deb", []
+    path = work / "source.deb"
+    problems = []
     for mirror in MIRRORS:
         say(f"downloading {mirror}{PACKAGE} (167 MB)")
         try:

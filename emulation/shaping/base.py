@@ -84,8 +84,10 @@ class Shaper:
         for spec in self.specs.values():
             place = self._places[spec.egress.namespace]
             index = place.index[spec.egress.interface]
-            rate, limits = tc.read_rate_bps(place.link, index), tc.read_queue_limits(place.link, index)
-            wanted, limit = max(spec.plan.rate_bps, tc.LOWEST_RATE_BPS), max(spec.plan.queue_bytes, FRAME_BYTES)
+            rate = tc.read_rate_bps(place.link, index)
+            limits = tc.read_queue_limits(place.link, index)
+            wanted = max(spec.plan.rate_bps, tc.LOWEST_RATE_BPS)
+            limit = max(spec.plan.queue_bytes, FRAME_BYTES)
             if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limits != [limit] * (1 + channels):
                 raise NetworkMismatch(
                     f"{spec.name}: the kernel has {rate:g} bit/s and queues of {limits} bytes,"
@@ -110,7 +112,8 @@ class Shaper:
         for spec in self.specs.values():
             place = self._places[spec.egress.namespace]
             index = place.index[spec.egress.interface]
-            queue, rate = queues[spec.egress.namespace][index], tc.read_rate_bps(place.link, index)
+            queue = queues[spec.egress.namespace][index]
+            rate = tc.read_rate_bps(place.link, index)
             found[spec.name] = LinkCounters(
                 rate, queue.sent_bytes, queue.dropped_packets, lost[spec.name], queue.backlog_bytes, queue.sent_packets
             )

@@ -32,10 +32,16 @@ from emulation.shaping.table import DelayField, DelayTable, path_in
 QUEUE_PACKETS = 200_000  # the kernel's default of 1024 is below a WAN's bandwidth-delay product
 PRIORITY = 50  # SCHED_FIFO, above trace replay (40) and measuring (20): a late release is a longer delay
 _SUBSYSTEM = 3 << 8
-_VERDICT, _CONFIG, _VERDICT_BATCH = 1, 2, 3
-_DROP, _ACCEPT = 0, 1
-_SOL_NETLINK, _NO_ENOBUFS = 270, 5
-_SO_MEMINFO, _MEMINFO_DROPS = 55, 8  # linux/sock_diag.h
+_VERDICT = 1
+_CONFIG = 2
+_VERDICT_BATCH = 3
+_DROP = 0
+_ACCEPT = 1
+_SOL_NETLINK = 270
+_NO_ENOBUFS = 5
+# linux/sock_diag.h
+_SO_MEMINFO = 55
+_MEMINFO_DROPS = 8
 _RECEIVE_BYTES = 64 << 20  # of the netlink socket: bursts must not overflow it while this process is busy
 _BATCH = 256  # packets taken before due ones are released again
 _verdict = struct.Struct("=IHHIIBBHHH")
@@ -83,7 +89,9 @@ class Line:
 
     def release(self, now_ns: int) -> int | None:
         """Return the identifier of the last packet that is due, as are all before it; ``None`` if none is."""
-        waiting, last, cells = self.waiting, None, self.cells
+        waiting = self.waiting
+        last = None
+        cells = self.cells
         while waiting and waiting[0][0] <= now_ns:
             due, last, count = waiting.popleft()
             late = now_ns - due
@@ -188,7 +196,8 @@ _identity = struct.Struct(">I").unpack_from
 
 def _take(queue: PacketQueue, line: Line) -> None:
     """Take what has arrived. The packet's identifier is at byte 24: its header is the first attribute."""
-    receive, now_ns = queue.socket.recv_into, time.monotonic_ns()
+    receive = queue.socket.recv_into
+    now_ns = time.monotonic_ns()
     identities: list[int] = []
     try:
         for _ in range(_BATCH):

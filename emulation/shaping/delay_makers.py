@@ -47,7 +47,8 @@ class DelayMaker:
     ceiling_bps_per_core: ClassVar[float] = 125e6
 
     def __init__(self, table: DelayTable, places: Mapping[str, Namespace]) -> None:
-        self._table, self._places = table, places
+        self._table = table
+        self._places = places
 
     def follow(self, spec: LinkSpec, change: int) -> None:
         """Make packets do what the table says since its change of that number."""
@@ -74,8 +75,10 @@ class Netem(DelayMaker):
     ceiling_bps_per_core = 500e6
 
     def follow(self, spec: LinkSpec, change: int) -> None:
-        place, seed = self._places[spec.ingress.namespace], change_seed(spec.seed, change)
-        index, path = place.index[spec.ingress.interface], path_in(self._table.row(spec.row))
+        place = self._places[spec.ingress.namespace]
+        seed = change_seed(spec.seed, change)
+        index = place.index[spec.ingress.interface]
+        path = path_in(self._table.row(spec.row))
         tc.change_netem(place.link, index, path, NETEM_LIMIT_PACKETS, seed)
 
     def path_of(self, spec: LinkSpec) -> Path:

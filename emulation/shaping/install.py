@@ -14,7 +14,8 @@ from emulation.shaping.traffic_control import htb_lines, netem_line
 from testbed.errors import CapabilityError
 from testbed.plan.model import Plan
 
-LAN_QUEUE, FIRST_QUEUE = 0, 1
+LAN_QUEUE = 0
+FIRST_QUEUE = 1
 
 
 def link_specs(

@@ -22,7 +22,13 @@ from emulation.netlink import attribute, attributes
 
 _WHOLE = _MASK = 0xFFFFFFFF  # netem's 100 %, and of the generator's 32 bits
 _QOPT = struct.Struct("=IIIIII")  # latency in ticks, limit in packets, loss, gap, duplication, jitter in ticks
-_REORDER, _CORRUPT, _LOSS, _RATE, _LATENCY, _SEED = 3, 4, 5, 6, 10, 14  # TCA_NETEM_…
+# TCA_NETEM_…
+_REORDER = 3
+_CORRUPT = 4
+_LOSS = 5
+_RATE = 6
+_LATENCY = 10
+_SEED = 14
 _GILBERT = 2  # NETEM_LOSS_GE
 # Without a rate, netem releases each packet after its own delay: where a delay falls, packets overtake earlier ones.
 # With one, a packet leaves after the one before it. This rate, in bytes per second, is the highest that fits into 32
@@ -112,10 +118,12 @@ def path_of_netem(options: bytes) -> Path:
     _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(options)
     found = attributes(options[_QOPT.size :])
     path = Path(
-        delay_s=struct.unpack("=q", found[_LATENCY])[0] / 1e9, loss=loss / _WHOLE, duplication=duplicate / _WHOLE,
+        delay_s=struct.unpack("=q", found[_LATENCY])[0] / 1e9,
+        loss=loss / _WHOLE,
+        duplication=duplicate / _WHOLE,
         corruption=struct.unpack_from("=I", found[_CORRUPT])[0] / _WHOLE,
         reordering=struct.unpack_from("=I", found[_REORDER])[0] / _WHOLE if gap else 0.0,
-    )  # fmt: skip
+    )
     model = attributes(found[_LOSS]).get(_GILBERT) if _LOSS in found else None
     if model is None:
         return path
@@ -166,7 +174,8 @@ class PacketFates:
         self._draw = kernel_random(seed)
         self._loss, self._corruption = share32(path.loss), share32(path.corruption)
         self._reordering = share32(path.reordering)
-        self._bursty, self.in_burst = path.bursty, path.bursty and in_burst
+        self._bursty = path.bursty
+        self.in_burst = path.bursty and in_burst
         enter, leave = gilbert(path.loss, path.burst) if path.bursty else (0.0, 0.0)
         self._enter, self._leave = share32(enter), share32(leave)
         self.any = any((self._loss, self._corruption, self._reordering))
@@ -185,7 +194,8 @@ class PacketFates:
     def _loses(self) -> bool:
         if not self._bursty:
             return self._loss > 0 and self._draw() <= self._loss
-        lost, change = self.in_burst, self._draw()
+        lost = self.in_burst
+        change = self._draw()
         self.in_burst = change >= self._leave if lost else change < self._enter
         self._draw()  # netem asks whether this packet is lost; here each is in the bad state, and none in the good one
         return lost

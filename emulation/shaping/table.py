@@ -72,7 +72,8 @@ class DelayTable:
     """``DelayTable(fd, rows)`` maps an inherited file; ``DelayTable.create(rows)`` makes an anonymous one."""
 
     def __init__(self, descriptor: int, rows: int) -> None:
-        self.descriptor, self.rows = descriptor, rows
+        self.descriptor = descriptor
+        self.rows = rows
         self._memory = mmap.mmap(descriptor, max(rows, 1) * _COLUMNS * 8)
         self._cells = memoryview(self._memory).cast("q")
 

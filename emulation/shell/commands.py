@@ -40,8 +40,11 @@ class Shell(cmd.Cmd):
     def __init__(self, network: Emulation, recording: Recording, interactive: bool) -> None:
         super().__init__()
         assert network.shaper is not None, "the network is up"
-        self._network, self._shaper, self._hosts = network, network.shaper, network.layout.hosts
-        self._recording, self._interactive = recording, interactive
+        self._network = network
+        self._shaper = network.shaper
+        self._hosts = network.layout.hosts
+        self._recording = recording
+        self._interactive = interactive
         self._failures = 0
         self._background: list[tuple[str, str, Child]] = []  # what runs, and in which node
         self.use_rawinput = interactive
@@ -136,7 +139,8 @@ class Shell(cmd.Cmd):
     def do_iperf(self, line: str) -> None:
         """iperf NODE NODE [SECONDS]: goodput of TCP, with the plan's number of parallel streams."""
         source, target, seconds = _words(line, 2, "5")
-        ends, streams = (self._node(source), self._node(target)), self._network.plan.transport.parallel_streams
+        ends = (self._node(source), self._node(target))
+        streams = self._network.plan.transport.parallel_streams
         flows = [BulkTransfer.between(self._network, *ends) for _ in range(streams)]
         with self._network.measuring():
             transfer(flows, float(seconds))
@@ -151,13 +155,16 @@ class Shell(cmd.Cmd):
     def do_meters(self, line: str) -> None:
         """meters [SECONDS]: use of all links, for that long or until Ctrl-C."""
         last_s = float(line or "inf" if self._interactive else line or "1")
-        begin, before, rows = time.monotonic(), _sample(self._shaper), 0
+        begin = time.monotonic()
+        before = _sample(self._shaper)
+        rows = 0
         while time.monotonic() - begin < last_s:
             time.sleep(min(1.0, max(0.1, begin + last_s - time.monotonic())))
             now = _sample(self._shaper)
             shown = _meters(before, now)
             self.print((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
-            before, rows = now, len(shown)
+            before = now
+            rows = len(shown)
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -233,7 +240,8 @@ class Shell(cmd.Cmd):
     def _start(self, node: str, argv: Sequence[str], **popen: Any) -> Child:
         if not argv:
             raise ScenarioError("no command given")
-        command, variables = [*as_node(self._node(node)), *argv], os.environ | environment(os.environ)
+        command = [*as_node(self._node(node)), *argv]
+        variables = os.environ | environment(os.environ)
         try:
             process = self._network.exec(node, command, env=variables, **popen)
         except OSError as error:

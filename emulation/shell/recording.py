@@ -10,7 +10,8 @@ from emulation.network import Emulation
 from testbed.ids import data_center_of
 from testbed.results.events import EventLog
 
-LOG, NETWORK_LOG = "shell", "network"
+LOG = "shell"
+NETWORK_LOG = "network"
 
 
 class Recording:

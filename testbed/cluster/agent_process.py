@@ -119,10 +119,14 @@ class AgentProcess:
 
     def _started(self, descriptor: int, variables: Mapping[str, str]) -> Child:
         return spawn(
-            [*own_interpreter(), "-m", "testbed.execution.agent", str(descriptor)], stdin=subprocess.DEVNULL,
-            stdout=self._log, stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
+            [*own_interpreter(), "-m", "testbed.execution.agent", str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            env={**host_environment(), **variables},
             pass_fds=(descriptor,),
-        )  # fmt: skip
+        )
 
     def _read(self) -> None:
         with contextlib.suppress(EOFError, OSError):

@@ -128,12 +128,16 @@ class AgentHandle:
     def report(self) -> dict[str, Any]:
         """Return what the manifest says of its machine."""
         return {
-            "name": self.name, "data_center": self.placement.data_center, "address": self.placement.machine.address,
-            "id": self.placement.machine.id, "advertised": self.placement.advertise,
+            "name": self.name,
+            "data_center": self.placement.data_center,
+            "address": self.placement.machine.address,
+            "id": self.placement.machine.id,
+            "advertised": self.placement.advertise,
             "nodes": sorted(self.placement.ports),
             **{key: value for key, value in self.about.items() if key != "clock_of"},
-            "clock": self.clock.report(), "lost": self.lost,
-        }  # fmt: skip
+            "clock": self.clock.report(),
+            "lost": self.lost,
+        }
 
 
 class Agents:
@@ -145,7 +149,10 @@ class Agents:
     """
 
     def __init__(self, plan: Plan, directory: Path, starter: AgentStarter, epoch_ns: int) -> None:
-        self._plan, self._directory, self._starter, self._epoch_ns = plan, directory, starter, epoch_ns
+        self._plan = plan
+        self._directory = directory
+        self._starter = starter
+        self._epoch_ns = epoch_ns
         self.placements: tuple[Placement, ...] = place(plan, starter.machines(plan))
         self._secret, self.run_id = secrets.token_hex(32), secrets.token_hex(8)
         self._pem = new_pem() if plan.transport.tls else ""
@@ -216,10 +223,17 @@ class Agents:
 
     def _start(self, placement: Placement) -> AgentHandle:
         ticket = Ticket(
-            name=placement.name, secret=self._secret, run_id=self.run_id, plan=to_json(self._plan), bind=placement.bind,
-            nodes=tuple(placement.ports), working_directory=str(Path.cwd()), pem=self._pem,
-        )  # fmt: skip
-        started, files = self._starter.start(placement, ticket), ReceivedFiles(self._directory)
+            name=placement.name,
+            secret=self._secret,
+            run_id=self.run_id,
+            plan=to_json(self._plan),
+            bind=placement.bind,
+            nodes=tuple(placement.ports),
+            working_directory=str(Path.cwd()),
+            pem=self._pem,
+        )
+        started = self._starter.start(placement, ticket)
+        files = ReceivedFiles(self._directory)
         silence_s = max(_LEAST_SILENCE_S, self._plan.timeouts.dead_after_s)
         agent = AgentHandle(placement, started, files, self._epoch_ns, self._inbox, silence_s)
         self._by_name[placement.name] = agent

@@ -86,7 +86,8 @@ class ClockComparison:
         knots = self._useful
         if not knots:
             return {"offset_s": None, "drift_ppm": None, "error_s": None, "samples": 0}
-        first, last = knots[0], knots[-1]
+        first = knots[0]
+        last = knots[-1]
         span_ns = last.at_ns - first.at_ns
         return {
             "offset_s": first.offset_ns / 1e9,

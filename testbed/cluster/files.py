@@ -21,7 +21,8 @@ from testbed.engine.checkpoint import complete
 from testbed.results.events import parts, writer_of
 from testbed.results.failures import FOLDER as FAILURES
 
-EVENTS, CHECKPOINTS = "events", "checkpoints"
+EVENTS = "events"
+CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PART = re.compile(r"(?P<writer>.+)\.\d{4,}\.jsonl\.gz")
 _MANIFEST = "manifest.json"

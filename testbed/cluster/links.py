@@ -16,7 +16,9 @@ from typing import Any
 from testbed.processes.child import Child, fork
 from testbed.realtime.sockets import TcpInfo
 
-SECONDS, MOST_BYTES, ROUND_TRIPS = 0.5, 4 << 20, 10
+SECONDS = 0.5
+MOST_BYTES = 4 << 20
+ROUND_TRIPS = 10
 TOKEN_BYTES = 16
 _LIMIT_S = 20.0
 _PIECE_BYTES = 1 << 16
@@ -56,19 +58,26 @@ def measure(to: tuple[str, int], source: str, token: bytes) -> dict[str, Any]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.sendall(token)
             times_s = [_round_trip_s(sock) for _ in range(ROUND_TRIPS)]
-            begin_s, data, sent = time.monotonic(), bytes(_PIECE_BYTES), 0
+            begin_s = time.monotonic()
+            data = bytes(_PIECE_BYTES)
+            sent = 0
             while sent < MOST_BYTES and time.monotonic() - begin_s < SECONDS:
                 sent += sock.send(data)
             sock.shutdown(socket.SHUT_WR)
             (count,) = _COUNT.unpack(_exactly(sock, _COUNT.size))
             took_s = time.monotonic() - begin_s
-            info, mtu_bytes = TcpInfo.of(sock), sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+            info = TcpInfo.of(sock)
+            mtu_bytes = sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
     except OSError as error:
         return {"failed": str(error)}
     return {
-        "rtt_s": statistics.median(times_s), "min_rtt_s": min(times_s), "rate_bps": 8 * count / took_s,
-        "loss": info.loss, "packets": info.packets, "mtu_bytes": mtu_bytes,
-    }  # fmt: skip
+        "rtt_s": statistics.median(times_s),
+        "min_rtt_s": min(times_s),
+        "rate_bps": 8 * count / took_s,
+        "loss": info.loss,
+        "packets": info.packets,
+        "mtu_bytes": mtu_bytes,
+    }
 
 
 def _round_trip_s(sock: socket.socket) -> float:

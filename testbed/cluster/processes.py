@@ -27,7 +27,9 @@ class AgentProcesses:
     """
 
     def __init__(self, agents: Agents, number: int, wake: int, checkpoint: Path | None) -> None:
-        self._agents, self._number, self._wake = agents, number, wake
+        self._agents = agents
+        self._number = number
+        self._wake = wake
         self._running: dict[str, AgentHandle] = {}
         self._why_lost: dict[str, str] = {}  # by node
         agents.start_missing()

@@ -112,7 +112,8 @@ class RayAgents:
         connection.import_ray().shutdown()  # what this process has started there is ended
 
     def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
-        there, found = connection.machines(), {}
+        there = connection.machines()
+        found = {}
         for name, wanted in cluster_of(plan).data_centers.items():
             key, _, value = wanted.label.partition("=")
             found[name] = [machine for machine in there if not key or machine.labels.get(key) == value]

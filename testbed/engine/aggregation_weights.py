@@ -70,7 +70,8 @@ def summed_workers(plan: Plan, server: NodePlan) -> dict[str, float]:
 def _mean_weights(plan: Plan) -> dict[str, float]:
     """Return what every training worker counts for in the mean over all, by the option ``weights``; not normalised."""
     algorithm, options = sync_setup.worker_sync(plan)
-    workers, rule = plan.training_workers, algorithm.weights(options)
+    workers = plan.training_workers
+    rule = algorithm.weights(options)
     if rule == "party":
         sizes = Counter(worker.data_center for worker in workers)
         return {worker.name: 1.0 / sizes[worker.data_center] for worker in workers}

@@ -33,7 +33,9 @@ class LocalStepCounts:
     """
 
     def __init__(self, plan: Plan, worker: str, workers: Sequence[str]) -> None:
-        self._declared, self._worker, self._workers = sync_setup.local_steps(plan), worker, workers
+        self._declared = sync_setup.local_steps(plan)
+        self._worker = worker
+        self._workers = workers
         self._policy: SyncPolicy | None = None
         if sync_setup.needs_reports(plan):
             algorithm, options = sync_setup.worker_sync(plan)

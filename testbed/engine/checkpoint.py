@@ -138,7 +138,8 @@ class CheckpointFiles:
 
     def commit(self, round_: int, digests: Mapping[str, str], instant: Instant, members: Members) -> Path:
         """Make the files of ``round_`` a checkpoint and remove old ones. On ``OSError`` earlier ones are kept."""
-        folder, path = self._temporary(round_), self._directory / _folder_name(round_)
+        folder = self._temporary(round_)
+        path = self._directory / _folder_name(round_)
         files = {_file_name(node): digest for node, digest in digests.items()}
         nodes = {_file_name(node): node for node in digests}
         about = _Manifest(VERSION, round_, self._job, files, nodes, instant, members)
@@ -203,7 +204,8 @@ def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
     """Return an error that names the free and the needed space, if the disk is full."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return error
-    free_mb, needed_mb = shutil.disk_usage(folder).free / 1e6, needed_bytes / 1e6
+    free_mb = shutil.disk_usage(folder).free / 1e6
+    needed_mb = needed_bytes / 1e6
     return OSError(error.errno, f"disk full: {folder} has {free_mb:.1f} MB, needs {needed_mb:.1f} MB")
 
 
@@ -254,13 +256,17 @@ class Checkpointer:
     """
 
     def __init__(self, world: World, membership: Membership, plan: Plan, files: CheckpointFiles | None) -> None:
-        self._world, self._membership, self._files = world, membership, files
+        self._world = world
+        self._membership = membership
+        self._files = files
         self._every = plan.checkpoint_every if files else 0  # rounds; 0: this run writes no checkpoints
         faults = [fault for fault in plan.faults if fault.kind == "disk_full" and world.node in fault.targets]
         self._disk_full_rounds = [(fault.round or 0, (fault.round or 0) + int(fault.value)) for fault in faults]
-        self._rounds, self._deadline_s = plan.training.rounds, plan.timeouts.run_deadline_s
+        self._rounds = plan.training.rounds
+        self._deadline_s = plan.timeouts.run_deadline_s
         checkpoint = files.resumed if files and not membership.joined_late else None
-        self.checkpoint, self.resumed = checkpoint, checkpoint is not None
+        self.checkpoint = checkpoint
+        self.resumed = checkpoint is not None
         self.first_round = checkpoint.round + 1 if checkpoint else 0
         self.state: State = dict(checkpoint.states.get(world.node, {})) if checkpoint else {}
         if "pacer/steps" in self.state:
@@ -289,7 +295,8 @@ class Checkpointer:
 
     async def _write(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
         """Write the state, and again if another node is lost before all have written."""
-        files, node = self._files, self._world.node
+        files = self._files
+        node = self._world.node
         assert files is not None
         written: Mapping[str, Any] = {"again": True}
         while written.get("again"):
@@ -311,9 +318,13 @@ class Checkpointer:
 
 
 async def commit(
-    world: World, files: CheckpointFiles, round_: int, digests: Mapping[str, str], cut: tuple[Instant, Members],
+    world: World,
+    files: CheckpointFiles,
+    round_: int,
+    digests: Mapping[str, str],
+    cut: tuple[Instant, Members],
     wait_s: float,
-) -> None:  # fmt: skip
+) -> None:
     """Make the files of ``digests`` a checkpoint, or discard them where a node could not write (an empty digest).
 
     ``cut``: when it is made, and who takes part.

@@ -26,9 +26,10 @@ class Departure:
     def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
         self._world, self._lan_rounds = world, sync_setup.lan_rounds(plan)
         rounds = [
-            fault.round for fault in plan.faults
+            fault.round
+            for fault in plan.faults
             if fault.kind == "leave" and fault.round is not None and node.name in fault.targets
-        ]  # fmt: skip
+        ]
         self._after: float = min(rounds, default=math.inf)
         self._last_round = rounds_of_each(plan) - 1
         self._asked = False

@@ -35,8 +35,10 @@ class RoundDriver:
         departure: Departure | None = None,
     ) -> None:
         """``departure``: decides when this worker leaves, in a paradigm whose workers may."""
-        self._world, self._membership = session.world, session.membership
-        self._plan, self._node = plan, node
+        self._world = session.world
+        self._membership = session.membership
+        self._plan = plan
+        self._node = node
         self._learner = learner
         self._exchange = exchange
         self._evaluation = exchange.evaluation
@@ -49,7 +51,8 @@ class RoundDriver:
         await self._begin()
         if not self._node.trains:
             return 0
-        exchange, checkpointer = self._exchange, self._checkpointer
+        exchange = self._exchange
+        checkpointer = self._checkpointer
         first_round = await exchange.meet(checkpointer.resume if checkpointer.resumed else None)
         round_ = max(checkpointer.first_round, first_round)
         self._evaluation.begin(self._plan.training.rounds, exchange.workers, checkpointer.checkpoint)

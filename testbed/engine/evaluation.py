@@ -37,7 +37,9 @@ class Scores:
     """Scores one model after the other. ``reached``: two in a row were at or above the target accuracy."""
 
     def __init__(self, world: World, learner: Learner, target: float | None) -> None:
-        self._world, self._learner, self._target = world, learner, target
+        self._world = world
+        self._learner = learner
+        self._target = target
         self._snapshot: _Snapshot | None = None
         self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
         self._above = False  # whether the latest score is at or above the target
@@ -63,9 +65,14 @@ class Scores:
         if score is None:
             return
         self._world.record(
-            "evaluate", round=snapshot.round, epoch=snapshot.epoch, accuracy=score.accuracy, loss=score.loss,
-            chance=score.chance, snapshot_t=snapshot.time_s,
-        )  # fmt: skip
+            "evaluate",
+            round=snapshot.round,
+            epoch=snapshot.epoch,
+            accuracy=score.accuracy,
+            loss=score.loss,
+            chance=score.chance,
+            snapshot_t=snapshot.time_s,
+        )
         above = self._target is not None and score.accuracy >= self._target
         self.reached = self.reached or (self._above and above)
         self._above = above
@@ -94,7 +101,8 @@ class Scores:
             score: Future[Score | None] = self._world.future()
             known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
             score.set_result(Score(**known) if known else None)
-            epoch, taken_s = int(state["epoch"]), float(state["taken_s"])
+            epoch = int(state["epoch"])
+            taken_s = float(state["taken_s"])
             self._snapshot = _Snapshot(int(state["round"]), epoch, taken_s, score)
             self._snapshot_age_s = float(state["age_s"])
 
@@ -110,8 +118,10 @@ class Evaluation:
 
     def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
         training = plan.training
-        self._world, self._learner = world, learner
-        self._every, self._rounds = training.evaluate_every, training.rounds
+        self._world = world
+        self._learner = learner
+        self._every = training.evaluate_every
+        self._rounds = training.rounds
         self._at_top = is_scored_at_top(plan)
         self._before = {plan.training_workers[0].name} - {world.node}  # one of them will do: there may be thousands
         self._scores = Scores(world, learner, training.target_accuracy)

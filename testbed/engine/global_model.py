@@ -165,7 +165,8 @@ class GlobalModel:
         await self._scores.collect()
 
     async def _score(self, round_: int, values: Mapping[int, Tensor], time_s: float) -> None:
-        before, mine = self._turn, self._world.future()
+        before = self._turn
+        mine = self._world.future()
         self._turn = mine
         if before is not None:  # a third model may come while the second one waits for the score of the first
             await self._world.wait(before, EVALUATING)
@@ -196,9 +197,13 @@ class AsynchronousRootStore(RootStore):
     """
 
     def __init__(
-        self, world: World, plan: Plan, node: NodePlan, make_state: Callable[[Tensor], ParameterState],
+        self,
+        world: World,
+        plan: Plan,
+        node: NodePlan,
+        make_state: Callable[[Tensor], ParameterState],
         model: GlobalModel | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(world, make_state, place_of(plan, node), workers=summed_workers(plan, node))
         self._every = plan.training.evaluate_every
         self._first = plan.with_role("global_server")[0].name
@@ -219,7 +224,8 @@ class AsynchronousRootStore(RootStore):
         self._first_key = min(sizes)
 
     async def apply(self, total: AggregatedPush) -> Value:
-        value, key = await super().apply(total), total.key
+        value = await super().apply(total)
+        key = total.key
         before = self._counted.get(key, 0)
         made = self._counted[key] = before + sum(self._rounds.each[member] for member in total.members)
         self._changed_s = round(self._world.now(), 6)  # as times are recorded

@@ -38,7 +38,10 @@ class Guarded:
     """
 
     def __init__(self, inner: SegmentedLearner, node: str, poisoned: set[int], on_nan: str) -> None:
-        self.inner, self._node, self._poisoned, self._on_nan = inner, node, poisoned, on_nan
+        self.inner = inner
+        self._node = node
+        self._poisoned = poisoned
+        self._on_nan = on_nan
         self.round: int | None = None
         self.record: Record = lambda kind, **fields: None
 
@@ -71,7 +74,9 @@ class _GuardedStep:
     """A step in segments. ``on_nan: skip`` would leave out one segment and not the others, so it is refused there."""
 
     def __init__(self, guard: Guarded, step: int, inner: SegmentedStep) -> None:
-        self._guard, self._step, self._inner = guard, step, inner
+        self._guard = guard
+        self._step = step
+        self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

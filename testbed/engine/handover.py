@@ -24,7 +24,8 @@ class Handover:
     """The part of a worker that may join, or be asked by one that does: the state after a certain round."""
 
     def __init__(self, world: World, peers: Peers) -> None:
-        self._world, self._peers = world, peers
+        self._world = world
+        self._peers = peers
 
     def give(self, provide: Callable[[], Awaitable[State]]) -> None:
         """Answer those who ask with what ``provide`` returns."""
@@ -36,7 +37,8 @@ class Handover:
 
     async def take(self, round_: int) -> State:
         """Return another worker's state after ``round_``. Raise ``RunFailed`` if no one is left that may have it."""
-        peers, mine = self._peers, self._peers.joined_in(self._world.node) or 0
+        peers = self._peers
+        mine = self._peers.joined_in(self._world.node) or 0
         while older := [name for name in peers.by_seniority if (peers.joined_in(name) or 0) < mine]:
             try:
                 return await peers.states.ask(older[0], round_)

@@ -41,7 +41,8 @@ class Inbox:
 
     def hold(self, first: Collection[MessageKind]) -> None:
         """Keep messages until ``release``, but for those of the kinds ``first``."""
-        self._first, self._held = first, []
+        self._first = first
+        self._held = []
 
     def release(self) -> None:
         held, self._held = self._held or [], None

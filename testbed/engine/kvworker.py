@@ -46,7 +46,8 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
 
     ``child``: whose end it is; none: the server's.
     """
-    node, here = plan.node(server), plan.node(child or server)
+    node = plan.node(server)
+    here = plan.node(child or server)
     tier = 1 if node.role == "server" else 2
     planned = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     # the value that a local server sends on is made of the contributions of all data centres
@@ -130,15 +131,23 @@ class KVWorker:
     """
 
     def __init__(
-        self, world: World, inbox: Mail, servers: ParentNodes, codec: CodecMaker, slicer: Slicer,
-        priority: Callable[[int], int], route: PushRoute | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        inbox: Mail,
+        servers: ParentNodes,
+        codec: CodecMaker,
+        slicer: Slicer,
+        priority: Callable[[int], int],
+        route: PushRoute | None = None,
+    ) -> None:
         """``route``: where order or overlay replace the direct way to the server."""
         self._world, self._parents, self._make_codec, self._codec = world, servers, codec, codec()
-        self._peers, self._repeats = servers.peers, servers.together and servers.peers.continues
+        self._peers = servers.peers
+        self._repeats = servers.together and servers.peers.continues
         self._choice: CodecChoice | None = None  # as declared
         self._tables: dict[int, TableCodec] = {}  # by wire key: the codecs of tables that travel by rows
-        self._slicer, self._priority = slicer, priority
+        self._slicer = slicer
+        self._priority = priority
         self._route = route or PushRoute(world.send)
         self._slices: dict[int, list[Slice]] = {}
         self._sizes: dict[int, int] = {}
@@ -188,7 +197,8 @@ class KVWorker:
             placed = [piece for piece in slices if piece.server == index]
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
-            meta, parts = self._declared_meta(), self._declaration(placed)
+            meta = self._declared_meta()
+            parts = self._declaration(placed)
             await self._send(server, Message(MessageKind.DECLARE, meta=meta, parts=parts))
 
     async def _send(self, server: str, message: Message) -> None:
@@ -248,9 +258,14 @@ class KVWorker:
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def push(
-        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None,
-        priority: int | None = None, wanted: Tensor | None = None,
-    ) -> Coroutine[Any, Any, None]:  # fmt: skip
+        self,
+        key: int,
+        round_: int,
+        tensor: Tensor,
+        notes: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        wanted: Tensor | None = None,
+    ) -> Coroutine[Any, Any, None]:
         """Send this child's contribution to a key's round, with ``notes``; ``value`` may be awaited from this call on.
 
         priority  that of the contributions from below, if this child is a server; ``None``: the order axis decides
@@ -266,7 +281,8 @@ class KVWorker:
     def _ask(table: TableCodec, piece: Slice, wanted: Tensor | None) -> None:
         """Ask for the rows of one slice, which are numbered from its first row on."""
         if wanted is not None:
-            first, end = piece.start // table.width, piece.stop // table.width
+            first = piece.start // table.width
+            end = piece.stop // table.width
             wanted = wanted[(wanted >= first) & (wanted < end)] - first
         table.asked = wanted
 
@@ -275,7 +291,8 @@ class KVWorker:
             await self._peers.settle()
         self._peers.begun(round_)
         for piece in self._slices[key]:
-            size, codec = piece.stop - piece.start, self._codec_of(piece.wire_key)
+            size = piece.stop - piece.start
+            codec = self._codec_of(piece.wire_key)
             elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]  # no view of a whole key
             parts = await coding.encode(self._world, codec, piece.wire_key, elements, round_)
             if self._introduced is not None:
@@ -330,7 +347,8 @@ class KVWorker:
         return value
 
     def _on_value(self, message: Message) -> None:
-        key, codec = message.key, self._codec_of(message.key)
+        key = message.key
+        codec = self._codec_of(message.key)
         where = (key, message.round)
         if self._repeats and (where not in self._pending or self._pending[where].done() or where in self._decoding):
             return  # both the lost server and its successor have answered: the bits are the same
@@ -345,7 +363,8 @@ class KVWorker:
             self._world.spawn(self._decode(message), f"decode key {key}")
 
     async def _decode(self, message: Message) -> None:
-        key, round_ = message.key, message.round
+        key = message.key
+        round_ = message.round
         tensor = await coding.decode_value(self._world, self._codec_of(key), message, self._sizes[key])
         self._decoding.discard((key, round_))
         self._on_tensor(message, tensor)
@@ -389,7 +408,8 @@ class KVWorker:
         pieces = [piece for key in sorted(self._slices) for piece in self._slices[key]]
         for index in moved:
             placed = [piece for piece in pieces if piece.server == index]
-            meta, parts = self._declared_meta(), self._declaration(placed)
+            meta = self._declared_meta()
+            parts = self._declaration(placed)
             declaration = Message(MessageKind.DECLARE, meta=meta, parts=parts, priority=_BEFORE_ALL)
             await self._send(self._servers[index], declaration)
             for piece in placed:

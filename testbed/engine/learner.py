@@ -63,7 +63,8 @@ def make_learner(
 
 def parameter_bytes(plan: Plan) -> int:
     """Return the bytes of the parameters that are trained; 0 where a user's script brings the model."""
-    model, data = plan.training.model, plan.training.data
+    model = plan.training.model
+    data = plan.training.data
     if MODELS[model.kind].takes in (PROGRAM, SCRIPT):
         return 0
     dataset = load_dataset(data.kind, data.options, plan.seed)
@@ -75,7 +76,8 @@ def parameter_bytes(plan: Plan) -> int:
 def samples_of(plan: Plan) -> list[int]:
     """Return the training samples of each training worker, by rank; without data (shapes only) all have the same."""
     workers = len(plan.training_workers)
-    data, split = plan.training.data, plan.training.split
+    data = plan.training.data
+    split = plan.training.split
     if plan.training.compute == "modelled" or DATASETS[data.kind].gives in (NOTHING, SCRIPT):
         return [1] * workers
     labels = load_dataset(data.kind, data.options, plan.seed).train_labels
@@ -84,18 +86,21 @@ def samples_of(plan: Plan) -> list[int]:
 
 @once_per_plan
 def _shape_only(plan: Plan) -> ModelShape:
-    model, data = plan.training.model, plan.training.data
+    model = plan.training.model
+    data = plan.training.data
     input_shape: tuple[int, ...] = ()
     classes = 0
     if DATASETS[data.kind].gives != NOTHING:
         dataset = load_dataset(data.kind, data.options, plan.seed)
-        input_shape, classes = dataset.input_shape, dataset.classes
+        input_shape = dataset.input_shape
+        classes = dataset.classes
     return shape_of_model(model.kind, model.options, input_shape, classes)
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
     """Return the segments of the job's model. Its operations are counted once per process (of many workers)."""
-    model, data = plan.training.model, plan.training.data
+    model = plan.training.model
+    data = plan.training.data
     job = MODELS[model.kind], DATASETS[data.kind], repr((model, data, plan.training.compute))
     if job not in _shapes:
         _shapes.clear()

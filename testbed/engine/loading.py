@@ -36,7 +36,8 @@ class Requests:
     """
 
     def __init__(self, world: World, inbox: Inbox, give: Callable[[list[int], bool], Awaitable[list[bytes]]]) -> None:
-        self._world, self._give = world, give
+        self._world = world
+        self._give = give
         self._asked = 0
         self._answers: dict[int, Future[Message]] = {}
         inbox.on(MessageKind.FETCH, lambda message: world.spawn(self._answer(message), "answer a request for samples"))
@@ -64,8 +65,11 @@ class SampleStore:
     """A token bucket of no depth: the requests of one worker follow each other at ``rate_bps``, after ``latency_s``."""
 
     def __init__(self, world: World, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
-        self._world, self._coder = world, coder
-        self._rate_bps, self._latency_s, self._busy_until_s = rate_bps, latency_s, 0.0
+        self._world = world
+        self._coder = coder
+        self._rate_bps = rate_bps
+        self._latency_s = latency_s
+        self._busy_until_s = 0.0
 
     async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
         """Return encoded samples in the order of ``numbers``."""
@@ -194,11 +198,18 @@ class LoadingTrainer(Trainer):
     loader: Loader
 
     def __init__(
-        self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device, computing: Computing,
-        plan: Plan, node: NodePlan,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        dataset: Dataset,
+        batches: Batches,
+        device: torch.device,
+        computing: Computing,
+        plan: Plan,
+        node: NodePlan,
+    ) -> None:
         super().__init__(model, dataset, batches, device, computing)
-        self._plan, self._node = plan, node
+        self._plan = plan
+        self._node = node
         self._ready: dict[int, Batch] = {}
 
     def open(self, world: World, inbox: Inbox) -> None:

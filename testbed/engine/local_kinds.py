@@ -19,7 +19,8 @@ def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     """Return what ``node`` does between two synchronisations."""
     if optimizer_at_top(plan):
         return OneGradient(learner)
-    choice, contribution = plan.technique.optimizer, sync_setup.contribution_of(plan)
+    choice = plan.technique.optimizer
+    contribution = sync_setup.contribution_of(plan)
     if contribution is Contribution.GRADIENT:
         optimizer = ModelOptimizer(choice.kind, choice.options, learner.values())
         return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
@@ -39,7 +40,8 @@ def serverless_work(plan: Plan, learner: Learner, values: list[Tensor]) -> Local
 def _local_steps(
     plan: Plan, learner: Learner, values: list[Tensor], contribution: Contribution, weight: float
 ) -> LocalSteps:
-    choice, streaming = plan.technique.optimizer, sync_setup.streaming(plan)
+    choice = plan.technique.optimizer
+    streaming = sync_setup.streaming(plan)
     optimizer = ModelOptimizer(choice.kind, choice.options, values)
     if streaming is not None:
         return StreamedSteps(learner, optimizer, weight, streaming)

@@ -48,7 +48,8 @@ class LocalWork(ABC):
     since: list[Tensor] | None = None
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer | None = None) -> None:
-        self._learner, self._optimizer = learner, optimizer
+        self._learner = learner
+        self._optimizer = optimizer
         self.steps = 0
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
@@ -142,7 +143,8 @@ class LocalSteps(LocalWork):
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, contribution: Contribution, weight: float) -> None:
         super().__init__(learner, optimizer)
-        self._contribution, self._weight = contribution, weight
+        self._contribution = contribution
+        self._weight = weight
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         before = self._optimizer.values() if self._contribution is Contribution.MODEL else self.since

@@ -76,7 +76,9 @@ class Membership:
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
-        self._world, self._inbox, self._timeouts = world, inbox, plan.timeouts
+        self._world = world
+        self._inbox = inbox
+        self._timeouts = plan.timeouts
         (scheduler,) = plan.with_role("scheduler")
         self._scheduler = scheduler.name
         self._collected = collected_at(plan, world.node)
@@ -89,7 +91,9 @@ class Membership:
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
-        self.joined_late, self.epoch, self.newest_epoch = False, 0, 0
+        self.joined_late = False
+        self.epoch = 0
+        self.newest_epoch = 0
         self.absent: tuple[str, ...] = ()
         self.on_members_lost: list[Callable[[list[str]], object]] = []
         self.joined: dict[str, int] = {}

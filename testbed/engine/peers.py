@@ -42,10 +42,16 @@ _NOT_READY = -1  # epoch of a node that has not been told yet who takes part
 
 ROUND_MESSAGES = frozenset(
     {
-        MessageKind.PUSH, MessageKind.BLOCK, MessageKind.BLOCKS_SENT, MessageKind.MISSING, MessageKind.MERGE,
-        MessageKind.SPREAD, MessageKind.ASK, MessageKind.TELL,
+        MessageKind.PUSH,
+        MessageKind.BLOCK,
+        MessageKind.BLOCKS_SENT,
+        MessageKind.MISSING,
+        MessageKind.MERGE,
+        MessageKind.SPREAD,
+        MessageKind.ASK,
+        MessageKind.TELL,
     }
-)  # fmt: skip
+)
 """What ends with its epoch, where all wait for each other."""
 
 
@@ -63,13 +69,15 @@ class EpochReports:
 
     def __init__(self) -> None:
         self._reports: dict[str, tuple[int, int]] = {}
-        self._epoch, self._decided = 0, -1
+        self._epoch = 0
+        self._decided = -1
 
     def report(self, node: str, meta: dict[str, Any]) -> None:
         """Note a node's report: its epoch, progress, and the last round that it knows of."""
         epoch = int(meta["name"].removeprefix(AGREE))
         if epoch > self._epoch:
-            self._epoch, self._reports = epoch, {}
+            self._epoch = epoch
+            self._reports = {}
         if epoch == self._epoch:
             self._reports[node] = meta["progress"], meta["last"]
 
@@ -83,9 +91,11 @@ class EpochReports:
         most = max(reports[name][0] for name in members)
         holder = next(name for name in members if reports[name][0] == most)
         return {
-            "name": f"{AGREE}{epoch}", "progress": max(most, FIRST_VALUES), "holder": holder,
+            "name": f"{AGREE}{epoch}",
+            "progress": max(most, FIRST_VALUES),
+            "holder": holder,
             "last": min(reports[name][1] for name in members),
-        }  # fmt: skip
+        }
 
     def progress(self, name: str) -> int:
         """Return what a node has reported in this epoch."""
@@ -129,7 +139,8 @@ class FirstRounds:
         for name in progress:
             if name not in begun:
                 first = self._next(name, begun, summed)
-                given[name], begun[name] = (joined[name], first), first - 1
+                given[name] = (joined[name], first)
+                begun[name] = first - 1
         self._given = given
         return {name: first for name, (_, first) in given.items()}
 
@@ -169,7 +180,8 @@ class Peers:
     """
 
     def __init__(self, world: World, inbox: Inbox, membership: Membership, plan: Plan) -> None:
-        self._world, self._membership = world, membership
+        self._world = world
+        self._membership = membership
         self.continues, self._has_servers = agrees(plan), has_servers(plan)
         self._workers = [worker.name for worker in plan.training_workers]
         self._is_between = plan.node(world.node).role == "server"  # its rounds are those of its workers
@@ -268,7 +280,8 @@ class Peers:
         """
         while True:
             agreed = await self._world.wait(self._decision, f"all workers to agree on epoch {self.epoch}")
-            state, source = None, take_from(agreed) if agreed.epoch == self.epoch else ""
+            state = None
+            source = take_from(agreed) if agreed.epoch == self.epoch else ""
             if source:
                 try:
                     state = await self.states.ask(source)
@@ -380,7 +393,9 @@ class EpochMail:
     """
 
     def __init__(self, mail: Mail, peers: Peers, *, together: bool) -> None:
-        self._mail, self._peers, self._together = mail, peers, together
+        self._mail = mail
+        self._peers = peers
+        self._together = together
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         if self._peers.continues:
@@ -405,7 +420,8 @@ def first_rounds(plan: Plan, server: NodePlan, peers: Peers) -> dict[str, int]:
 
     Of a local server it is that of the first of its workers, or the next round that crosses the WAN.
     """
-    present, across = set(peers.names), sync_setup.rounds_apart(plan, server)
+    present = set(peers.names)
+    across = sync_setup.rounds_apart(plan, server)
     found = {}
     for child in sync_setup.contributors(plan, server):
         workers = present.intersection((child, *plan.node(child).children))

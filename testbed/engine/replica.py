@@ -37,9 +37,14 @@ class ReplicatedRootStore(RootStore):
     """The store of a server that has a replica: ``apply`` returns when the replica has the update as well."""
 
     def __init__(
-        self, world: World, inbox: Inbox, make_state: Callable[[Tensor], ParameterState], replica: str,
-        device: torch.device = CPU, workers: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        inbox: Inbox,
+        make_state: Callable[[Tensor], ParameterState],
+        replica: str,
+        device: torch.device = CPU,
+        workers: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         super().__init__(world, make_state, device, waits=True, workers=workers)
         self._replica = replica
         self._replica_lost = False
@@ -82,7 +87,9 @@ class Copies:
     """The replica's side: repeats the server's updates in the ``server`` that may take over."""
 
     def __init__(self, world: World, inbox: Mail, top: RootStore, server: Server) -> None:
-        self._world, self._top, self._server = world, top, server
+        self._world = world
+        self._top = top
+        self._server = server
         inbox.on(MessageKind.COPY, self._on_copy)
 
     def _on_copy(self, message: Message) -> None:
@@ -91,7 +98,9 @@ class Copies:
         self._world.spawn(self._repeat(message), f"copy round {message.round} of key {message.key}")
 
     async def _repeat(self, message: Message) -> None:
-        key, round_, meta = message.key, message.round, message.meta
+        key = message.key
+        round_ = message.round
+        meta = message.meta
         if round_ == PULL_ROUND:
             await self._top.init(key, message.parts[0], meta["notes"])
         else:

@@ -43,5 +43,6 @@ class Value(msgspec.Struct):
 def merge_controls(controls: Sequence[ReplyControl]) -> ReplyControl:
     """Merge the controls of several replies of one round: the longest wait, and the steps of all workers."""
     steps = {worker: count for each in controls for worker, count in each.steps.items()}
-    last, waited_s = any(each.last for each in controls), max((each.waited_s for each in controls), default=0.0)
+    last = any(each.last for each in controls)
+    waited_s = max((each.waited_s for each in controls), default=0.0)
     return ReplyControl(last, waited_s, steps)

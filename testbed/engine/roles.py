@@ -57,9 +57,12 @@ WITHOUT_SERVERS: dict[str, Callable[..., Role]] = {"allreduce": allreduce_worker
 
 
 def make_role(
-    plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, watch: ScriptWatch | None = None,
+    plan: Plan,
+    node: NodePlan,
+    files: CheckpointFiles | None = None,
+    watch: ScriptWatch | None = None,
     make_library: MakeLibrary | None = None,
-) -> Role:  # fmt: skip
+) -> Role:
     """Return the coroutine function that plays ``node``; data and model, which need no clock, are made here.
 
     files  where checkpoints are written and read, in a run that has any
@@ -95,7 +98,8 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        membership, overlays = session.membership, NodeOverlays(plan, node, session)
+        membership = session.membership
+        overlays = NodeOverlays(plan, node, session)
         store = _store(plan, node, session, overlays)
         mail = CollectiveMail(world, session.inbox) if sums_first else None
         session.use(learner)
@@ -144,8 +148,10 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        membership, overlays = session.membership, NodeOverlays(plan, node, session)
-        upstream, relayed = _upstream(plan, node, session, overlays, learner), overlays.towards_children()
+        membership = session.membership
+        overlays = NodeOverlays(plan, node, session)
+        upstream = _upstream(plan, node, session, overlays, learner)
+        relayed = overlays.towards_children()
         policy = sync_setup.sync_policy(plan, node)
         arriving = EpochMail(session.inbox, session.peers, together=policy.waits)
         blocks = block_receiver(plan, node, world, arriving)
@@ -184,7 +190,8 @@ def _keep(
     session: Session, plan: Plan, files: CheckpointFiles | None, server: Server, memories: Mapping[str, Stateful]
 ) -> None:
     """Let checkpoints hold the ``memories`` of ``server``; to be called before the session joins."""
-    world, membership = session.world, session.membership
+    world = session.world
+    membership = session.membership
 
     async def state() -> State:
         await server.settle()
@@ -254,8 +261,10 @@ def _upstream(
             return min(first_rounds(plan, node, peers).values(), default=0)
 
         return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, first_round)
-    make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
-    place, workers = place_of(plan, node), summed_workers(plan, node)
+    make_state = parameter_state_maker(plan)
+    replicas = plan.with_role("replica")
+    place = place_of(plan, node)
+    workers = summed_workers(plan, node)
     if replicas:
         return ReplicatedRootStore(world, session.inbox, make_state, replicas[0].name, place, workers)
     if shares_rounds(plan):
@@ -265,7 +274,8 @@ def _upstream(
 
 
 def _store(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> KVWorker:
-    world, make_codec = session.world, codec_maker(plan, node.parents[0], node.name)
+    world = session.world
+    make_codec = codec_maker(plan, node.parents[0], node.name)
     at_top = plan.node(node.parents[0]).role == "global_server"
     together = SYNC[(plan.technique.sync_tier2 if at_top else plan.technique.sync_tier1).kind].waits
     parents = ParentNodes(

@@ -115,10 +115,18 @@ class RootStore(Upstream):
     is_top = True
 
     def __init__(
-        self, world: World, make_state: Callable[[Tensor], ParameterState], device: torch.device = CPU,
-        *, waits: bool = False, workers: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        self._world, self._make_state, self._device, self._waits = world, make_state, device, waits
+        self,
+        world: World,
+        make_state: Callable[[Tensor], ParameterState],
+        device: torch.device = CPU,
+        *,
+        waits: bool = False,
+        workers: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self._world = world
+        self._make_state = make_state
+        self._device = device
+        self._waits = waits
         self._workers = workers
         self._keys: dict[int, ParameterState] = {}
         self._chosen: dict[int, ScriptOptimizer] = {}  # by key
@@ -151,12 +159,14 @@ class RootStore(Upstream):
         return await self._world.compute(Work("copy", size_bytes=value.nbytes), value.clone)
 
     async def apply(self, total: AggregatedPush) -> Value:
-        key, state = total.key, self._keys[total.key]
+        key = total.key
+        state = self._keys[total.key]
         bases = total.notes.get("bases") or [[PULL_ROUND]] * len(total.members)
         self._with_bases.update(total.members if "bases" in total.notes else ())
         holders = [_holder(each, base) for each, (base, *_) in zip(total.members, bases, strict=True)]
         sender = holders[0] if len(holders) == 1 and not self._waits else None
-        work, no_gradient = optimizer_work([state], total.round), bool(total.notes.get("no_gradient"))
+        work = optimizer_work([state], total.round)
+        no_gradient = bool(total.notes.get("no_gradient"))
         divisor = self._summed(total.members) if key in self._chosen and self._chosen[key].of_mean else 1.0
         factor = await self._clip_factor(total, state.clip_norm) if state.clip_norm else 1.0
 
@@ -172,9 +182,13 @@ class RootStore(Upstream):
         staleness = 0 if self._waits else max(newest - self._sent_versions.get((key, each), 0) for each in holders)
         self._versions[key] += 1
         self._world.record(
-            "update", key=key, round=total.round, version=self._versions[key],
-            contributors=list(total.members), staleness=staleness,
-        )  # fmt: skip
+            "update",
+            key=key,
+            round=total.round,
+            version=self._versions[key],
+            contributors=list(total.members),
+            staleness=staleness,
+        )
         for member, (_, *forgotten) in zip(total.members, bases, strict=True):
             for round_ in forgotten:
                 self._forget(key, _holder(member, round_))

@@ -134,9 +134,10 @@ class MembershipLedger:
             return [child for child in lost.children if child not in self.absent]
         servers = [self._nodes[name] for name in lost.parents if self._nodes[name].role == "server"]
         return [
-            server.name for server in servers
+            server.name
+            for server in servers
             if server.name not in self.absent and self.absent.keys() | {node} >= set(server.children)
-        ]  # fmt: skip
+        ]
 
     async def add(self, world: World, node: str, registered_s: float) -> list[str]:
         """Let ``node``, which has registered again, join when its parents take part. Return all who join now.
@@ -185,7 +186,8 @@ class Scheduler:
     """One per run, in the central data centre."""
 
     def __init__(self, plan: Plan, files: CheckpointFiles | None = None) -> None:
-        self._plan, self._files = plan, files
+        self._plan = plan
+        self._files = files
         self._resuming = files.resumed if files else None  # until all nodes have loaded their states
         late = late_comers(plan)
         begin = self._resuming.members if self._resuming else Members(absent=late, new=late)
@@ -198,7 +200,8 @@ class Scheduler:
         self._starting = self._training_workers.difference(begin.absent)  # who begin to train together
         self._training_has_ended = False  # at one worker at least
         self._finished: list[str] = []  # workers, in the order of their end
-        self._trained_s, self._trains_since_s = begin.trained_s, 0.0
+        self._trained_s = begin.trained_s
+        self._trains_since_s = 0.0
         self._ledger = MembershipLedger(plan, begin)
         self._agrees, self._agreement = agrees(plan), EpochReports()
         self._first_rounds = FirstRounds(plan, begin.joined, begin.first) if has_servers(plan) else None
@@ -402,7 +405,8 @@ class Scheduler:
         If a node was lost meanwhile, let the others write once more.
         """
         assert self._files is not None
-        resumed, name = self._resuming, f"{SAVED}{round_}"
+        resumed = self._resuming
+        name = f"{SAVED}{round_}"
         instant = await world.settle(resumed.instant if resumed else None)
         nodes = self._saving_in_order()
         if self._ledger.epoch != self._written_in and resumed is None:
@@ -415,7 +419,9 @@ class Scheduler:
             trained_s = self._trained_s + world.now() - self._trains_since_s
             cut = instant, self._ledger.members(self._registered, trained_s)
             await commit(world, self._files, round_, digests, cut, self._timeouts.run_deadline_s)
-        self._resuming, self._saved_round, self._saving = None, round_, None
+        self._resuming = None
+        self._saved_round = round_
+        self._saving = None
         await _release(world, nodes, name)
         registered, self._registered = self._registered, {}
         for node, registered_s in registered.items():

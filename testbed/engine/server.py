@@ -63,14 +63,24 @@ class Server:
     """Values of keys, and the contributions of rounds that are not complete. Sizes are known by declarations."""
 
     def __init__(
-        self, world: World, inbox: Mail, policy: SyncPolicy, codec: CodecMaker, upstream: Upstream,
-        members: ServerMembers, send: Send,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        inbox: Mail,
+        policy: SyncPolicy,
+        codec: CodecMaker,
+        upstream: Upstream,
+        members: ServerMembers,
+        send: Send,
+    ) -> None:
         """``send``: of values; ``World.send``, unless an overlay relays."""
-        self._world, self._policy, self._upstream, self._members = world, policy, upstream, members
+        self._world = world
+        self._policy = policy
+        self._upstream = upstream
+        self._members = members
         self._first = dict.fromkeys(members.weights, 0)  # rounds of the contributors that take part
         self._begin_round = 0  # of this run
-        self._send, self._make_codec = send, codec
+        self._send = send
+        self._make_codec = codec
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
         self._processes: dict[str, int | None] = {}  # of these children, each by the epoch in which it has joined
         self._tables: dict[tuple[str, int], TableCodec] = {}  # of keys that travel by rows
@@ -150,7 +160,8 @@ class Server:
 
     def take_value(self, key: int, round_: int, value: Value) -> None:
         """Take the value of ``key`` after a round, and answer those who wait for it."""
-        self._values[key], self._valued_round[key] = value, round_
+        self._values[key] = value
+        self._valued_round[key] = round_
         if value.control.last and self._policy.waits and not self._ending:
             self._end()
         self._answer_waiting(key)
@@ -206,7 +217,8 @@ class Server:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
 
     def _on_pull(self, message: Message) -> None:
-        key, member = message.key, message.sender
+        key = message.key
+        member = message.sender
         if "newest" in message.meta and not self._upstream.is_top:
             self._world.spawn(self._pass_on_newest(key, member), "pull the newest value")
             return
@@ -238,8 +250,10 @@ class Server:
         parameters than all others in its first round. Where all who were to make that round are lost, it begins with
         what there is. A push of a round in which its member has no part is answered with the value of that round.
         """
-        waiting, valued_round = self._waiting.pop(key, []), self._valued_round.get(key, self._begin_round - 1)
-        pulling, stuck = [], []
+        waiting = self._waiting.pop(key, [])
+        valued_round = self._valued_round.get(key, self._begin_round - 1)
+        pulling = []
+        stuck = []
         for member, round_ in waiting:
             first = self._first.get(member, 0)
             needed = first - self._members.rounds_apart if round_ == PULL_ROUND else round_
@@ -273,7 +287,8 @@ class Server:
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
-        key, member = message.key, message.sender
+        key = message.key
+        member = message.sender
         if self._policy.waits and message.round <= self._taken_round.get(key, PULL_ROUND):
             return  # made once more after a change of the membership: here it is summed, and the answer is on its way
         made_by_others = message.round <= self._copied_round.get(key, PULL_ROUND)
@@ -282,7 +297,8 @@ class Server:
             self._waiting.setdefault(key, []).append((member, message.round))
             self._answer_waiting(key)
             return
-        codec, size = self._codec(member, key), self._sizes[key]
+        codec = self._codec(member, key)
+        size = self._sizes[key]
         if not message.parts:  # an overlay has added it to the push of another member
             self._on_contribution(message, None)
         elif codec.cost(DECODE, size) is None:
@@ -291,7 +307,9 @@ class Server:
             self._world.spawn(self._decode(message, codec), f"decode key {key} of {member}")
 
     async def _decode(self, message: Message, codec: Codec) -> None:
-        key, member, groupings = message.key, message.sender, self._groupings
+        key = message.key
+        member = message.sender
+        groupings = self._groupings
         tensor = await coding.decode(self._world, codec, message, self._sizes[key])
         if self._policy.waits and groupings != self._groupings:
             return  # it is pushed once more
@@ -302,7 +320,10 @@ class Server:
         return self._tables.get((member, key)) or self._codecs[member]
 
     def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
-        key, member, meta, now_s = message.key, message.sender, message.meta, self._world.now()
+        key = message.key
+        member = message.sender
+        meta = message.meta
+        now_s = self._world.now()
         self._priorities[key] = message.priority
         self._contributions.add(member, key, message.round, PendingPush(tensor, meta, now_s, message.copies))
         given = meta.get("reports")
@@ -365,7 +386,8 @@ class Server:
         tensor = await self._rescaled(tensor, effect)
         notes = merge_notes([each.notes for each in taken])
         tables = [self._tables[member, effect.key] for member in effect.members if (member, effect.key) in self._tables]
-        wanted, priority = asked_by(tables) if tables else None, self._priorities[effect.key]
+        wanted = asked_by(tables) if tables else None
+        priority = self._priorities[effect.key]
         return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, priority, wanted)
 
     async def _rescaled(self, tensor: Tensor, effect: Aggregate) -> Tensor:
@@ -381,7 +403,9 @@ class Server:
         return await self._world.compute(work, lambda: buffers.computed(torch.mul, tensor, factor))
 
     async def _reply(self, effect: Reply, processes: Mapping[str, Codec | None]) -> None:
-        key, value, now_s = effect.key, self._values[effect.key], self._world.now()
+        key = effect.key
+        value = self._values[effect.key]
+        now_s = self._world.now()
         steps = {**value.control.steps, **effect.steps}  # a tier's own assignment overrides that from above
         if effect.last and not self._ending:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
@@ -389,10 +413,10 @@ class Server:
         payloads: dict[tuple[str, Hashable], coding.Parts] = {}  # by codec and state, for all members that have them
         answered = list(zip(effect.members, effect.rounds, strict=True))
         ended = {
-            (member, round_) for member, round_ in answered  # before any wait: the value may be replaced meanwhile
-            if self._is_for(member, processes)
-            and not self._upstream.on_value_sent(key, value.tensor, member, round_)
-        }  # fmt: skip
+            (member, round_)
+            for member, round_ in answered  # before any wait: the value may be replaced meanwhile
+            if self._is_for(member, processes) and not self._upstream.on_value_sent(key, value.tensor, member, round_)
+        }
         for member, round_ in answered:
             if not self._is_for(member, processes):
                 continue

@@ -51,7 +51,9 @@ class ServerExchange(Exchange):
     """Pushes every contribution, then takes every new value; or takes them during the next local work (streaming)."""
 
     def __init__(self, world: World, plan: Plan, node: NodePlan, parts: ServerParts) -> None:
-        self._world, self._plan, self._node = world, plan, node
+        self._world = world
+        self._plan = plan
+        self._node = node
         self._store = parts.store
         self._learner = parts.learner
         self._work = parts.work
@@ -177,7 +179,8 @@ class ServerExchange(Exchange):
         """
         if self._needs_loss:
             self._notes["loss"] = result.loss
-        late, contributions = self._work.is_late, await self._buckets.joined(self._world, result.contributions)
+        late = self._work.is_late
+        contributions = await self._buckets.joined(self._world, result.contributions)
         keys = list(contributions)
         wanted = await self._wanted(round_)
         for key, tensor in contributions.items():

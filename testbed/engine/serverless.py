@@ -45,9 +45,14 @@ class ServerlessExchange(Exchange):
 
     def __init__(self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets) -> None:
         self._place = place
-        self._node, self._session, self._mail, self._peers = place.node, place.session, place.mail, place.peers
-        self._world, self._plan = place.session.world, plan
-        self._learner, self._buckets = learner, buckets
+        self._node = place.node
+        self._session = place.session
+        self._mail = place.mail
+        self._peers = place.peers
+        self._world = place.session.world
+        self._plan = plan
+        self._learner = learner
+        self._buckets = buckets
         self.evaluation = Evaluation(self._world, plan, learner)
         self._peers.on_change.append(lambda _: self.evaluation.members(self._peers.by_seniority))
         self._progress = NOTHING
@@ -58,7 +63,8 @@ class ServerlessExchange(Exchange):
         if state is None:
             values, self._progress = await self._first_values()
         else:
-            values, self._progress = self._learner.values(), after
+            values = self._learner.values()
+            self._progress = after
         if not self._node.trains:
             return
         await self.prepare(values)

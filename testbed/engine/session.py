@@ -28,7 +28,8 @@ class Session:
         self.inbox = Inbox(world)
         self.membership = Membership(world, self.inbox, plan)
         self.peers = Peers(world, self.inbox, self.membership, plan)
-        self.world, self._role = world, node.role
+        self.world = world
+        self._role = node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]
 

@@ -118,7 +118,8 @@ def keys_together(plan: Plan, sizes: Sequence[int], script_codec: str | None = N
     if not plan.with_role("global_server") or not _elements_are_alike(plan, script_codec):
         return None
     choice = plan.technique.order
-    order, options = ORDERS[choice.kind], ORDERS.options(choice.kind, choice.options)
+    order = ORDERS[choice.kind]
+    options = ORDERS.options(choice.kind, choice.options)
     urgencies = set(map(order(options).priority, range(len(sizes))))
     return together(sizes) if _slices_are_chosen(options) and len(urgencies) == 1 else None
 

@@ -74,7 +74,8 @@ class StateMail:
 def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
     """Return a state as metadata and parts: tensors, joined by type, their names and shapes, and all other content."""
     by_type: dict[torch.dtype, list[Tensor]] = {}
-    layout, rest = [], {}
+    layout = []
+    rest = {}
     for name, content in state.items():
         if not isinstance(content, Tensor):
             rest[name] = content

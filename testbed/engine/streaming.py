@@ -103,6 +103,8 @@ class StreamedSteps(LocalSteps):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
-        outer, device = below("outer", state), self._outer[0].device  # a checkpoint's are in main memory
+        # a checkpoint's are in main memory
+        outer = below("outer", state)
+        device = self._outer[0].device
         self._outer = [outer[str(key)].to(device) for key in range(len(self._outer))]
         self._kept = {int(key): value.to(device) for key, value in below("early", state).items()}

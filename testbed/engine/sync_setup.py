@@ -96,7 +96,8 @@ def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
 def tier_of(plan: Plan, node: NodePlan) -> Tier:
     """Return what the policy of ``node`` knows of its place: its members, with the training workers below each."""
     devices = _devices(plan)
-    two_tiers, technique = bool(plan.with_role("server")), plan.technique
+    two_tiers = bool(plan.with_role("server"))
+    technique = plan.technique
     # where workers do not wait for each other, each of their pushes goes up by itself
     one_by_one = node.role == "global_server" and two_tiers and not SYNC[technique.sync_tier1.kind].waits
     return Tier(

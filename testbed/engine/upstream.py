@@ -128,10 +128,17 @@ class ParentServers(Upstream):
     """
 
     def __init__(
-        self, world: World, store: KVWorker, weight: float = 1.0, pushes_per_round: int = 0,
+        self,
+        world: World,
+        store: KVWorker,
+        weight: float = 1.0,
+        pushes_per_round: int = 0,
         first_round: Callable[[], int] = lambda: 0,
-    ) -> None:  # fmt: skip
-        self._world, self._store, self._weight, self._pushes_per_round = world, store, weight, pushes_per_round
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._weight = weight
+        self._pushes_per_round = pushes_per_round
         self._first_round = first_round
         self._bases = Bases() if pushes_per_round > 1 else None
         self._next_round: dict[int, int] = {}
@@ -157,7 +164,9 @@ class ParentServers(Upstream):
         return value
 
     async def apply(self, total: AggregatedPush) -> Value:
-        round_, tensor, notes = self._round_of(total), total.tensor, total.notes
+        round_ = self._round_of(total)
+        tensor = total.tensor
+        notes = total.notes
         if self._bases is not None:
             notes = notes | {"base": self._bases.note(total.key, total.members)}
         if self._weight != 1.0:

@@ -57,7 +57,9 @@ class Agent:
     """See the module's docstring. ``directory``: for the files of its nodes."""
 
     def __init__(self, ticket: Ticket, directory: Path, connection: Connection) -> None:
-        self._ticket, self._connection, self._directory = ticket, connection, directory
+        self._ticket = ticket
+        self._connection = connection
+        self._directory = directory
         self._plan: Plan = from_json(ticket.plan)
         self._tls = tls_of(ticket.pem) if ticket.pem else None
         self._files = files.WrittenFiles(self._directory)
@@ -67,14 +69,21 @@ class Agent:
         self._attempt = contextlib.ExitStack()
         self._serving: Child | None = None  # the process at the other end of a measurement
         self._questions: dict[str, Callable[..., Any]] = {
-            "describe": about_machine, "clock": time.monotonic_ns, "prepare": self._prepare, "listen": self._listen,
-            "put": self._files.put, "begin": self._begin, "end": self._end, "signal": self._signal,
-            "measure": links.measure, "serve": self._serve,
+            "describe": about_machine,
+            "clock": time.monotonic_ns,
+            "prepare": self._prepare,
+            "listen": self._listen,
+            "put": self._files.put,
+            "begin": self._begin,
+            "end": self._end,
+            "signal": self._signal,
+            "measure": links.measure,
+            "serve": self._serve,
             "start": lambda nodes, since_s: self._running().start(nodes, since_s),
             "explain": lambda node, code: self._running().explain(node, code),
             "ask_for_stacks": lambda node: self._running().ask_for_stacks(node),
             "hung": lambda node, why: self._running().hung(node, why),
-        }  # fmt: skip
+        }
 
     def run(self) -> None:
         """Serve until the connection ends; then end all nodes."""
@@ -155,10 +164,13 @@ class Agent:
         resumed = checkpoints.resumed if checkpoints is not None else None
         launch = Launch(
             absent=frozenset(resumed.members.missing) if resumed is not None else None,
-            make_role=role_maker(self._plan, checkpoints, failures), event_directory=self._directory / files.EVENTS,
-            epoch_ns=epoch_ns, failures=failures, endpoints=self._endpoints,
+            make_role=role_maker(self._plan, checkpoints, failures),
+            event_directory=self._directory / files.EVENTS,
+            epoch_ns=epoch_ns,
+            failures=failures,
+            endpoints=self._endpoints,
             credentials=credentials(self._ticket, attempt, self._tls),
-        )  # fmt: skip
+        )
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._attempt.callback(os.close, wake)
         processes = NodeProcesses(self._plan, launch, epoch_ns, wake)
@@ -188,10 +200,14 @@ def credentials(ticket: Ticket, attempt: int, tls: Tls | None) -> Credentials:
 def about_machine() -> dict[str, Any]:
     """Return what the manifest says of this machine, and whether its clock is that of another."""
     return {
-        **manifest.machine(), "hostname": platform.node(), "python": platform.python_version(),
-        "packages": manifest.packages(), "testbed": manifest.git_state(), "versions": packages(),
+        **manifest.machine(),
+        "hostname": platform.node(),
+        "python": platform.python_version(),
+        "packages": manifest.packages(),
+        "testbed": manifest.git_state(),
+        "versions": packages(),
         "clock_of": clock_of_machine(),
-    }  # fmt: skip
+    }
 
 
 def main(descriptor: int) -> int:

@@ -70,7 +70,8 @@ def _products_s(repeats: int = 8) -> float:
 def step_s(plan: Plan, machine: Machine) -> float:
     """Return about how long a core of ``machine`` computes a step in a run."""
     training = plan.training
-    model, options = MODELS[training.model.kind], MODELS.options(training.model.kind, training.model.options)
+    model = MODELS[training.model.kind]
+    options = MODELS.options(training.model.kind, training.model.options)
     data = DATASETS[training.data.kind]
     sample = data.sample_bound(DATASETS.options(training.data.kind, training.data.options))
     multiplications = model.multiplications(options, *sample) if sample is not None else 0
@@ -100,7 +101,8 @@ def warnings(plan: Plan) -> list[str]:
 
 def too_slow(plan: Plan, machine: Machine) -> list[str]:
     """Return that ``machine`` is too slow for the Plan, if it is, and what to change."""
-    workers, duration_s = _sharing(plan), step_s(plan, machine)
+    workers = _sharing(plan)
+    duration_s = step_s(plan, machine)
     share = busy_share(workers, duration_s, machine.cores)
     if share <= SHARE:
         return []

@@ -110,9 +110,12 @@ def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, a
             return AgentProcesses(agents, next(numbers), wake, path)
 
         launch = Launch(
-            make_role=_elsewhere, event_directory=directory / "events", epoch_ns=epoch_ns, due=attempts.clock,
+            make_role=_elsewhere,
+            event_directory=directory / "events",
+            epoch_ns=epoch_ns,
+            due=attempts.clock,
             on_fault=attempts.on_fault,
-        )  # fmt: skip
+        )
         return Fleet(plan, launch, start)
 
     try:
@@ -131,7 +134,8 @@ def _measure(plan: Plan, driver: Driver, when: str) -> None:
     Training may have gone on without a machine. What fails after it, as a machine that is lost, fails no run.
     """
     for source, target in itertools.islice(_paths(plan, driver.agents), MOST_PATHS):
-        here, there = source.placement.data_center, target.placement.data_center
+        here = source.placement.data_center
+        there = target.placement.data_center
         try:
             found = driver.measured(source, target)
         except RunFailed as error:

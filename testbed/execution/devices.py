@@ -53,7 +53,8 @@ def placed(plan: Plan, names: Collection[str] | None = None) -> Plan:
     require(here)
     from testbed.engine.learner import parameter_bytes
 
-    need, there = memory_for(parameter_bytes(plan)), gpus()
+    need = memory_for(parameter_bytes(plan))
+    there = gpus()
     demands = [Demand(node.name, node.device.index, node.device.share, need) for node in here.nodes if _on_gpu(node)]
     found = place(demands, there)
     nodes = tuple(

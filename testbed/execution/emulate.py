@@ -90,7 +90,8 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns
     def on_progress(line: dict[str, Any]) -> None:
         nonlocal replaying
         if line["kind"] == "train" and not replaying:
-            start_s, trained_s = epoch_ns / 1e9 + line["t"], line.get("trained_s", 0.0)
+            start_s = epoch_ns / 1e9 + line["t"]
+            trained_s = line.get("trained_s", 0.0)
             network.helpers.begin(epoch_ns / 1e9, start_s, trained_s)
             replaying = True
         elif line["kind"] == "status":
@@ -121,6 +122,13 @@ def _hosts(plan: Plan, network: Any) -> Hosts:
         return by_site(sent, (site.name for site in plan.network.sites))
 
     return Hosts(
-        names, addresses, INTERFACE, MASTER_PORT, environment(os.environ), network.exec, as_node, traffic,
+        names,
+        addresses,
+        INTERFACE,
+        MASTER_PORT,
+        environment(os.environ),
+        network.exec,
+        as_node,
+        traffic,
         network.interface_bytes,
-    )  # fmt: skip
+    )

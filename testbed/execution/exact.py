@@ -33,7 +33,8 @@ SYSTEM_CALL_NS = 200  # of a guest without a Plan
 IDLE_LIMIT_S = 30.0  # without any processor time: a guest never waits, its clock jumps to the next timer
 _ALIGNED_S = 60  # longer than any start, however many system calls it makes
 _ABSOLUTE = 1  # TIMER_ABSTIME
-_POLL_S, _CHECK_S = 0.05, 2.0
+_POLL_S = 0.05
+_CHECK_S = 2.0
 _STUCK = (
     f"virtual time has stood still for {SPIN_LIMIT_S:g} s of processor time: a program in the guest computes, or spins,"
     " without a system call; let it wait by a system call (sched_yield suffices), or use one thread for its mathematics"
@@ -130,12 +131,14 @@ class Lines:
     """
 
     def __init__(self, host: Child, directory: Path) -> None:
-        self._host, self._directory = host, directory
+        self._host = host
+        self._directory = directory
         self._taken_bytes = 0  # not of an iteration: Ctrl-C ends one, and the next goes on from there
 
     def __iter__(self) -> Iterator[str]:
         here = json.dumps(str(self._directory))[1:-1]  # messages name the run directory as the guest sees it
-        ticks, watchdog = 0, Watchdog(self._host.pid)
+        ticks = 0
+        watchdog = Watchdog(self._host.pid)
         with (self._directory / PROGRESS).open("rb") as file:
             while True:
                 ended = self._host.wait(0.0) is not None

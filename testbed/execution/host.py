@@ -162,7 +162,8 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
 
 
 def _unforeseen(error: Exception, resumed: Path | None, plan: Plan) -> SessionResult:
-    about, outside = f"{type(error).__name__}: {error}", dict.fromkeys(file.kind for file in plan.code)
+    about = f"{type(error).__name__}: {error}"
+    outside = dict.fromkeys(file.kind for file in plan.code)
     if place := place_in_code(error):
         return SessionResult("failed", f"{place}: {about}", RunFailed.exit_code)
     told = f"{about} (an error in testbed itself; see host.log)"
@@ -189,7 +190,9 @@ def _reporter(waits: bool) -> Progress:
     if not waits:
         os.set_blocking(channel, False)
 
-    unsent, flushed_s, is_full = bytearray(), 0.0, False
+    unsent = bytearray()
+    flushed_s = 0.0
+    is_full = False
 
     def report(event: dict[str, Any]) -> None:
         nonlocal flushed_s, is_full

@@ -37,9 +37,13 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
 
 def run_nodes(
-    plan: Plan, directory: Path, report: Progress, epoch_ns: int, enter: Callable[[NodePlan], None] | None = None,
+    plan: Plan,
+    directory: Path,
+    report: Progress,
+    epoch_ns: int,
+    enter: Callable[[NodePlan], None] | None = None,
     realtime: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
 
     report    gets the nodes' lines of progress
@@ -61,10 +65,17 @@ def run_nodes(
             members = files.resumed.members
             attempts.clock.goes_on(files.resumed.round, members.trained_s, members.missing)
         launch = Launch(
-            make_role=role_maker(plan, files, failures), event_directory=directory / "events", enter=enter,
-            epoch_ns=epoch_ns, due=attempts.clock, absent=attempts.clock.absent, on_fault=attempts.on_fault,
-            failures=failures, new_loop=exact_loop if plan.exact is not None else node_loop, realtime=realtime,
-        )  # fmt: skip
+            make_role=role_maker(plan, files, failures),
+            event_directory=directory / "events",
+            enter=enter,
+            epoch_ns=epoch_ns,
+            due=attempts.clock,
+            absent=attempts.clock.absent,
+            on_fault=attempts.on_fault,
+            failures=failures,
+            new_loop=exact_loop if plan.exact is not None else node_loop,
+            realtime=realtime,
+        )
         return Fleet(plan, launch)
 
     attempt_until_done(plan, directory, report, epoch_ns, fleet)
@@ -77,6 +88,10 @@ def _hosts(plan: Plan) -> Hosts:
     interfaces = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "FI_TCP_IFACE"), "lo")
     count = len(plan.nodes)
     return Hosts(
-        ("localhost",) * count, ("127.0.0.1",) * count, "lo", port, interfaces,
+        ("localhost",) * count,
+        ("127.0.0.1",) * count,
+        "lo",
+        port,
+        interfaces,
         lambda node, command, **popen: spawn(command, **popen),
-    )  # fmt: skip
+    )

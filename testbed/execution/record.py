@@ -137,7 +137,8 @@ def conclude(
     ended = datetime.now(UTC)
     if plan.back_end == "exact":  # by the guest's clock, so that equal runs leave equal files
         duration_s = max((float(frame["t_s"].max()) for frame in frames.values() if len(frame)), default=0.0)
-        started, ended = GUEST_START.isoformat(), GUEST_START + timedelta(seconds=round(duration_s))
+        started = GUEST_START.isoformat()
+        ended = GUEST_START + timedelta(seconds=round(duration_s))
     ending = Ending(outcome.status, outcome.message, started, ended.isoformat(timespec="seconds"), duration_s)
     result = summary.summarise(frames, content, report, ending)
     atomic.write_json(run.file("fidelity.json"), report)

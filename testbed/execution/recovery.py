@@ -30,7 +30,8 @@ class Attempts:
     """The attempts of one run. ``clock``: its faults. ``now_s``: time of the run, set by the caller of an attempt."""
 
     def __init__(self, plan: Plan, directory: Path, report: Progress) -> None:
-        self._plan, self._report = plan, report
+        self._plan = plan
+        self._report = report
         self.clock = FaultClock(plan)
         self.now_s = 0.0
         self._back_s = 0.0  # when the killed nodes may start again

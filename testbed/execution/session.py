@@ -160,9 +160,14 @@ def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:
     errors = open(os.memfd_create("errors of the host"), "w+", encoding="utf-8", errors="replace")
     # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
     process = spawn(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        start_new_session=True,
         env=host_environment(),
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     return HostProcess(process, process.stdout, errors)
 

@@ -137,7 +137,8 @@ class ClusterPool(Pool):
 
     def _start(self, point: SweepPoint) -> bool:
         """Claim the run directory and start the point."""
-        path, sha256 = self.directory(point), _sha256(point.plan)
+        path = self.directory(point)
+        sha256 = _sha256(point.plan)
         try:
             claim(path, sha256).set_status("running", sha256)
         except AlreadyDone:
@@ -150,10 +151,18 @@ class ClusterPool(Pool):
             self.on_state(point, "failed")
             return True
         needs = needs_of(point.plan, self._machines)
-        remote = import_ray().remote(run_task).options(
-            name=f"testbed-{point.id}", num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None,
-            resources={SLOT: 1} if needs.slot else {}, max_retries=ATTEMPTS - 1,
-        )  # fmt: skip
+        remote = (
+            import_ray()
+            .remote(run_task)
+            .options(
+                name=f"testbed-{point.id}",
+                num_cpus=needs.cores,
+                num_gpus=needs.gpus,
+                memory=needs.memory_bytes or None,
+                resources={SLOT: 1} if needs.slot else {},
+                max_retries=ATTEMPTS - 1,
+            )
+        )
         self._running[remote.remote(self._task(point))] = point
         self.on_state(point, "running")
         return True
@@ -162,9 +171,17 @@ class ClusterPool(Pool):
         texts = [each.text for each in named_files(point.plan)]
         files = {text: self.files[text] for text in texts if text in self.files}
         return PointTask(
-            point.id, str(self.directory(point)), to_json(point.plan), self.scenario, point.resolved, self._packages,
-            tuple(sys.argv), git_state(), self.followers, files,
-        )  # fmt: skip
+            point.id,
+            str(self.directory(point)),
+            to_json(point.plan),
+            self.scenario,
+            point.resolved,
+            self._packages,
+            tuple(sys.argv),
+            git_state(),
+            self.followers,
+            files,
+        )
 
     def _take_ended(self) -> list[SweepPoint]:
         """Write a result that is there, or comes soon, into its run directory."""

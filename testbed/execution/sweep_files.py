@@ -107,7 +107,8 @@ def _of_options(plan: Plan) -> Iterator[NamedFile]:
 def _choices_of(part: Any) -> Iterator[tuple[str, str, Choice]]:
     """Yield the fields of the training or technique that choose a kind of an axis: field, axis, choice."""
     for each in fields(part):
-        axis, value = each.name.removesuffix("_tier1").removesuffix("_tier2"), getattr(part, each.name)
+        axis = each.name.removesuffix("_tier1").removesuffix("_tier2")
+        value = getattr(part, each.name)
         if axis in AXES and isinstance(value, Choice):
             yield each.name, axis, value
 
@@ -190,7 +191,9 @@ def _left_out(_: str, names: list[str]) -> list[str]:
 
 def with_copies(plan: Plan, copies: Mapping[str, str]) -> Plan:
     """Return a Plan that names ``copies`` of files, by the text that names the file, and this machine's packages."""
-    technique, training, program = _renamed(plan.technique, copies), _renamed(plan.training, copies), plan.program
+    technique = _renamed(plan.technique, copies)
+    training = _renamed(plan.training, copies)
+    program = plan.program
     if program:
 
         def own(words: Iterable[str], folder: str = program.cwd) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ from testbed.execution.sweep_run import Followers, PointOrigin, PointRun, execut
 from testbed.plan.model import from_json
 from testbed.results.rundir import RunDirectory
 
-_STATUS, _LOG = "status.json", "host.log"
+_STATUS = "status.json"
+_LOG = "host.log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,9 @@ def points_of(
 
 def _dependencies() -> Callable[[Plan], dict[str, Any]]:
     """Return what tells what a point depends on beside its Plan. Code, data and folders of code are read once."""
-    code, data, sources = cache(code_version), cache(content_digest), cache(source_digest)
+    code = cache(code_version)
+    data = cache(content_digest)
+    sources = cache(source_digest)
 
     def of(plan: Plan) -> dict[str, Any]:
         folders = [sources(path) for path in code_folders(plan)]
@@ -64,9 +66,11 @@ def _dependencies() -> Callable[[Plan], dict[str, Any]]:
 
 
 def _point(
-    read: Callable[[list[str]], Scenario], settings: dict[str, str], seed: int,
+    read: Callable[[list[str]], Scenario],
+    settings: dict[str, str],
+    seed: int,
     dependencies: Callable[[Plan], dict[str, Any]],
-) -> SweepPoint:  # fmt: skip
+) -> SweepPoint:
     scenario = read([*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"])
     plan = build_plan(scenario)
     # the first 16 hexadecimal digits tell a sweep's points apart, and are short enough for a directory's name

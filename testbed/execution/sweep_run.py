@@ -70,7 +70,8 @@ def execute_point(path: Path, point: PointRun, *, in_this_process: bool = True) 
     in_this_process  a simulation runs in the calling process, which prints into the run's log from then on; else, as
                      all other runs, in a host process of its own
     """
-    begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    begin_s = time.monotonic()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     if point.origin:
         sys.argv = list(point.origin.argv)
         use_git_state(point.origin.git)
@@ -85,7 +86,8 @@ def execute_point(path: Path, point: PointRun, *, in_this_process: bool = True) 
 
 def _execute(run: RunDirectory, point: PointRun, begin_s: float, started: str, in_this_process: bool) -> None:
     followers = point.followers()
-    plan, outcome = point.plan, _attempt(point.plan, run, followers, in_this_process)
+    plan = point.plan
+    outcome = _attempt(point.plan, run, followers, in_this_process)
     if point.origin:
         plan, outcome = point.origin.plan, _as_sent(run, outcome, point.origin)
     ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s, point.plan)

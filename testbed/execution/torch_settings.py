@@ -11,7 +11,8 @@ import torch
 @contextmanager
 def settings_of_a_run() -> Iterator[None]:
     """Let torch be as in a new process with one thread; afterwards as it was: this process may be a user's."""
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    threads = torch.get_num_threads()
+    dtype = torch.get_default_dtype()
     deterministic = torch.are_deterministic_algorithms_enabled()
     device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     torch.set_num_threads(1)  # sums must not depend on the number of threads

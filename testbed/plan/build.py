@@ -25,20 +25,33 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     network = build_network(topology, links, scenario.run.on)
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
     settings.check_gpu_links(scenario, network, nodes)
-    training, technique = settings.training_of(scenario), settings.technique_of(scenario)
+    training = settings.training_of(scenario)
+    technique = settings.technique_of(scenario)
     faults = build_faults(scenario, network, nodes)
     timeouts = derive(scenario, network, nodes, training, faults)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
-    faulty_network, slowed_nodes = with_faults(network, faults), slowed(nodes, faults)
+    faulty_network = with_faults(network, faults)
+    slowed_nodes = slowed(nodes, faults)
     simulation = simulation_of(scenario, network, nodes, training)
     return Plan(
-        version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
-        transport=settings.transport_of(scenario), training=training, technique=technique,
-        recovery=settings.recovery_of(scenario), simulation=simulation,
-        exact=settings.exact_of(scenario, nodes), cluster=settings.cluster_of(scenario, nodes),
+        version=PLAN_VERSION,
+        name=scenario.name,
+        seed=scenario.seed,
+        back_end=scenario.run.on,
+        transport=settings.transport_of(scenario),
+        training=training,
+        technique=technique,
+        recovery=settings.recovery_of(scenario),
+        simulation=simulation,
+        exact=settings.exact_of(scenario, nodes),
+        cluster=settings.cluster_of(scenario, nodes),
         checkpoint_every=scenario.checkpoint.every,
-        faults=faults, nodes=slowed_nodes, network=faulty_network,
-        timeouts=timeouts, warnings=warnings_for(scenario, faulty_network, slowed_nodes, simulation),
-        background=settings.background_of(scenario, network), program=settings.program_of(scenario, topology),
+        faults=faults,
+        nodes=slowed_nodes,
+        network=faulty_network,
+        timeouts=timeouts,
+        warnings=warnings_for(scenario, faulty_network, slowed_nodes, simulation),
+        background=settings.background_of(scenario, network),
+        program=settings.program_of(scenario, topology),
         code=code_of(technique, training) + scenario.code,
-    )  # fmt: skip
+    )

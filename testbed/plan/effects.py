@@ -58,7 +58,8 @@ def pieces(base: Series, faults: Sequence[FaultPlan]) -> Iterator[tuple[float, f
     changes: defaultdict[float, list[int]] = defaultdict(list)
     for number, fault in enumerate(faults):
         assert fault.at_s is not None, "a link's fault, and that of a device, happens at a time"
-        begin_s, end_s = round(fault.at_s, _DIGITS), round(fault.at_s + fault.for_s, _DIGITS)
+        begin_s = round(fault.at_s, _DIGITS)
+        end_s = round(fault.at_s + fault.for_s, _DIGITS)
         if begin_s < end_s:
             changes[begin_s].append(number)
             changes[end_s].append(number)
@@ -139,7 +140,9 @@ class NodeEffects:
         return [(action, node) for action, node in actions if action]
 
     def _action(self, due: Due, node: str) -> str:
-        absent, stopped, kind = self._absent[node], self._stopped[node], due.fault.kind
+        absent = self._absent[node]
+        stopped = self._stopped[node]
+        kind = due.fault.kind
         if kind == "kill" and due.begins:
             absent[due.number] = math.isfinite(due.fault.for_s)
             stopped.clear()
@@ -215,9 +218,11 @@ def _by_target(faults: Iterable[FaultPlan], kinds: Sequence[str]) -> dict[str, l
 def _hit(link: LinkPlan, faults: Sequence[FaultPlan]) -> LinkPlan:
     traces: dict[str, Series | None] = {}
     for kind, (trace, name) in _CHANGED.items():
-        base, usual = getattr(link, trace), getattr(link, name) if name else 1.0
+        base = getattr(link, trace)
+        usual = getattr(link, name) if name else 1.0
         traces[trace] = overlaid(base, usual, [fault for fault in faults if fault.kind == kind], _law(kind))
-    own_burst, losses = link.loss_burst_packets, [fault for fault in faults if fault.kind == "loss"]
+    own_burst = link.loss_burst_packets
+    losses = [fault for fault in faults if fault.kind == "loss"]
 
     def worst(own: float, active: Sequence[FaultPlan]) -> tuple[float, float]:
         return worst_loss((own, own_burst), [(fault.value, fault.burst or own_burst) for fault in active])
@@ -254,11 +259,12 @@ def overlaid(
     changes = own.repeats and found[kept[-1]][0] > written_out.repeats_from_s  # in the part that repeats
     sources = dict.fromkeys((own.source, *(fault.kind for fault in faults)))
     return Series(
-        times_s=tuple(found[i][0] for i in kept), values=tuple(found[i][1] for i in kept),
+        times_s=tuple(found[i][0] for i in kept),
+        values=tuple(found[i][1] for i in kept),
         period_s=own.period_s if changes else math.inf,
         repeats_from_s=written_out.repeats_from_s if changes else 0.0,
         source=" and ".join(filter(None, sources)),
-    )  # fmt: skip
+    )
 
 
 def _or(without: float | None, value: float) -> float:

@@ -38,9 +38,12 @@ class Due:
     def event(self, now_s: float) -> dict[str, Any]:
         """Fields of the ``fault`` event."""
         return {
-            "fault": self.fault.kind, "targets": ", ".join(self.fault.targets), "begins": self.begins,
-            "planned_t": round(self.planned_s, 6), "late_s": round(now_s - self.planned_s, 6) + 0.0,
-        }  # fmt: skip
+            "fault": self.fault.kind,
+            "targets": ", ".join(self.fault.targets),
+            "begins": self.begins,
+            "planned_t": round(self.planned_s, 6),
+            "late_s": round(now_s - self.planned_s, 6) + 0.0,
+        }
 
     def __str__(self) -> str:
         return f"{self.fault.kind} {', '.join(self.fault.targets)}" + ("" if self.begins else ": over")
@@ -94,7 +97,8 @@ class FaultClock:
         ``absent``: the nodes that took no part then.
         """
         if self.training_since_s is None:
-            self.absent, self.paused_s = frozenset(absent), instant.paused_s
+            self.absent = frozenset(absent)
+            self.paused_s = instant.paused_s
             self.started(instant.training_since_s)
             for number, begun_s in instant.faults_s:
                 self._begin(self._plan.faults[number : number + 1], begun_s)
@@ -102,7 +106,8 @@ class FaultClock:
 
     def _pass(self, round_: int, now_s: float) -> None:
         self.finished(round_, now_s)
-        self.past, self.resumed_s = tuple(self.take(now_s)), now_s
+        self.past = tuple(self.take(now_s))
+        self.resumed_s = now_s
 
     def finished(self, round_: int, now_s: float) -> None:
         self._begin([fault for fault in self._by_round if fault.round is not None and fault.round <= round_], now_s)
@@ -146,9 +151,10 @@ def late_comers(plan: Plan) -> tuple[str, ...]:
     if not named:
         return ()
     servers = {
-        node.name for node in plan.nodes
+        node.name
+        for node in plan.nodes
         if node.role == "server" and (node.name in named or (node.children and named.issuperset(node.children)))
-    }  # fmt: skip
+    }
     workers = {name for server in servers for name in plan.node(server).children}
     return tuple(node.name for node in plan.nodes if node.name in named | servers | workers)
 

@@ -25,7 +25,8 @@ def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
         targets, problem = _targets(fault, network, nodes)
         key, problem = _key(fault), problem or _indispensable(scenario, fault, nodes, targets)
         if not problem and fault.pick is not None and fault.pick > len(targets):
-            key, problem = "pick", f"{fault.pick} of the {len(targets)} that match (write at most {len(targets)})"
+            key = "pick"
+            problem = f"{fault.pick} of the {len(targets)} that match (write at most {len(targets)})"
         if problem:
             problems.append(_at(scenario, index, key, problem))
         else:
@@ -42,7 +43,8 @@ def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:
     """
     rounds: float = scenario.training.rounds
     if scenario.workload is not None and scenario.is_program:  # whose rounds are not known
-        rounds, deadline_s = math.inf, scenario.workload.timeout
+        rounds = math.inf
+        deadline_s = scenario.workload.timeout
     found = ((index, *_too_late(fault, rounds, deadline_s)) for index, fault in enumerate(scenario.faults))
     if problems := [_at(scenario, index, key, problem) for index, key, problem in found if problem]:
         raise ScenarioError(problems)
@@ -97,8 +99,10 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
     if fault.kind == "join":
         master = next((node.name for node in nodes if node.role == "worker"), "")
         early = {first: "evaluates", master: "provides the first values"}
-        late = {*targets, *(child for node in nodes if node.role == "server" and node.name in targets
-                            for child in node.children)}  # fmt: skip
+        late = {
+            *targets,
+            *(child for node in nodes if node.role == "server" and node.name in targets for child in node.children),
+        }
         return "; ".join(
             f"{name} {why}, so it must be present from the start" for name, why in early.items() if name in late
         )
@@ -142,9 +146,8 @@ def _able(fault: Fault, nodes: tuple[NodePlan, ...]) -> list[NodePlan]:
 
 def _named(fault: Fault, nodes: Sequence[NodePlan]) -> tuple[str, ...]:
     return tuple(
-        node.name for node in nodes
-        if node.data_center == fault.data_center or fnmatchcase(node.name, str(fault.node))
-    )  # fmt: skip
+        node.name for node in nodes if node.data_center == fault.data_center or fnmatchcase(node.name, str(fault.node))
+    )
 
 
 def _leaving(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
@@ -177,7 +180,11 @@ def _times(fault: Fault, targets: tuple[str, ...], draws: Iterator[float]) -> It
         start_s = round(fault.sometime.start + next(draws) * span_s, 6)
     for number in range(fault.times or 1):
         yield FaultPlan(
-            kind=fault.kind, targets=_picked(targets, fault.pick, draws), round=fault.round, value=fault.value,
+            kind=fault.kind,
+            targets=_picked(targets, fault.pick, draws),
+            round=fault.round,
+            value=fault.value,
             at_s=None if start_s is None else start_s + number * (fault.every or 0.0),
-            for_s=math.inf if fault.duration is None else fault.duration, burst=fault.burst or 0.0,
-        )  # fmt: skip
+            for_s=math.inf if fault.duration is None else fault.duration,
+            burst=fault.burst or 0.0,
+        )

@@ -623,6 +623,7 @@ def _without_null(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             key: _without_null(entry) if isinstance(entry, _CONTAINERS) else entry
-            for key, entry in value.items() if entry is not None
-        }  # fmt: skip
+            for key, entry in value.items()
+            if entry is not None
+        }
     return [_without_null(entry) for entry in value] if isinstance(value, list) else value

@@ -40,7 +40,8 @@ def longest_delay_s(link: LinkPlan) -> float:
 
 def _link(link: Link, ends: tuple[str, str], divisors: tuple[float, float], seed: int) -> LinkPlan:
     scale, speed = divisors
-    name, rate_bps = link_name(*ends), _divided(link.rate, scale)
+    name = link_name(*ends)
+    rate_bps = _divided(link.rate, scale)
     own = {"rate": rate_bps, "delay": link.delay, "loss": link.loss}
     traces: dict[str, Any] = {
         f"{what}_trace": _series(trace, what, value, (scale if what == "rate" else 1.0, speed), f"{seed}/{name}/{what}")
@@ -48,11 +49,21 @@ def _link(link: Link, ends: tuple[str, str], divisors: tuple[float, float], seed
         if (trace := getattr(link, f"{what}_trace")) is not None
     }
     return LinkPlan(
-        name=name, source=ends[0], target=ends[1], rate_bps=rate_bps, delay_s=link.delay,
-        queue_bytes=_queue_bytes(link.queue, rate_bps, link.delay, scale), jitter_s=link.jitter, loss=link.loss,
-        loss_burst_packets=link.loss_burst, corruption=link.corruption, duplication=link.duplication,
-        reordering=link.reordering, state_trace=_outages(link) if link.down else None, **traces,
-    )  # fmt: skip
+        name=name,
+        source=ends[0],
+        target=ends[1],
+        rate_bps=rate_bps,
+        delay_s=link.delay,
+        queue_bytes=_queue_bytes(link.queue, rate_bps, link.delay, scale),
+        jitter_s=link.jitter,
+        loss=link.loss,
+        loss_burst_packets=link.loss_burst,
+        corruption=link.corruption,
+        duplication=link.duplication,
+        reordering=link.reordering,
+        state_trace=_outages(link) if link.down else None,
+        **traces,
+    )
 
 
 def _divided(value: float, scale: float) -> float:
@@ -114,9 +125,13 @@ def _site(topology: Topology, index: int, back_end: str) -> SitePlan:
     lan = data_center.lan or topology.lan
     subnet = f"10.{index + 1}.0.0/16" if back_end in EMULATED else None
     return SitePlan(
-        name=data_center.name, index=index, lan_rate_bps=lan.rate / topology.scale, lan_delay_s=lan.delay,
-        central=data_center.central, subnet=subnet,
-    )  # fmt: skip
+        name=data_center.name,
+        index=index,
+        lan_rate_bps=lan.rate / topology.scale,
+        lan_delay_s=lan.delay,
+        central=data_center.central,
+        subnet=subnet,
+    )
 
 
 def _routes(

@@ -19,7 +19,9 @@ from testbed.plan.timeouts import counted_bytes, model_bytes
 from testbed.scenario import Scenario
 
 MOST_PACKETS = 1_000_000
-SEGMENT_BYTES, FRAME_SEGMENTS = 1448, 45  # of a segment, and of a frame of a LAN whose hosts offload segmentation
+# of a segment, and of a frame of a LAN whose hosts offload segmentation
+SEGMENT_BYTES = 1448
+FRAME_SEGMENTS = 45
 _FORMER_WORDS = {"tcp": "flows", "emulated": "packets"}  # of scenarios that are older than this choice
 
 
@@ -28,9 +30,11 @@ def simulation_of(
 ) -> SimulationPlan:
     """Return how the virtual world runs, with the model of its network, and why it is this one."""
     section = scenario.simulation
-    word, reason = _FORMER_WORDS.get(section.network, section.network), "as simulation.network says"
+    word = _FORMER_WORDS.get(section.network, section.network)
+    reason = "as simulation.network says"
     if scenario.run.on != "simulate":
-        word, reason = "flows", ""
+        word = "flows"
+        reason = ""
     elif word == "auto":
         word, reason = _default(scenario, network, nodes, training)
     return SimulationPlan(

@@ -34,7 +34,8 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
     By data centre: workers, local server, global servers, replica, scheduler.
     """
     _check_step_times(scenario, topology)
-    sites, tiers = topology.data_centers, scenario.paradigm.declared.tiers
+    sites = topology.data_centers
+    tiers = scenario.paradigm.declared.tiers
     central = next(site for site in sites if site.central)
     numbers = range((central.global_servers or 1) if tiers else 0)
     tops = tuple(node_name(central.name, "global", number) for number in numbers)
@@ -79,7 +80,9 @@ def _site_nodes(
     tops   the global servers
     below  the nodes that push to them, in rank order: local servers, or with one tier all workers
     """
-    device, plan_of, tiers = scenario.device, partial(_device_plan, scenario.run.on), scenario.paradigm.declared.tiers
+    device = scenario.device
+    plan_of = partial(_device_plan, scenario.run.on)
+    tiers = scenario.paradigm.declared.tiers
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
@@ -89,7 +92,8 @@ def _site_nodes(
     default = plan_of(device, *of_site)
     plain = _of_server(device, site.device, default.codec_speed)
     for number, name in enumerate(workers):
-        changes, row = site.worker_devices.get(f"worker{number}"), times.get(name)
+        changes = site.worker_devices.get(f"worker{number}")
+        row = times.get(name)
         own = plan_of(device, *of_site, row, changes) if changes or row else default
         parents = (server,) if tiers == 2 else tops
         yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
@@ -122,10 +126,17 @@ def _device_plan(on: str, device: Device, *changes: _Changes) -> DevicePlan:
         pace = "measured" if device.kind != "cpu" and on not in IN_VIRTUAL_TIME else "paced"
     step_time = sum(map(sum, device.profile)) or device.step_time
     return DevicePlan(
-        pace=pace, step_time_s=step_time / device.speed, speed=device.speed, layers=device.profile, kind=device.kind,
-        index=device.index, share=device.share, variation=device.variation, slowdown=_slowdown(device.slowdown),
+        pace=pace,
+        step_time_s=step_time / device.speed,
+        speed=device.speed,
+        layers=device.profile,
+        kind=device.kind,
+        index=device.index,
+        share=device.share,
+        variation=device.variation,
+        slowdown=_slowdown(device.slowdown),
         codec_speed=device.codec_speed,
-    )  # fmt: skip
+    )
 
 
 def _changed(device: Device, *changes: _Changes) -> Device:

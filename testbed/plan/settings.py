@@ -21,7 +21,9 @@ from testbed.scenario.topology.topology import Topology
 
 T = TypeVar("T")
 
-_GUEST_BYTES, _NODE_BYTES = 2 << 30, 96 << 20  # of an exact run: PyTorch, loaded once, and the pages of a node
+# of an exact run: PyTorch, loaded once, and the pages of a node
+_GUEST_BYTES = 2 << 30
+_NODE_BYTES = 96 << 20
 
 
 def _same(made: type[T], section: Section, **others: Any) -> T:
@@ -33,11 +35,14 @@ def _same(made: type[T], section: Section, **others: Any) -> T:
 def transport_of(scenario: Scenario) -> model.TransportPlan:
     transport = scenario.transport
     return _same(
-        model.TransportPlan, transport, unsent_limit_bytes=transport.unsent_limit,
-        send_buffer_bytes=transport.send_buffer, receive_buffer_bytes=transport.receive_buffer,
+        model.TransportPlan,
+        transport,
+        unsent_limit_bytes=transport.unsent_limit,
+        send_buffer_bytes=transport.send_buffer,
+        receive_buffer_bytes=transport.receive_buffer,
         initial_window_packets=transport.initial_window,
         best_effort_channels=scenario.order.declared.channels(scenario.order.options),
-    )  # fmt: skip
+    )
 
 
 def training_of(scenario: Scenario) -> model.TrainingPlan:
@@ -47,14 +52,21 @@ def training_of(scenario: Scenario) -> model.TrainingPlan:
 
 def technique_of(scenario: Scenario) -> model.TechniquePlan:
     """Return the techniques. With one tier, workers face the synchronisation algorithm of the WAN."""
-    sync, codec, overlay = scenario.sync, scenario.codec, scenario.overlay
+    sync = scenario.sync
+    codec = scenario.codec
+    overlay = scenario.overlay
     return model.TechniquePlan(
         paradigm=_choice(scenario.paradigm),
         sync_tier1=_choice(sync.tier2 if scenario.paradigm.declared.tiers == 1 else sync.tier1),
-        sync_tier2=_choice(sync.tier2), optimizer=_choice(scenario.optimizer),
-        codec_tier1=_choice(codec.tier1), codec_tier2=_choice(codec.tier2), order=_choice(scenario.order),
-        overlay_tier1=_choice(overlay.tier1), overlay_tier2=_choice(overlay.tier2), shard=_choice(scenario.shard),
-    )  # fmt: skip
+        sync_tier2=_choice(sync.tier2),
+        optimizer=_choice(scenario.optimizer),
+        codec_tier1=_choice(codec.tier1),
+        codec_tier2=_choice(codec.tier2),
+        order=_choice(scenario.order),
+        overlay_tier1=_choice(overlay.tier1),
+        overlay_tier2=_choice(overlay.tier2),
+        shard=_choice(scenario.shard),
+    )
 
 
 def recovery_of(scenario: Scenario) -> model.RecoveryPlan:
@@ -81,7 +93,8 @@ def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.Clu
             raise ScenarioError(f"{where}: there is no data centre '{name}' ({nearest_or_all(name, sizes, 12)})")
     if scenario.run.on != "cluster":
         return None
-    written, machines = scenario.cluster.data_centers, {}
+    written = scenario.cluster.data_centers
+    machines = {}
     for name, count in sizes.items():
         section = written.get(name, ClusterSite())
         first, last = section.ports or (0, 0)
@@ -109,16 +122,23 @@ def program_of(scenario: Scenario, topology: Topology) -> model.ProgramPlan | No
             f"{'data centre with workers' if workload.per == 'host' else 'worker'}; write 'ends: all'"
         )
     return model.ProgramPlan(
-        command=workload.command, first=workload.first, ends=workload.ends, listens=workload.listens or 0,
-        workers=workers, env=dict(workload.env),
-        cwd=workload.cwd or "", timeout_s=workload.timeout, metrics=workload.metrics or "",
+        command=workload.command,
+        first=workload.first,
+        ends=workload.ends,
+        listens=workload.listens or 0,
+        workers=workers,
+        env=dict(workload.env),
+        cwd=workload.cwd or "",
+        timeout_s=workload.timeout,
+        metrics=workload.metrics or "",
         sha256=workload.sha256 or "",
-    )  # fmt: skip
+    )
 
 
 def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[model.BackgroundPlan, ...]:
     """Return one entry each, with a seed of its own. Raise ``ScenarioError`` if no path joins the ends."""
-    simulated, found = scenario.run.on == "simulate", []
+    simulated = scenario.run.on == "simulate"
+    found = []
     for index, traffic in enumerate(scenario.background):
         where = f"{scenario.place_of('background', index)}: background[{index}]"
         # a Plan of very many sites has few routes; the virtual world finds more, as they all reach each other
@@ -129,11 +149,17 @@ def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[model
             cure = "use constant or on_off traffic, or 'on: emulate'"
             raise ScenarioError(f"{where}: tcp traffic cannot be simulated ({cure})")
         planned = model.BackgroundPlan(
-            kind=traffic.kind, source=traffic.source, target=traffic.target, rate_bps=traffic.rate or 0.0,
-            on_s=traffic.on, off_s=traffic.off, streams=traffic.streams or scenario.transport.parallel_streams,
-            start_s=traffic.start, stop_s=math.inf if traffic.stop is None else traffic.stop,
+            kind=traffic.kind,
+            source=traffic.source,
+            target=traffic.target,
+            rate_bps=traffic.rate or 0.0,
+            on_s=traffic.on,
+            off_s=traffic.off,
+            streams=traffic.streams or scenario.transport.parallel_streams,
+            start_s=traffic.start,
+            stop_s=math.inf if traffic.stop is None else traffic.stop,
             seed=f"{scenario.seed}/background/{index}",
-        )  # fmt: skip
+        )
         found.append(planned)
     return tuple(found)
 
@@ -148,10 +174,12 @@ def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Seque
     inside = inside_of(options)
     if inside is not None and inside.on_gpu and shaped:
         others = " or ".join(f"'{name}'" for name, each in INSIDE.items() if not each.on_gpu)
-        option, bypassed = "inside", f"the emulated LAN of {shaped[0]}"
+        option = "inside"
+        bypassed = f"the emulated LAN of {shaped[0]}"
         cure = f"write {others}, or leave that LAN unshaped: 'lan: {{rate: 10 Gbit/s, delay: 0 ms}}'"
     elif options.get("backend") == NCCL and len(workers) > 1:
-        option, bypassed = "backend", "the emulated WAN"
+        option = "backend"
+        bypassed = "the emulated WAN"
         cure = "write 'gloo', or 'paradigm: {kind: hips, inside: nccl}', whose sums stay in a data centre"
     else:
         return

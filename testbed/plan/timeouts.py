@@ -46,7 +46,9 @@ PACKET_BITS = 1500 * 8
 MARGIN = 20
 RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
-_GPU_START_S, _COMPILATION_S = 60.0, 300.0  # of nodes that share a GPU, or the cores: before they meet
+# of nodes that share a GPU, or the cores: before they meet
+_GPU_START_S = 60.0
+_COMPILATION_S = 300.0
 PATIENCE_S = 30.0
 _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 _ORDER = ("heartbeat", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
@@ -55,9 +57,12 @@ _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
 RUN_STEPS = 10  # a run may last at least so many of its step deadlines
 # In the order in which each may not be shorter than the one before it. Heartbeats are bounded by ``dead_after``.
 CEILINGS_S = {
-    "dead_after": 300.0, "rendezvous": 600.0, "tcp_user_timeout": 600.0, "step_deadline": 72 * 3600.0,
+    "dead_after": 300.0,
+    "rendezvous": 600.0,
+    "tcp_user_timeout": 600.0,
+    "step_deadline": 72 * 3600.0,
     "run_deadline": 720 * 3600.0,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,12 @@ class Pace:
 
 
 def derive(
-    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], training: TrainingPlan,
+    scenario: Scenario,
+    network: NetworkPlan,
+    nodes: tuple[NodePlan, ...],
+    training: TrainingPlan,
     faults: tuple[FaultPlan, ...] = (),
-) -> Timeouts:  # fmt: skip
+) -> Timeouts:
     """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order.
 
     Steps and the run get the time that they need while ``faults`` slow links and devices down, as far as is allowed.
@@ -133,7 +141,8 @@ def model_bytes(model: Choice, data: Choice) -> int:
 
 def counted_bytes(model: Choice, data: Choice) -> int | None:
     """Return the parameters' size as float32; ``None`` where it is not known before samples are read."""
-    entry, source = MODELS[model.kind], DATASETS[data.kind]
+    entry = MODELS[model.kind]
+    source = DATASETS[data.kind]
     sample = source.sample_bound(DATASETS.options(data.kind, data.options))
     if sample is None or entry.takes != source.gives:
         return None
@@ -160,7 +169,10 @@ def _without_outages(series: Series) -> Series:
     if 0 not in series.values or not any(series.values):
         return series
     end_s = series.repeats_from_s + series.period_s if series.repeats else math.inf
-    times, values, gone_s, gone_before_s = list[float](), list[float](), 0.0, 0.0
+    times = list[float]()
+    values = list[float]()
+    gone_s = 0.0
+    gone_before_s = 0.0
     for (begin_s, after_s), value in zip(pairwise([*series.times_s, end_s]), series.values, strict=True):
         if value > 0:
             times.append(begin_s - gone_s)
@@ -168,7 +180,8 @@ def _without_outages(series: Series) -> Series:
         elif math.isfinite(after_s):
             gone_s += after_s - begin_s
             gone_before_s += max(0.0, min(after_s, series.repeats_from_s) - begin_s)
-    period_s, from_s = series.period_s - (gone_s - gone_before_s), series.repeats_from_s - gone_before_s
+    period_s = series.period_s - (gone_s - gone_before_s)
+    from_s = series.repeats_from_s - gone_before_s
     return replace(series, times_s=tuple(times), values=tuple(values), period_s=period_s, repeats_from_s=from_s)
 
 
@@ -216,13 +229,24 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     start = _GPU_START_S * any(node.device.kind != "cpu" for node in nodes)
     start += _COMPILATION_S * scenario.training.compile
     home = next((node for node in nodes if node.role == "scheduler"), nodes[0]).data_center
-    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, start,
-                _taking_turns_s(network, nodes, size_bytes), 2 * longest_wait_s(home, network))  # fmt: skip
+    return Pace(
+        rtt,
+        slowest,
+        transfer,
+        step,
+        *_work(scenario, step),
+        size_bytes,
+        worst,
+        start,
+        _taking_turns_s(network, nodes, size_bytes),
+        2 * longest_wait_s(home, network),
+    )
 
 
 def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> float:
     """Return how long a link takes at most for a model of each node that pushes across it."""
-    sites, links = {node.name: node.data_center for node in nodes}, {link.name: link for link in network.links}
+    sites = {node.name: node.data_center for node in nodes}
+    links = {link.name: link for link in network.links}
     pushers: Counter[tuple[str, str]] = Counter()
     for node in nodes:
         for above in {sites[parent] for parent in node.parents} - {node.data_center}:
@@ -231,14 +255,16 @@ def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_byte
     for (below, above), count in pushers.items():
         for name in (*network.between(below, above), *network.between(above, below)):
             models[name] += count
-    return max((size_bytes * 8 * count / slowest_bps(links[name]) for name, count in models.items() if count > 1),
-               default=0.0)  # fmt: skip
+    return max(
+        (size_bytes * 8 * count / slowest_bps(links[name]) for name, count in models.items() if count > 1), default=0.0
+    )
 
 
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
     """Return ``round_s`` and ``apart_s``, by the algorithm that workers face."""
     sync = scenario.sync.tier2 if scenario.paradigm.declared.tiers == 1 else scenario.sync.tier1
-    algorithm, options = sync.declared, sync.options
+    algorithm = sync.declared
+    options = sync.options
     rounds = range(min(scenario.training.rounds, _ROUNDS_LOOKED_AT))
     steps = max(algorithm.local_steps(options, round_) for round_ in rounds)
     round_s = steps * step_s + algorithm.slack_s(options)
@@ -266,15 +292,21 @@ def _derive(pace: Pace, rounds: int, changes: Mapping[str, float]) -> Timeouts:
         RUN_MARGIN * rounds * (pace.round_s + 2 * pace.taking_turns_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"]
     )
     return Timeouts(
-        heartbeat_s=heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout, step_deadline_s=step_deadline,
+        heartbeat_s=heartbeat,
+        dead_after_s=dead_after,
+        tcp_user_timeout_s=user_timeout,
+        step_deadline_s=step_deadline,
         run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected, in_turns),
         rendezvous_s=RENDEZVOUS_S + pace.start_s + 10 * pace.rtt_s,
-    )  # fmt: skip
+    )
 
 
 def _reasons(pace: Pace, rounds: int) -> Reasons:
-    links, device, training = ("topology", "links"), ("device", "step_time"), ("training",)
-    rtt_s, slow = pace.rtt_s, f"the slowest link has {format_rate(pace.slowest_bps)}"
+    links = ("topology", "links")
+    device = ("device", "step_time")
+    training = ("training",)
+    rtt_s = pace.rtt_s
+    slow = f"the slowest link has {format_rate(pace.slowest_bps)}"
 
     def path(part_s: float) -> Reason:
         if pace.worst is None:
@@ -287,13 +319,19 @@ def _reasons(pace: Pace, rounds: int) -> Reasons:
     total = f"{rounds} rounds of {pace.round_s + 4 * (pace.transfer_s + rtt_s):.3g} s, and a margin of {RUN_MARGIN}"
     packet_s = MARGIN * PACKET_BITS / pace.slowest_bps
     parts = (
-        path(40 * max(1.0, rtt_s)), Reason(packet_s, links, slow), Reason(4 * MARGIN * pace.transfer_s, links, model),
-        Reason(MARGIN * pace.step_s, device, step), Reason(2 * pace.apart_s, device, work),
-    )  # fmt: skip
+        path(40 * max(1.0, rtt_s)),
+        Reason(packet_s, links, slow),
+        Reason(4 * MARGIN * pace.transfer_s, links, model),
+        Reason(MARGIN * pace.step_s, device, step),
+        Reason(2 * pace.apart_s, device, work),
+    )
     return {
-        "dead_after": (path(0.0),), "rendezvous": (path(0.0),), "tcp_user_timeout": parts[:2], "step_deadline": parts,
+        "dead_after": (path(0.0),),
+        "rendezvous": (path(0.0),),
+        "tcp_user_timeout": parts[:2],
+        "step_deadline": parts,
         "run_deadline": (Reason(0.0, training, total),),
-    }  # fmt: skip
+    }
 
 
 def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
@@ -303,7 +341,8 @@ def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
     delay_s = longest_delay_s(link)
     if by_delay or drain_s / 2 < delay_s + link.jitter_s:
         return Reason(part_s, ("topology", "links"), f"the delay of {link.name} is {format_duration(delay_s)}")
-    size, rate = format_size(link.queue_bytes), format_rate(slowest_bps)
+    size = format_size(link.queue_bytes)
+    rate = format_rate(slowest_bps)
     text = f"the queue of {link.name}, {size}, takes {drain_s:.3g} s to drain at {rate}; write a smaller 'queue'"
     return Reason(part_s, ("topology", "links"), text)
 
@@ -315,7 +354,8 @@ def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterat
         value_s, longest_s = getattr(timeouts, f"{name}_s"), max(longest_s, ceiling_s)
         if getattr(scenario.timeouts, name) is None and value_s > longest_s:
             reason = max(reasons[name], key=lambda each: each.part_s)
-            where, key = scenario.place_of(*reason.key), ".".join(reason.key)
+            where = scenario.place_of(*reason.key)
+            key = ".".join(reason.key)
             limit = f"{format_duration(ceiling_s)} (or write 'timeouts: {{{name}: …}}')"
             yield f"{where}: {key}: timeouts.{name} would be {value_s:.4g} s, above {limit}: {reason.text}"
             return
@@ -325,7 +365,9 @@ def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterat
 def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:
     """Check that 3 heartbeats < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
     for low, high in pairwise(_ORDER):
-        below, above, what = getattr(timeouts, f"{low}_s"), getattr(timeouts, f"{high}_s"), low
+        below = getattr(timeouts, f"{low}_s")
+        above = getattr(timeouts, f"{high}_s")
+        what = low
         if low == "heartbeat":
             below, what = _LEAST_HEARTBEATS * below, f"{_LEAST_HEARTBEATS} times heartbeat"
         if below > above or (below == above and low not in _MAY_BE_EQUAL):

@@ -185,7 +185,8 @@ def _servers(scenario: Scenario) -> Iterator[str]:
 
 def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
     """Yield rounds at the end of a run that stay inside data centres. One with a target is to end before them."""
-    sync, rounds = scenario.sync.tier1, scenario.training.rounds
+    sync = scenario.sync.tier1
+    rounds = scenario.training.rounds
     each = sync.declared.lan_rounds(sync.options)
     training = {node.data_center for node in nodes if node.role == "worker" and node.trains}
     if scenario.is_program or len(training) < 2 or rounds % each == 0:
@@ -203,9 +204,13 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
     What such a mean makes of one element: ``docs/measurements/techniques.md``.
     """
     outer = scenario.sync.tier1.declared.outer_optimizer(scenario.sync.tier1.options)
-    kind, options, place = scenario.optimizer.kind, scenario.optimizer.options, "optimizer"
+    kind = scenario.optimizer.kind
+    options = scenario.optimizer.options
+    place = "optimizer"
     if outer is not None:
-        kind, options, place = outer[0], OPTIMIZERS.options(*outer), "sync"
+        kind = outer[0]
+        options = OPTIMIZERS.options(*outer)
+        place = "sync"
     elif scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT or scenario.workload is not None:
         return  # a script brings its own optimizer
     option = next((name for name in ("momentum", "beta1") if getattr(options, name, 0.0) > 0), "")
@@ -219,7 +224,8 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
 
 def _sparse_senders(scenario: Scenario) -> Iterator[tuple[str, bool]]:
     """Yield place and name of what sends some elements of a sum, and whether it has a momentum of its own."""
-    paradigm, codecs = scenario.paradigm, dict(scenario.codec)
+    paradigm = scenario.paradigm
+    codecs = dict(scenario.codec)
     if codecs["tier1"] == codecs["tier2"] and paradigm.declared.tiers < 2:  # one value, which stands once
         del codecs["tier1"]
     for tier, codec in codecs.items():
@@ -249,7 +255,8 @@ def _precision(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]
 
 def _checkpoints(scenario: Scenario) -> Iterator[str]:
     """Yield that a run ends before its first checkpoint. A script decides itself how many rounds it trains."""
-    every, rounds = scenario.checkpoint.every, scenario.training.rounds
+    every = scenario.checkpoint.every
+    rounds = scenario.training.rounds
     if every > rounds and scenario.workload is None:
         yield f"checkpoint.every: {every}, and training.rounds is {rounds}: no checkpoint is written"
     late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]

@@ -40,14 +40,17 @@ class Child:
     stdout: IO[Any] | None = None
 
     def __init__(self, pid: int, lines: int = -1, popen: subprocess.Popen[Any] | None = None) -> None:
-        self.pid, self.lines, self._popen = pid, lines, popen
+        self.pid = pid
+        self.lines = lines
+        self._popen = popen
         self._pidfd = os.pidfd_open(pid)
         self._text = bytearray()
         self._code: int | None = None
         self._closed = False
         self.cpu_s = 0.0
         if popen is not None:
-            self.stdin, self.stdout = popen.stdin, popen.stdout
+            self.stdin = popen.stdin
+            self.stdout = popen.stdout
 
     def fileno(self) -> int:
         """Return a descriptor that is readable once the process has ended."""

@@ -24,7 +24,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _NOT_STARTED = 127  # as a shell's, for a command that cannot be started
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 _MOUNT_OPTIONS = 2 | 4  # nosuid, nodev
@@ -36,7 +37,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main(arguments: list[str]) -> int:
     """Run the command to its end; return its status, negative after a signal."""
     split = arguments.index("--")
-    options, command = arguments[:split], arguments[split + 1 :]
+    options = arguments[:split]
+    command = arguments[split + 1 :]
     in_sandbox = "--sandbox" in options
     lifeline = int(options[options.index("--lifeline") + 1]) if "--lifeline" in options else None
     grace_s = float(options[options.index("--grace") + 1]) if "--grace" in options else None

@@ -29,7 +29,10 @@ from testbed.errors import RunFailed
 from testbed.plan.model import Timeouts
 from testbed.realtime.tls import Tls, new_tls, receive, send_all
 
-DATA, ASIDE, BEAT = "data", "aside", "heartbeat"  # purposes of a connection
+# purposes of a connection
+DATA = "data"
+ASIDE = "aside"
+BEAT = "heartbeat"
 PROTOCOL = 4
 MAX_HELLO_BYTES = 1024
 SECRET_BYTES = 32
@@ -122,9 +125,15 @@ Authorize = Callable[[Hello], HandshakeResult]
 
 
 async def initiate(
-    sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str, *, limit_s: float,
+    sock: socket.socket,
+    credentials: Credentials,
+    me: str,
+    target: str,
+    purpose: str,
+    *,
+    limit_s: float,
     process: bytes = b"",
-) -> Keys:  # fmt: skip
+) -> Keys:
     """Prove on a connected socket that this is node ``me``, and that the peer knows the run's secret too.
 
     Raises:

@@ -182,7 +182,8 @@ def _exit_line(node: str, error: BaseException) -> dict[str, Any]:
     if isinstance(error, OSError):
         error = of_os(error) or error
     code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
-    cause, message = type(error).__name__, str(error)
+    cause = type(error).__name__
+    message = str(error)
     if not isinstance(error, TestbedError) and (place := place_in_code(error)):
         cause = f"{place}: {cause}"
     line: dict[str, Any] = {"kind": "exit", "node": node, "code": code, "cause": cause, "message": message}

@@ -35,7 +35,9 @@ from testbed.realtime.sockets import Address, address_text, configure, new_socke
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import start_tls
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  # a node is up within milliseconds, and 0.5 s is short for a user
+# a node is up within milliseconds, and 0.5 s is short for a user
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
 _PROCESS_BYTES = 8
 _CONNECT_LIMIT_S = 5.0  # enough for two lost SYNs (1 s and 2 s later); then another attempt
 SECURE_PLACE_S = 2.0
@@ -51,8 +53,11 @@ class Connector:
     """Opens connections from a node to the others of its plan."""
 
     def __init__(self, setup: NodeSetup) -> None:
-        self._setup, self._plan, self._node = setup, setup.plan, setup.name
-        self._addresses, self._credentials = setup.addresses, setup.credentials
+        self._setup = setup
+        self._plan = setup.plan
+        self._node = setup.name
+        self._addresses = setup.addresses
+        self._credentials = setup.credentials
         self._process = secrets.token_bytes(_PROCESS_BYTES)
 
     async def connect(
@@ -62,8 +67,10 @@ class Connector:
 
         Raises ``RunFailed`` if ``to`` refuses this node, or could not be reached until the rendezvous has ended.
         """
-        loop, limit_s = asyncio.get_running_loop(), self._plan.timeouts.rendezvous_s
-        pause_s, end_s = _FIRST_PAUSE_S, loop.time() + limit_s
+        loop = asyncio.get_running_loop()
+        limit_s = self._plan.timeouts.rendezvous_s
+        pause_s = _FIRST_PAUSE_S
+        end_s = loop.time() + limit_s
         place = address_text(self._addresses[to])
         while True:
             try:
@@ -112,8 +119,12 @@ class Acceptor:
     """Accepts connections at the node's listener, which becomes its own, from ``start`` until ``close``."""
 
     def __init__(self, setup: NodeSetup, owner: AcceptorOwner, spawn: Spawn) -> None:
-        self._setup, self._plan, self._credentials = setup, setup.plan, setup.credentials
-        self._places, self._owner, self._spawn = setup.limits.handshakes, owner, spawn
+        self._setup = setup
+        self._plan = setup.plan
+        self._credentials = setup.credentials
+        self._places = setup.limits.handshakes
+        self._owner = owner
+        self._spawn = spawn
         self.listener = setup.listener
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[float, Address]] = {}  # since when and from where; oldest first

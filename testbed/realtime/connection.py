@@ -64,12 +64,16 @@ class Connection:
     """
 
     def __init__(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
-        self.peer, self.purpose, self.queue = peer, purpose, queue
-        self._stream, self._handler = stream, handler
+        self.peer = peer
+        self.purpose = purpose
+        self.queue = queue
+        self._stream = stream
+        self._handler = handler
         self._loop = asyncio.get_running_loop()
         self.began_at_s = self.heard_at_s = self._loop.time()
         self.frames_received = 0
-        self._delay_s, self._delay_at_s = 0.0, -math.inf
+        self._delay_s = 0.0
+        self._delay_at_s = -math.inf
         self._last_info: TcpInfo | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._lock = threading.RLock()  # of the stream, and of what is about to be written
@@ -93,7 +97,8 @@ class Connection:
         now_s = self._loop.time()
         if now_s - self._delay_at_s > _DELAY_KEPT_S:
             info = self.tcp_info()
-            self._delay_at_s, self._delay_s = now_s, info.min_rtt_s / 2 if info else 0.0
+            self._delay_at_s = now_s
+            self._delay_s = info.min_rtt_s / 2 if info else 0.0
         return self._delay_s
 
     def tcp_info(self) -> TcpInfo | None:

@@ -28,9 +28,10 @@ _HOST_CPUTIME = "/proc/host_cputime"
 _PR_SET_TIMERSLACK = 29  # nanoseconds (linux/prctl.h)
 _MCL_FUTURE = 2  # of mlockall (asm-generic/mman.h)
 _POLLED = {
-    selectors.EVENT_READ: select.POLLIN, selectors.EVENT_WRITE: select.POLLOUT,
+    selectors.EVENT_READ: select.POLLIN,
+    selectors.EVENT_WRITE: select.POLLOUT,
     selectors.EVENT_READ | selectors.EVENT_WRITE: select.POLLIN | select.POLLOUT,
-}  # fmt: skip
+}
 
 
 def exact_loop() -> asyncio.AbstractEventLoop:
@@ -88,7 +89,8 @@ class _YieldingSelector(selectors.SelectSelector):
 
 def _events(found: int) -> int:
     """Return what a descriptor is ready for: one that has ended, for all."""
-    can_read, can_write = bool(found & ~select.POLLOUT), bool(found & ~select.POLLIN)
+    can_read = bool(found & ~select.POLLOUT)
+    can_write = bool(found & ~select.POLLIN)
     return can_read * selectors.EVENT_READ | can_write * selectors.EVENT_WRITE
 
 
@@ -138,7 +140,9 @@ class Cores:
     """
 
     def __init__(self, model: ComputeModel, now: Callable[[], float], measured: bool = False) -> None:
-        self._model, self._now, self.measured = model, now, measured
+        self._model = model
+        self._now = now
+        self.measured = measured
         self.copies_cost = measured or model.copies_cost
         self._free_s = {True: 0.0, False: 0.0}  # by whether it is the core of codecs: when it has done its work
 
@@ -156,7 +160,8 @@ class Cores:
 
         real_s  that the machine's processor worked for it
         """
-        core, now_s = work.kind in CODING, self._now()
+        core = work.kind in CODING
+        now_s = self._now()
         if self.measured:
             duration_s = real_s / pacer.codec_speed if core else real_s
         else:

@@ -29,11 +29,19 @@ class FaultInjector:
     """
 
     def __init__(
-        self, plan: Plan, due: FaultClock, epoch_ns: int, send: Send, start_again: Callable[[str], None],
+        self,
+        plan: Plan,
+        due: FaultClock,
+        epoch_ns: int,
+        send: Send,
+        start_again: Callable[[str], None],
         on_fault: OnFault,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``send`` returns whether the node was running; ``start_again`` starts a lost node again."""
-        self._due, self._epoch_ns, self._send, self._on_fault = due, epoch_ns, send, on_fault
+        self._due = due
+        self._epoch_ns = epoch_ns
+        self._send = send
+        self._on_fault = on_fault
         self._start_again = start_again
         self.effects = NodeEffects(plan)
         self.killed: set[str] = set()

@@ -64,7 +64,9 @@ class Fleet:
     """
 
     def __init__(self, plan: Plan, launch: Launch, start_processes: StartProcesses = NodeProcesses) -> None:
-        self._plan, self._launch, self._start_processes = plan, launch, start_processes
+        self._plan = plan
+        self._launch = launch
+        self._start_processes = start_processes
         self.exits: list[NodeExit] = []
         self.wait_graph = ""
         self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
@@ -171,15 +173,19 @@ class Fleet:
         report = end.report or self._errors.get(end.node, {})
         goes_on = self._is_dispensable(end)
         stopped = (self._ending and not failed) or goes_on
-        wait, fault = report.get("wait"), end.node in self._faults.killed
+        wait = report.get("wait")
+        fault = end.node in self._faults.killed
         told = bool(report) or stopped or fault
         exit_ = NodeExit(
-            end.node, report.get("code", 1) if report and end.code < 0 else end.code, stopped,
+            end.node,
+            report.get("code", 1) if report and end.code < 0 else end.code,
+            stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
             explained="" if told or end.code == 0 else self._processes.explain(end.node, end.code),
-            wait=tuple(wait) if wait else None, killer="a fault of the scenario" if fault else end.killer,
+            wait=tuple(wait) if wait else None,
+            killer="a fault of the scenario" if fault else end.killer,
             at_s=self._errors.get(end.node, {}).get("t", math.inf),
-        )  # fmt: skip
+        )
         if (peer := end.report.get("peer")) and not stopped and self._processes.ask_for_stacks(peer):
             self._silent.setdefault(peer, exit_.message)
         self.exits.append(exit_)

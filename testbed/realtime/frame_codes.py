@@ -84,7 +84,9 @@ class _Gmac:
     """Collects the bytes of a small frame for one call; a large one goes through a context, piece by piece."""
 
     def __init__(self, aes: AES, at_once: AESGCM, nonce: bytes) -> None:
-        self._aes, self._at_once, self._nonce = aes, at_once, nonce
+        self._aes = aes
+        self._at_once = at_once
+        self._nonce = nonce
         self._pieces: list[Bytes] = []
         self._size = 0
         self._context: AEADEncryptionContext | None = None

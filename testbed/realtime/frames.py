@@ -117,7 +117,8 @@ class FrameReader:
     """
 
     def __init__(self, code: FrameCode, max_body_bytes: int) -> None:
-        self._code, self._max_body_bytes = code, max_body_bytes
+        self._code = code
+        self._max_body_bytes = max_body_bytes
         self._sequence = 0
         self._memory = memoryview(bytearray(BUFFER_BYTES))
         self._start = self._end = 0  # of the bytes in ``_memory`` that belong to no frame yet
@@ -149,13 +150,15 @@ class FrameReader:
         if self._start:
             rest = self._end - self._start
             self._memory[:rest] = self._memory[self._start : self._end]
-            self._start, self._end = 0, rest
+            self._start = 0
+            self._end = rest
 
     def _next(self) -> Arrival | bytes | None:
         """The next frame, if all of it is here; of a large one, its tensors take what is here already."""
         if self._large is not None:
             return self._finished(self._large)
-        start, here = self._start, self._end - self._start
+        start = self._start
+        here = self._end - self._start
         if here < FRAME_PREFIX_BYTES:
             return None
         header_bytes, body_bytes = self._check_prefix(start)

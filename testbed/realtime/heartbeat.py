@@ -22,7 +22,9 @@ class PeerLost(NodeLost):
     """``node`` has lost ``peer``: usually a consequence, whose cause is the peer's own end."""
 
     def __init__(self, node: str, peer: str, cause: str) -> None:
-        self.node, self.peer, self.cause = node, peer, cause
+        self.node = node
+        self.peer = peer
+        self.cause = cause
         super().__init__(f"{node} lost {peer}: {cause}")
 
 

@@ -44,9 +44,15 @@ class Network:
     """See the module's docstring. Made inside the event loop; takes ownership of the listener."""
 
     def __init__(self, setup: NodeSetup, owner: NetworkOwner) -> None:
-        plan, node = setup.plan, setup.name
-        self._plan, self.node, self._addresses, self._limits = plan, node, setup.addresses, setup.limits
-        self._bound, self._beside, self._owner = setup.bound, setup.beside, owner
+        plan = setup.plan
+        node = setup.name
+        self._plan = plan
+        self.node = node
+        self._addresses = setup.addresses
+        self._limits = setup.limits
+        self._bound = setup.bound
+        self._beside = setup.beside
+        self._owner = owner
         self._shares_memory = setup.shares_memory
         self._loop = asyncio.get_running_loop()
         self._connector = Connector(setup)
@@ -325,12 +331,18 @@ class Network:
             return
         here = data_center_of(self.node)
         for (peer, _), connection in self._outgoing.items():
-            there, info = data_center_of(peer), connection.tcp_info()
+            there = data_center_of(peer)
+            info = connection.tcp_info()
             if there != here and info is not None:
                 self._owner.record(
-                    "path", path=link_name(here, there), when="during", rtt_s=info.rtt_s, min_rtt_s=info.min_rtt_s,
-                    loss=info.loss, packets=info.packets,
-                )  # fmt: skip
+                    "path",
+                    path=link_name(here, there),
+                    when="during",
+                    rtt_s=info.rtt_s,
+                    min_rtt_s=info.min_rtt_s,
+                    loss=info.loss,
+                    packets=info.packets,
+                )
 
     def _connections(self) -> list[Connection]:
         return [*self._outgoing.values(), *self._incoming.values(), *self._heartbeats.connections.values()]

@@ -34,7 +34,8 @@ async def run_node(
     """
     timeouts = setup.plan.timeouts
     accelerator = accelerator_of(place_of(setup.plan, setup.plan.node(setup.name)))
-    timed, codec_timed = accelerator.timed if accelerator else timed_on_host, timed_on_host
+    timed = accelerator.timed if accelerator else timed_on_host
+    codec_timed = timed_on_host
     if setup.plan.exact is not None and setup.plan.exact.cpu == "measured":
         timed = codec_timed = processor_timed
     processor = Processor(setup.tokens, timeouts.step_deadline_s, timed, codec_timed)

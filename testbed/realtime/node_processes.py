@@ -83,7 +83,10 @@ class NodeProcesses:
     """The running children, by node; leaving the context ends them. ``wake``: an eventfd that ends ``wait`` early."""
 
     def __init__(self, plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> None:
-        self._plan, self._launch, self._epoch_ns, self._wake = plan, launch, epoch_ns, wake
+        self._plan = plan
+        self._launch = launch
+        self._epoch_ns = epoch_ns
+        self._wake = wake
         self._credentials = launch.credentials or new_credentials(plan.transport.tls)
         self._endpoints = launch.endpoints or Endpoints(plan, in_namespaces=launch.enter is not None)
         self._kills = OomKills.now()
@@ -146,15 +149,24 @@ class NodeProcesses:
 
     def _setup(self, node: NodePlan, since_s: float | None) -> NodeSetup:
         return NodeSetup(
-            plan=self._plan, name=node.name, addresses=self._endpoints.addresses,
-            listener=self._endpoints.listener(node.name), credentials=self._credentials, epoch_ns=self._epoch_ns,
-            tokens=self._tokens_of(node), limits=self._launch.limits, since_s=since_s,
-            source=self._endpoints.source, beside=self._endpoints.beside, absent=self._absent,
-        )  # fmt: skip
+            plan=self._plan,
+            name=node.name,
+            addresses=self._endpoints.addresses,
+            listener=self._endpoints.listener(node.name),
+            credentials=self._credentials,
+            epoch_ns=self._epoch_ns,
+            tokens=self._tokens_of(node),
+            limits=self._launch.limits,
+            since_s=since_s,
+            source=self._endpoints.source,
+            beside=self._endpoints.beside,
+            absent=self._absent,
+        )
 
     def _tokens_of(self, node: NodePlan) -> Tokens:
         """The view of those that steps of ``node`` take: one for a core, or its share of a GPU."""
-        number, device = self._number[node.name], node.device
+        number = self._number[node.name]
+        device = node.device
         if not _is_on_gpu(node):
             return self._tokens.of(number)
         return self._gpu_tokens[device.index].of(number, max(1, round(device.share * GPU_TOKENS)))

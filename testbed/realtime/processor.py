@@ -62,7 +62,9 @@ class Tokens:
 
     def acquire(self, deadline_s: float) -> None:
         """Block this thread until enough are free, and take them. Raise ``TimeoutError`` after ``deadline_s``."""
-        end_s, mine, several = time.monotonic() + deadline_s, 2 * self.holder, self.need > 1
+        end_s = time.monotonic() + deadline_s
+        mine = 2 * self.holder
+        several = self.need > 1
         taken = 0
         try:
             while taken < self.need or (several and not self.holding[mine + 1]):
@@ -131,7 +133,10 @@ class Processor:
         self, tokens: Tokens, deadline_s: float, timed: Timed = timed_on_host, codec_timed: Timed = timed_on_host
     ) -> None:
         """``timed`` and, for codecs, ``codec_timed`` return what a function returns, complete, and its seconds."""
-        self._tokens, self._deadline_s, self.timed, self._codec_timed = tokens, deadline_s, timed, codec_timed
+        self._tokens = tokens
+        self._deadline_s = deadline_s
+        self.timed = timed
+        self._codec_timed = codec_timed
         self._timed_path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
         self._codecs = ThreadPoolExecutor(1, "codecs", lambda: torch.set_num_threads(1))
         self._coding = 0  # pieces of work that the thread of codecs has yet to do

@@ -64,7 +64,8 @@ class SendQueue:
 
     def clear(self) -> None:
         """Drop all frames and let all senders continue."""
-        self._heap, self.queued_bytes = [], 0
+        self._heap = []
+        self.queued_bytes = 0
         self._release_all()
 
     def _release_all(self) -> None:

@@ -43,13 +43,18 @@ from testbed.realtime.tls import send_all
 RING_BYTES = 1 << 20  # of one direction: both processors' caches hold it, and an urgent frame waits for no more
 _COUNTERS_BYTES = 4096  # at the start of the file
 _FILE_BYTES = _COUNTERS_BYTES + 2 * RING_BYTES
-_WRITTEN, _READ, _WAITS, _PER_RING = 0, 8, 16, 24  # counters, of 8 bytes each, on cache lines of their own
+# counters, of 8 bytes each, on cache lines of their own
+_WRITTEN = 0
+_READ = 8
+_WAITS = 16
+_PER_RING = 24
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _RETRY_S = 0.01  # a full ring is looked at again, whatever its reader says
 
 _OFFER = struct.Struct("!4I")  # a process, and its descriptors of the file and of the acceptor's ends of both bells
 _CODE_BYTES = 32
-_TAKEN, _REFUSED = b"\1", b"\0"
+_TAKEN = b"\1"
+_REFUSED = b"\0"
 
 
 def has_shared_memory(plan: Plan) -> bool:
@@ -111,7 +116,8 @@ class _Ring:
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, bool]:
         """Copy as much as there is room for. Return its size, and whether the reader may sleep."""
-        written, room = self.counters[_WRITTEN], RING_BYTES - self.filled
+        written = self.counters[_WRITTEN]
+        room = RING_BYTES - self.filled
         start = written
         for buffer in buffers:
             data = buffer[:room]
@@ -152,7 +158,9 @@ class SharedStream:
     private = True
 
     def __init__(self, sock: socket.socket, memory: mmap.mmap, bell: _Bell, incoming: int) -> None:
-        self._sock, self._memory, self._bell = sock, memory, bell
+        self._sock = sock
+        self._memory = memory
+        self._bell = bell
         self._loop = asyncio.get_running_loop()
         self._view = memoryview(memory)
         self._in, self._out = _Ring(self._view, incoming), _Ring(self._view, 1 - incoming)
@@ -258,7 +266,8 @@ async def offer(sock: socket.socket, keys: Keys) -> ByteStream:
         opened.callback(os.close, file)
         os.ftruncate(file, _FILE_BYTES)
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
-        theirs, ours = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        ours = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         for end in (*theirs, *ours):
             opened.callback(os.close, end)
         data = _OFFER.pack(os.getpid(), file, theirs[0], ours[1])

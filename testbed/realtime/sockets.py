@@ -17,7 +17,8 @@ Address = tuple[str, int]
 _TCP_NOTSENT_LOWAT = 25  # linux/tcp.h; Python names it from 3.13 on
 _IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so that source ports do not run out
 _BACKLOG = 256
-_TCP_INFO_BYTES, _UNKNOWN = 256, 2**32 - 1
+_TCP_INFO_BYTES = 256
+_UNKNOWN = 2**32 - 1
 # Probes start after 15 s of silence and come every 5 s; TCP_USER_TIMEOUT decides when the connection is lost.
 _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 5
@@ -137,7 +138,8 @@ def configure(sock: socket.socket, plan: Plan) -> None:
 
     Raises ``CapabilityError`` if the kernel lacks the congestion control or allows smaller buffers than planned.
     """
-    transport, timeouts = plan.transport, plan.timeouts
+    transport = plan.transport
+    timeouts = plan.timeouts
     _set_congestion_control(sock, transport.congestion_control)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(0, transport.best_effort_channels))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -53,7 +53,8 @@ class SocketStream:
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._loop = sock, asyncio.get_running_loop()
         self._read: Callable[[], None] | None = None
-        self.sendmsg, self.fileno = sock.sendmsg, sock.fileno
+        self.sendmsg = sock.sendmsg
+        self.fileno = sock.fileno
         self.recv_into = partial(_read_records, sock) if isinstance(sock, TlsSocket) else sock.recv_into
 
     def tcp_info(self) -> TcpInfo | None:

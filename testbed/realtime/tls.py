@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 T = TypeVar("T")
 # A certificate is valid as long as its key is known, whatever the clocks of machines say (the end: RFC 5280, 4.1.2.5).
-_BEGIN, _END = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+_BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+_END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 RECORD_BYTES = 16_384  # the most that a TLS record holds (RFC 8446, section 5.1)
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a non-blocking socket raises, plain or under TLS, when it is not ready. To be caught before ``OSError``."""
@@ -77,7 +78,8 @@ def new_pem() -> str:
     """A fresh key and certificate for one run, in PEM: what its machines share."""
     from cryptography import x509
 
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=a testbed run")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name.from_rfc4514_string("CN=a testbed run")
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(_BEGIN).not_valid_after(_END)
     certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -137,7 +139,8 @@ def _joined(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
     """The first piece if it fills a record; else as many as fit into one, as a record costs more than a copy."""
     if len(pieces) == 1 or len(pieces[0]) >= RECORD_BYTES:
         return pieces[0]
-    some, size = [], 0
+    some = []
+    size = 0
     for piece in pieces:
         some.append(piece[: RECORD_BYTES - size])
         size += len(some[-1])

@@ -46,8 +46,11 @@ _READ_AT_ONCE = 256
 _BUFFER_BYTES = 65_536
 _RECEIVE_BYTES = 8 << 20
 _SO_RCVBUFFORCE = 33
-_SO_MEMINFO, _MEMINFO_DROPS = 55, 8  # linux/sock_diag.h
-_IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 10, 2
+# linux/sock_diag.h
+_SO_MEMINFO = 55
+_MEMINFO_DROPS = 8
+_IP_MTU_DISCOVER = 10
+_IP_PMTUDISC_DO = 2
 _SIOCOUTQNSD = 0x894B  # linux/sockios.h: bytes in a TCP socket that have not been sent once
 
 
@@ -55,10 +58,18 @@ class Udp:
     """See the module's docstring. ``address``: of this node's TCP listener; UDP uses the same port."""
 
     def __init__(
-        self, plan: Plan, node: str, address: Address, deliver: Callable[[Arrival], None],
+        self,
+        plan: Plan,
+        node: str,
+        address: Address,
+        deliver: Callable[[Arrival], None],
         fail: Callable[[BaseException], None],
-    ) -> None:  # fmt: skip
-        self._plan, self._node, self._address, self._deliver, self._fail = plan, node, address, deliver, fail
+    ) -> None:
+        self._plan = plan
+        self._node = node
+        self._address = address
+        self._deliver = deliver
+        self._fail = fail
         self._loop = asyncio.get_running_loop()
         self._unpacker = Unpacker(plan.transport.mac)
         self._senders: dict[str, Sender] = {}
@@ -141,8 +152,12 @@ class Sender:
         self, source: str, target: Address, channels: int, pace: float, mac: str, fail: Callable[[BaseException], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._source, self._target, self._channels, self._mac = source, target, channels, mac
-        self._pace_bytes_per_s, self._fail = pace / 8, fail
+        self._source = source
+        self._target = target
+        self._channels = channels
+        self._mac = mac
+        self._pace_bytes_per_s = pace / 8
+        self._fail = fail
         self.queue: BestEffortQueue[bytes] = BestEffortQueue()
         self._sockets: dict[int, socket.socket] = {}
         self._budget_bytes, self._budget_at_s = 0.0, self._loop.time()
@@ -177,7 +192,8 @@ class Sender:
         """Drop what is queued, until ``begin`` is called again."""
         self.queue.clear()
         self._out.clear()
-        self._connection, self._free_s = None, 0.0
+        self._connection = None
+        self._free_s = 0.0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -66,10 +66,20 @@ class EventRecorder(NodeProgress):
             return
         self._log.append(
             Transfer(
-                round(t, 6), "transfer", self.node, round(message.sent_at_s, 6), message.sender, self.node,
-                message.kind._value_, message.key, message.round, payload_bytes, overhead_bytes, tier,
+                round(t, 6),
+                "transfer",
+                self.node,
+                round(message.sent_at_s, 6),
+                message.sender,
+                self.node,
+                message.kind._value_,
+                message.key,
+                message.round,
+                payload_bytes,
+                overhead_bytes,
+                tier,
             )
-        )  # fmt: skip
+        )
 
     def library_transfer(self, t: float, source: str, payload_bytes: int, fields: dict[str, Any]) -> None:
         """Write the ``transfer`` event of what a library's own connection has carried, without our headers."""
@@ -124,16 +134,24 @@ class RealWorld:
     pacer: Pacer
 
     def __init__(
-        self, plan: Plan, node: str, epoch_ns: int, recorder: EventRecorder, processor: Processor,
+        self,
+        plan: Plan,
+        node: str,
+        epoch_ns: int,
+        recorder: EventRecorder,
+        processor: Processor,
         inbox_limit_bytes: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.node = node
         self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
-        self._epoch_ns, self._recorder, self._processor = epoch_ns, recorder, processor
+        self._epoch_ns = epoch_ns
+        self._recorder = recorder
+        self._processor = processor
         self._loop = asyncio.get_running_loop()
         self.call_from_thread: Callable[[Callable[[], None]], object] | None = self._loop.call_soon_threadsafe
         self._inbox: deque[tuple[Message, int]] = deque()  # with the bytes of their payloads
-        self._inbox_bytes, self._reading = 0, True
+        self._inbox_bytes = 0
+        self._reading = True
         self._arrival: asyncio.Future[None] = self._loop.create_future()
         self._waits: dict[int, tuple[str, float]] = {}
         self._wait_count = 0
@@ -251,9 +269,13 @@ class RealWorld:
         return future.result()  # type: ignore[no-any-return]
 
     async def _named_wait(
-        self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None,
+        self,
+        future: asyncio.Future[Any],
+        waiting_for: str,
+        left_s: float,
+        deadline_s: float | None,
         recorded: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Until ``future`` is done; a deadline does not cancel it."""
         since_s = self.now()
         named = deadline_s != math.inf  # a wait without a deadline is idleness, which delays nothing
@@ -353,11 +375,13 @@ class RealWorld:
         if self._cores is not None and paced:
             self._cores.step_until(start_s + modelled_s)
         if work.began_s is not None:
-            value, real_s = function(), self.now() - start_s
+            value = function()
+            real_s = self.now() - start_s
         else:
             value, real_s = await self._processor.step(function)
             if self._cores is not None and self._passes_afterwards():
-                modelled_s, waits = self.pacer.measured_s(real_s, start_s), True
+                modelled_s = self.pacer.measured_s(real_s, start_s)
+                waits = True
                 self._cores.step_until(start_s + modelled_s)
         left_s = start_s + modelled_s - self.now()
         if waits and left_s > 0:
@@ -374,9 +398,15 @@ class RealWorld:
 
     def _record_compute(self, work: Work, start_s: float, modelled_s: float, real_s: float, overrun: bool) -> None:
         self.record(
-            "compute", t0=round(start_s, 6), work=work.kind, round=work.round,
-            modelled_s=modelled_s, real_s=round(real_s, 6), overrun=overrun, **work.noted(),
-        )  # fmt: skip
+            "compute",
+            t0=round(start_s, 6),
+            work=work.kind,
+            round=work.round,
+            modelled_s=modelled_s,
+            real_s=round(real_s, 6),
+            overrun=overrun,
+            **work.noted(),
+        )
 
     def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:
         return self._processor.aside(function)

@@ -51,7 +51,9 @@ class BestEffort:
     def __init__(
         self, clock: Clock, connection: SimulatedConnection, pace_bps: float, carry: Callable[[Item, int], None]
     ) -> None:
-        self._clock, self._connection, self._carry = clock, connection, carry
+        self._clock = clock
+        self._connection = connection
+        self._carry = carry
         self._pace_bytes_per_s = pace_bps / 8
         self._queue: BestEffortQueue[Item] = BestEffortQueue()  # at the sender
         self._free_s = 0.0  # when the next item may leave
@@ -116,11 +118,22 @@ class FlowCarrier:
     """
 
     def __init__(
-        self, clock: Clock, network: FlowNetwork, path: SitePath, beside: FlowClass, goodput: float, random: Random,
+        self,
+        clock: Clock,
+        network: FlowNetwork,
+        path: SitePath,
+        beside: FlowClass,
+        goodput: float,
+        random: Random,
         deliver: Callable[[Envelope], None],
-    ) -> None:  # fmt: skip
-        self._clock, self._network, self._path, self._beside = clock, network, path, beside
-        self._goodput, self._random, self._deliver = goodput, random, deliver
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._path = path
+        self._beside = beside
+        self._goodput = goodput
+        self._random = random
+        self._deliver = deliver
         self._flows: dict[int, FlowClass] = {}  # by channel
         self._waiting: dict[int, deque[tuple[Item, int]]] = {}  # by channel, at the bottleneck: and the path's outages
         self._queued_bytes: dict[int, float] = {}  # by channel, the item in service included

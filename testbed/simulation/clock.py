@@ -112,7 +112,10 @@ class Clock(Environment):  # type: ignore[misc]
 
         Raise ``EmptySchedule`` when none is left.
         """
-        heap, ready, urgent, at_end_of_instant = self._heap, self.ready, self.urgent, self._at_end_of_instant
+        heap = self._heap
+        ready = self.ready
+        urgent = self.urgent
+        at_end_of_instant = self._at_end_of_instant
         for _ in range(events):
             if urgent:
                 callback, argument = urgent.popleft()

@@ -22,7 +22,10 @@ class SimulatedProcessor:
     """The device of one node: one piece of work at a time, in the order of the calls."""
 
     def __init__(self, node: SimulatedNode, clock: Clock, model: ComputeModel, recorder: VirtualRecorder) -> None:
-        self._node, self._clock, self._model, self._recorder = node, clock, model, recorder
+        self._node = node
+        self._clock = clock
+        self._model = model
+        self._recorder = recorder
         self._records = recorder.keeps("compute")
         self._held = False  # by a piece of work
         self._turns: deque[VirtualFuture[None]] = deque()  # of those that wait for it
@@ -64,7 +67,8 @@ class SimulatedProcessor:
             self._turns.popleft().set_result(None)
 
     async def _work(self, work: Work, function: Callable[[], T]) -> T:
-        node, clock = self._node, self._clock
+        node = self._node
+        clock = self._clock
         start_s = clock.now
         if node.group is not None and work.kind == "step":
             duration_s = max(0.0, node.group.work(work.steps, start_s) - start_s)
@@ -82,7 +86,8 @@ class SimulatedProcessor:
 
     async def _code(self, work: Work, function: Callable[[], T]) -> T:
         """Run a codec now and return its result when the core of codecs has done it, and what it had to do before."""
-        node, clock = self._node, self._clock
+        node = self._node
+        clock = self._clock
         result = function()
         duration_s = self._model.duration_s(work, node.pacer, clock.now)
         if duration_s <= 0:

@@ -40,10 +40,18 @@ class SimulatedNetwork:
     """
 
     def __init__(
-        self, plan: Plan, clock: Clock, tcp: TcpModel, paths: PathTable, compiled: bool | None,
-        folded: Mapping[str, tuple[NodePlan, ...]], log: EventLog,
-    ) -> None:  # fmt: skip
-        self._plan, self._clock, self._tcp = plan, clock, tcp
+        self,
+        plan: Plan,
+        clock: Clock,
+        tcp: TcpModel,
+        paths: PathTable,
+        compiled: bool | None,
+        folded: Mapping[str, tuple[NodePlan, ...]],
+        log: EventLog,
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._tcp = tcp
         self.paths = paths
         self.packets: PacketNetwork | None = None
         self.flows: FlowPeers | None = None
@@ -107,10 +115,19 @@ class FlowPeers:
     """
 
     def __init__(
-        self, plan: Plan, clock: Clock, tcp: TcpModel, paths: PathTable, compiled: bool | None,
+        self,
+        plan: Plan,
+        clock: Clock,
+        tcp: TcpModel,
+        paths: PathTable,
+        compiled: bool | None,
         folded: Mapping[str, tuple[NodePlan, ...]],
-    ) -> None:  # fmt: skip
-        self._plan, self._clock, self._tcp, self._paths, self._folded = plan, clock, tcp, paths, folded
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._tcp = tcp
+        self._paths = paths
+        self._folded = folded
         at_once = len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
         compile_after = _LONG_WORK if compiled is None else math.inf
         self.network = FlowNetwork(clock, paths.capacities(), paths.longest, at_once, compile_after)
@@ -144,7 +161,8 @@ class FlowPeers:
     def connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
         """Connect where one end represents several nodes: one connection for those that send the same."""
         links, private_capacity = self._paths.shared(source.node, target.node, self._folded)
-        deliver, group = target.inbox.deliver, source.state.group
+        deliver = target.inbox.deliver
+        group = source.state.group
         if group is None:
             members = ConnectionGroup(target.state.copies, private_capacity)
             place = (source.node, target.node, 0)
@@ -154,19 +172,26 @@ class FlowPeers:
         flow_groups = group.flow_groups(simultaneous)
         connections = [
             self._connection(
-                path, links, deliver if each.copies == 1 else partial(deliver, copies=each.copies),
-                (source.node, target.node, number), ConnectionGroup(each.copies, private_capacity),
+                path,
+                links,
+                deliver if each.copies == 1 else partial(deliver, copies=each.copies),
+                (source.node, target.node, number),
+                ConnectionGroup(each.copies, private_capacity),
             )
             for number, each in enumerate(flow_groups)
-        ]  # fmt: skip
+        ]
         server_path = ServerPath(self.network, target.inbox, self._ports.get(links[0]), path.delay_s)
         groups = GroupConnections(self._clock, group, flow_groups, connections, server_path)
         return Peer(connections[0], target.inbox, path.tier, None, groups)
 
     def _connection(
-        self, path: SitePath, links: tuple[int, ...], deliver: Callable[..., None], place: Place,
+        self,
+        path: SitePath,
+        links: tuple[int, ...],
+        deliver: Callable[..., None],
+        place: Place,
         group: ConnectionGroup = SINGLE,
-    ) -> FlowConnection:  # fmt: skip
+    ) -> FlowConnection:
         connection = FlowConnection(self._clock, self.network, path, links, self._tcp, deliver, group)
         self.links.add(connection, path, links, place)
         return connection

@@ -27,7 +27,8 @@ class FailureNotifier:
     """
 
     def __init__(self, plan: Plan, clock: Clock, scheduler: Callable[[], SimulatedWorld]) -> None:
-        self._clock, self._scheduler = clock, scheduler
+        self._clock = clock
+        self._scheduler = scheduler
         self._active = plan.recovery.on_failure == "continue" and bool(plan.faults)
         self._known_lost: set[SimulatedWorld] = set()  # of which the scheduler has heard
         self._pending: dict[str, tuple[SimulatedWorld, str]] = {}  # by node: lost, but the scheduler has yet to hear
@@ -45,7 +46,8 @@ class FailureNotifier:
             pending = self._pending.get(source.node)
             if pending is not None and pending[0] is not source:
                 self._notify(*pending)
-        number, newest = self._numbers.get(source, 0), self._newest.get((source.node, target), 0)
+        number = self._numbers.get(source, 0)
+        newest = self._newest.get((source.node, target), 0)
         if number < newest:
             return
         if number > newest:

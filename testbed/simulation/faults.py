@@ -38,7 +38,11 @@ class SimulatedFaults:
     """Applies the faults that the Plan's fault clock declares due. ``on_fault(fault, now_s)`` is called for each."""
 
     def __init__(self, plan: Plan, clock: Clock, due: FaultClock, nodes: Nodes, on_fault: OnFault) -> None:
-        self._plan, self._clock, self._due, self._nodes, self._on_fault = plan, clock, due, nodes, on_fault
+        self._plan = plan
+        self._clock = clock
+        self._due = due
+        self._nodes = nodes
+        self._on_fault = on_fault
         self._armed_s = float("inf")  # time of the next look at the fault clock
         self._counts_rounds = bool(plan.faults)
         self._effects = NodeEffects(plan)
@@ -120,7 +124,8 @@ class SimulatedFaults:
 
     def _count_silence(self, node: str, due: Due) -> None:
         """Lose a process when it has been stopped or cut off, or one after the other, for too long."""
-        since_s, process = self._due.training_since_s or 0.0, self._processes[node]
+        since_s = self._due.training_since_s or 0.0
+        process = self._processes[node]
         pauses = self._pauses[node, process]
         pauses.append((due.planned_s, due.until_s))
         outages = self._cut_off.get(self._plan.node(node).data_center, ())

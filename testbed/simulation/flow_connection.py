@@ -84,8 +84,14 @@ class FlowConnection:
         deliver: Callable[[Any], None],
         group: ConnectionGroup = SINGLE,
     ) -> None:
-        self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
-        self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
+        self._clock = clock
+        self._network = network
+        self._path = path
+        self._model = model
+        self._deliver = deliver
+        self._links = links
+        self._copies = group.copies
+        self._private_capacity = group.private_capacity
         self.flow = network.flow_class(links, model.weight(path.rtt_s))
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self.on_room: Callable[[], None] | None = None
@@ -93,10 +99,14 @@ class FlowConnection:
         self._used = False
         self._ready = False  # set up
         self._earlier_bytes = 0.0  # of the connections whose place it has taken
-        self.largest_burst_bytes, self.bursts = 0.0, 0  # since training began
+        # since training began
+        self.largest_burst_bytes = 0.0
+        self.bursts = 0
         self.pauses = 0  # likewise: how often nothing was left to send
         self._sending = False
-        self._sent_bytes, self._item = 0.0, None  # of the message being sent
+        # of the message being sent
+        self._sent_bytes = 0.0
+        self._item = None
         self._rest: tuple[float, Any] | None = None  # of a message: what a stopped process has not written
         self._stopped_until_s = -math.inf
         self._down_since_s = math.inf  # since when no acknowledgement of what was sent has come
@@ -164,7 +174,9 @@ class FlowConnection:
 
     def forget_bursts(self) -> None:
         """Count bursts anew, as training begins: first values may be larger than any later."""
-        self.largest_burst_bytes, self.bursts, self.pauses = 0.0, 0, 0
+        self.largest_burst_bytes = 0.0
+        self.bursts = 0
+        self.pauses = 0
 
     # ---- messages -------------------------------------------------------------------------------------------------
 
@@ -218,7 +230,9 @@ class FlowConnection:
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         if not self._burst_bytes and not self.unlimited:
             self._begin_burst(size_bytes + self.queue.size_bytes)
-        self._sending, self._sent_bytes, self._item = True, size_bytes, item
+        self._sending = True
+        self._sent_bytes = size_bytes
+        self._item = item
         if not (self._path.up and self._path.acknowledged):
             self._stand_still(self._clock.now)
         self._network.start(self.flow, size_bytes, self._on_sent_callback, self._copies)
@@ -282,7 +296,8 @@ class FlowConnection:
         """Let the process keep what the kernel has not taken of what is to be sent."""
         if not self._sending or self._rest is not None:
             return
-        left_bytes, taken_bytes = self._network.left_bytes(self.flow), max(self._taken_bytes(), 1.0)
+        left_bytes = self._network.left_bytes(self.flow)
+        taken_bytes = max(self._taken_bytes(), 1.0)
         if taken_bytes < left_bytes:
             rest_bytes = left_bytes - taken_bytes
             self._rest, self._item = (rest_bytes, self._item), None
@@ -329,7 +344,8 @@ class FlowConnection:
 
     def _limit_round(self) -> None:
         """Cap the flow such that it sends what is left of the window in what is left of the round."""
-        now, window = self._clock.now, self._window
+        now = self._clock.now
+        window = self._window
         if window.open:
             self._cap(self._open_rate())
             return

@@ -21,7 +21,9 @@ class FlowLinks:
     """A ``LinkUser``."""
 
     def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable) -> None:
-        self._clock, self._network, self._paths = clock, network, paths
+        self._clock = clock
+        self._network = network
+        self._paths = paths
         self._connections: dict[int, dict[FlowConnection, None]] = {link.number: {} for link in paths.links}
         self._by_path: dict[SitePath, dict[FlowConnection, None]] = {}
         self._places: dict[Place, tuple[SitePath, FlowConnection]] = {}
@@ -69,7 +71,8 @@ class FlowLinks:
 
     def _count(self) -> None:
         """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
-        carrying, wan = self._network.carrying, len(self._carried)
+        carrying = self._network.carrying
+        wan = len(self._carried)
         moved = list(carrying)
         carrying.clear()
         for flow in moved:

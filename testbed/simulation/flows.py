@@ -96,9 +96,13 @@ class FlowNetwork:
     """
 
     def __init__(
-        self, clock: Clock, capacities: Sequence[float], longest_path: int, compiled: bool = False,
+        self,
+        clock: Clock,
+        capacities: Sequence[float],
+        longest_path: int,
+        compiled: bool = False,
         compile_after: float = math.inf,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._clock, self._compile_after = clock, compile_after
         self._capacities = [float(capacity) for capacity in capacities]
         self._solver = self._new_solver(longest_path, compiled)

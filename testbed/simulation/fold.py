@@ -41,9 +41,11 @@ def foldable(plan: Plan) -> bool:
     """Whether folding is asked for and workers of this Plan differ in nothing but the duration of their steps."""
     technique = plan.technique
     tiers = bool(plan.with_role("global_server")) + bool(plan.with_role("server"))
-    overlay, codec = technique.overlay_tier1, technique.codec_tier1
+    overlay = technique.overlay_tier1
+    codec = technique.codec_tier1
     if tiers == 1:
-        overlay, codec = technique.overlay_tier2, technique.codec_tier2
+        overlay = technique.overlay_tier2
+        codec = technique.codec_tier2
     return (
         plan.simulation.fold
         and plan.training.compute == "modelled"

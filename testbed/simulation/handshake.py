@@ -12,8 +12,11 @@ from testbed.simulation.paths import SitePath
 
 # The first SYNs of an attempt to connect are a second apart (Linux from 6.5 on: tcp_syn_linear_timeouts). It ends after
 # 5 s, and another one follows (``testbed.realtime.connecting``).
-_SYNS, _SYN_S, _ATTEMPT_S = 5, 1.0, 5.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+_SYNS = 5
+_SYN_S = 1.0
+_ATTEMPT_S = 5.0
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
 
 
 def connection_attempts(begin_s: float) -> Iterator[float]:

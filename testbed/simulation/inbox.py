@@ -24,7 +24,10 @@ class SimulatedInbox:
     """
 
     def __init__(self, node: SimulatedNode, clock: Clock, recorder: VirtualRecorder, message_cost_s: float) -> None:
-        self.node, self._clock, self._recorder, self._message_cost_s = node, clock, recorder, message_cost_s
+        self.node = node
+        self._clock = clock
+        self._recorder = recorder
+        self._message_cost_s = message_cost_s
         self.reading_until_s = 0.0  # when everything that has arrived has been read
         self.catch_up: Callable[[], None] | None = None  # of a ``PredictedTransfer``: called before what is delivered
         self.on_missed: Callable[[Message], None] = lambda message: None  # called for messages after the node's end

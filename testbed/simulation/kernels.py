@@ -78,17 +78,34 @@ FLOATS = 5  # of the fields of State are arrays of floats
 # Floats of a class. RATE, CAP: per flow. SERVED: integral of RATE since the class was last idle, at time UPDATED. TOP:
 # service at which its next flow ends. TOTAL, LIMIT: rate and limit of all its flows, during a solve. SOLVED_*: at the
 # last solve. OWN: the least capacity of the links that it has to itself.
-FLOWS, WEIGHT, CAP, RATE, SERVED, UPDATED, TOP = 0, 1, 2, 3, 4, 5, 6
-TOTAL, LIMIT, SOLVED_FLOWS, SOLVED_CAP, OWN = 7, 8, 9, 10, 11
+FLOWS = 0
+WEIGHT = 1
+CAP = 2
+RATE = 3
+SERVED = 4
+UPDATED = 5
+TOP = 6
+TOTAL = 7
+LIMIT = 8
+SOLVED_FLOWS = 9
+SOLVED_CAP = 10
+OWN = 11
 CLASS_FLOATS = 12
 # Integers of a class, before the three groups of ``width``. MARK: stamp of the last solve that visited it. LINKED: it
 # is in the lists of its links. SHARED: how many of its links have other active classes.
-MARK, LINKED, SHARED = 0, 1, 2
+MARK = 0
+LINKED = 1
+SHARED = 2
 CLASS_INTS = 3
 # Floats and integers of a link. LEFT, WEIGHTS, OPEN: capacity, weights and number of the classes not yet frozen.
-CAPACITY, LEFT, WEIGHTS = 0, 1, 2
+CAPACITY = 0
+LEFT = 1
+WEIGHTS = 2
 LINK_FLOATS = 3
-HEAD, COUNT, LINK_MARK, OPEN = 0, 1, 2, 3
+HEAD = 0
+COUNT = 1
+LINK_MARK = 2
+OPEN = 3
 LINK_INTS = 4
 
 HOPS = 256  # longest possible path; a power of two, by which compiled code divides quickly
@@ -106,9 +123,11 @@ def push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
         parent = (j - 1) >> 1
         if keys[parent] <= key:
             break
-        keys[j], items[j] = keys[parent], items[parent]
+        keys[j] = keys[parent]
+        items[j] = items[parent]
         j = parent
-    keys[j], items[j] = key, item
+    keys[j] = key
+    items[j] = item
     return size + 1
 
 
@@ -117,7 +136,9 @@ def pop(keys: Array, items: Array, size: int) -> int:
     size -= 1
     if size == 0:
         return 0
-    key, item, j = keys[size], items[size], 0
+    key = keys[size]
+    item = items[size]
+    j = 0
     while True:
         child = 2 * j + 1
         if child >= size:
@@ -126,9 +147,11 @@ def pop(keys: Array, items: Array, size: int) -> int:
             child += 1
         if keys[child] >= key:
             break
-        keys[j], items[j] = keys[child], items[child]
+        keys[j] = keys[child]
+        items[j] = items[child]
         j = child
-    keys[j], items[j] = key, item
+    keys[j] = key
+    items[j] = item
     return size
 
 
@@ -149,8 +172,10 @@ def settle(done: Array, ends: Array, places: Array, c: int) -> None:
         d = done[parent]
         if ends[d] <= key:
             break
-        done[i], places[d] = d, i
-        i, moved = parent, True
+        done[i] = d
+        places[d] = i
+        i = parent
+        moved = True
     while not moved:
         child = 2 * i
         if child > size:
@@ -160,9 +185,11 @@ def settle(done: Array, ends: Array, places: Array, c: int) -> None:
         d = done[child]
         if ends[d] >= key:
             break
-        done[i], places[d] = d, i
+        done[i] = d
+        places[d] = i
         i = child
-    done[i], places[c] = c, i
+    done[i] = c
+    places[c] = i
 
 
 def drop(done: Array, ends: Array, places: Array, c: int) -> None:
@@ -174,7 +201,8 @@ def drop(done: Array, ends: Array, places: Array, c: int) -> None:
     done[0] -= 1
     places[c] = 0
     if last != c:
-        done[i], places[last] = last, i
+        done[i] = last
+        places[last] = i
         settle(done, ends, places, last)
 
 
@@ -184,7 +212,8 @@ def advance(now: float, c: int, rate: float, F: Array, ends: Array) -> None:
     b = c * CLASS_FLOATS
     if now > F[b + UPDATED]:
         F[b + SERVED] += F[b + RATE] * (now - F[b + UPDATED])
-    F[b + UPDATED], F[b + RATE] = now, rate
+    F[b + UPDATED] = now
+    F[b + RATE] = rate
     left = F[b + TOP] - F[b + SERVED]
     if left < 0.0:
         left = 0.0
@@ -197,7 +226,10 @@ def advance(now: float, c: int, rate: float, F: Array, ends: Array) -> None:
 def take_due(now: float, due: Array, state: State) -> int:
     """Remove the classes whose next flow ends now from the heap, update their service, and write them to ``due``.
     Return how many."""
-    F, done, ends, places = state.F, state.done, state.ends, state.places
+    F = state.F
+    done = state.done
+    ends = state.ends
+    places = state.places
     n = 0
     while done[0] > 0:
         c = done[1]
@@ -224,8 +256,13 @@ def component(n_links: int, width: int, state: State) -> int:
 
     A link with one active class connects nothing; it only limits that class.
     """
-    F, I, LF, LI, work = state.F, state.I, state.LF, state.LI, state.work
-    keys, shares = state.keys, state.shares
+    F = state.F
+    I = state.I
+    LF = state.LF
+    LI = state.LI
+    work = state.work
+    keys = state.keys
+    shares = state.shares
     n_all_links = len(LI) // LINK_INTS
     stride = CLASS_INTS + 3 * width
     stamp = work[0]
@@ -234,7 +271,8 @@ def component(n_links: int, width: int, state: State) -> int:
         i += 1
         link = work[i]
         LF[link * LINK_FLOATS + LEFT] = LF[link * LINK_FLOATS + CAPACITY]
-        weights, open_ = 0.0, 0
+        weights = 0.0
+        open_ = 0
         known = 1 if LI[link * LINK_INTS + COUNT] > 1 else 0  # shared links of these classes that are known: this one
         slot = LI[link * LINK_INTS + HEAD]
         while slot >= 0:
@@ -263,13 +301,18 @@ def component(n_links: int, width: int, state: State) -> int:
             weights += F[b + WEIGHT] * F[b + FLOWS]
             open_ += 1
             slot = I[c * stride + CLASS_INTS + width + slot - c * HOPS]
-        LF[link * LINK_FLOATS + WEIGHTS], LI[link * LINK_INTS + OPEN] = weights, open_
+        LF[link * LINK_FLOATS + WEIGHTS] = weights
+        LI[link * LINK_INTS + OPEN] = open_
     return n_links * 4294967296 + n_classes
 
 
 def level_of_port(n_links: int, n_classes: int, state: State) -> float:
     """If exactly one link is shared, by all classes, and it limits them all: its capacity per weight; else -1."""
-    LF, LI, work, limits, shares = state.LF, state.LI, state.work, state.keys, state.shares
+    LF = state.LF
+    LI = state.LI
+    work = state.work
+    limits = state.keys
+    shares = state.shares
     port = -1
     for i in range(1, n_links + 1):
         if LI[work[i] * LINK_INTS + COUNT] > 1:
@@ -291,7 +334,10 @@ def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
 
     ``full`` is the link that limits it, or -1. All classes of that link are frozen together, so it needs no update.
     """
-    F, I, LF, LI = state.F, state.I, state.LF, state.LI
+    F = state.F
+    I = state.I
+    LF = state.LF
+    LI = state.LI
     stride = CLASS_INTS + 3 * width
     F[c * CLASS_FLOATS + TOTAL] = total
     if full >= 0 and I[c * stride + SHARED] == 1:
@@ -309,7 +355,12 @@ def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
 
 def heaped(n_links: int, n_classes: int, state: State) -> int:
     """Fill the heap with the levels at which links are full and classes meet their limits. Return its size."""
-    F, LF, LI, work, keys, items = state.F, state.LF, state.LI, state.work, state.keys, state.items
+    F = state.F
+    LF = state.LF
+    LI = state.LI
+    work = state.work
+    keys = state.keys
+    items = state.items
     n_all_links = len(LI) // LINK_INTS
     size = 0
     for i in range(1, n_links + 1):
@@ -327,12 +378,18 @@ def heaped(n_links: int, n_classes: int, state: State) -> int:
 
 def fill(n_links: int, n_classes: int, width: int, state: State) -> None:
     """Progressive filling of the component: sets TOTAL of each of its classes."""
-    F, I, LF, LI, keys, items = state.F, state.I, state.LF, state.LI, state.keys, state.items
+    F = state.F
+    I = state.I
+    LF = state.LF
+    LI = state.LI
+    keys = state.keys
+    items = state.items
     stride = CLASS_INTS + 3 * width
     size = heaped(n_links, n_classes, state)
     left = n_classes
     while left > 0:
-        level, item = keys[0], items[0]
+        level = keys[0]
+        item = items[0]
         size = pop(keys, items, size)
         if item < 0:
             c = -1 - item
@@ -365,9 +422,12 @@ def fill(n_links: int, n_classes: int, width: int, state: State) -> None:
 
 def _count_shared(c: int, width: int, state: State) -> None:
     """Recount the links that class ``c`` shares (SHARED), and find what its other links allow it (OWN)."""
-    I, LF, LI = state.I, state.LF, state.LI
+    I = state.I
+    LF = state.LF
+    LI = state.LI
     base = c * (CLASS_INTS + 3 * width)
-    shared, own = 0, INFINITE
+    shared = 0
+    own = INFINITE
     for hop in range(width):
         link = I[base + CLASS_INTS + hop]
         if link < 0:
@@ -376,12 +436,14 @@ def _count_shared(c: int, width: int, state: State) -> None:
             shared += 1
         elif LF[link * LINK_FLOATS + CAPACITY] < own:
             own = LF[link * LINK_FLOATS + CAPACITY]
-    I[base + SHARED], state.F[c * CLASS_FLOATS + OWN] = shared, own
+    I[base + SHARED] = shared
+    state.F[c * CLASS_FLOATS + OWN] = own
 
 
 def _link(c: int, width: int, state: State) -> None:
     """Add class ``c`` to the lists of its links."""
-    I, LI = state.I, state.LI
+    I = state.I
+    LI = state.LI
     stride = CLASS_INTS + 3 * width
     base = c * stride
     I[base + LINKED] = 1
@@ -405,7 +467,8 @@ def _link(c: int, width: int, state: State) -> None:
 
 def unlink(c: int, width: int, state: State) -> None:
     """Remove class ``c`` from the lists of its links."""
-    I, LI = state.I, state.LI
+    I = state.I
+    LI = state.LI
     stride = CLASS_INTS + 3 * width
     base = c * stride
     I[base + LINKED] = 0
@@ -438,8 +501,13 @@ def _cap_is_slack(c: int, flows: float, F: Array) -> bool:
 def _apply_changes(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> int:  # noqa: PLR0912, PLR0915
     """Link classes that became active, unlink those that ended, update those that share nothing. Write the links that
     need a solve to ``work`` and return how many these are."""
-    F, I, LI, work = state.F, state.I, state.LI, state.work
-    done, ends, places = state.done, state.ends, state.places
+    F = state.F
+    I = state.I
+    LI = state.LI
+    work = state.work
+    done = state.done
+    ends = state.ends
+    places = state.places
     stride = CLASS_INTS + 3 * width
     n_links = 0
     for k in range(n_dirty):  # the lists first, so that the second pass sees all of them
@@ -471,11 +539,14 @@ def _apply_changes(now: float, dirty: Array, n_dirty: int, width: int, state: St
         if n_dirty == 1 and shared and F[b + UPDATED] != now and ends[c] != INFINITE and _cap_is_slack(c, flows, F):
             F[b + SOLVED_CAP] = F[b + CAP]
             continue
-        F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = flows, F[b + CAP]
+        F[b + SOLVED_FLOWS] = flows
+        F[b + SOLVED_CAP] = F[b + CAP]
         if flows == 0.0:
             unlink(c, width, state)
             drop(done, ends, places, c)
-            F[b + RATE], F[b + SERVED], ends[c] = 0.0, 0.0, INFINITE
+            F[b + RATE] = 0.0
+            F[b + SERVED] = 0.0
+            ends[c] = INFINITE
         elif not shared:
             rate = F[b + OWN] / flows
             if F[b + CAP] < rate:
@@ -496,7 +567,11 @@ def _apply_changes(now: float, dirty: Array, n_dirty: int, width: int, state: St
 
 def _solve(now: float, n_links: int, width: int, state: State) -> None:
     """Compute new rates for the component of the first ``n_links`` links of ``work``."""
-    F, work, done, ends, places = state.F, state.work, state.done, state.ends, state.places
+    F = state.F
+    work = state.work
+    done = state.done
+    ends = state.ends
+    places = state.places
     both = component(n_links, width, state)
     n_links = both // 4294967296
     n_classes = both - n_links * 4294967296
@@ -511,7 +586,8 @@ def _solve(now: float, n_links: int, width: int, state: State) -> None:
         if level >= 0.0:
             total = level * F[b + WEIGHT] * F[b + FLOWS]
         rate = total / F[b + FLOWS]
-        F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = F[b + FLOWS], F[b + CAP]
+        F[b + SOLVED_FLOWS] = F[b + FLOWS]
+        F[b + SOLVED_CAP] = F[b + CAP]
         if rate == F[b + RATE] and F[b + UPDATED] != now and ends[c] != INFINITE:
             continue
         advance(now, c, rate, F, ends)
@@ -543,7 +619,11 @@ def simulate_flows(until: float, flows: FlowArrivals, dirty: Array, due: Array, 
     Flow ``i`` is in class ``i``, which is idle before. Sets in ``flows`` when each ended (``INFINITE``: not by
     ``until``), the bytes left to carry, and the order in which they ended.
     """
-    F, begin, end, left, n = state.F, flows.begin, flows.end, flows.left, len(flows.begin)
+    F = state.F
+    begin = flows.begin
+    end = flows.end
+    left = flows.left
+    n = len(flows.begin)
     started = ended = 0
     next_s = INFINITE
     while started < n or next_s < INFINITE:
@@ -557,11 +637,16 @@ def simulate_flows(until: float, flows: FlowArrivals, dirty: Array, due: Array, 
             n_dirty = take_due(now, due, state)
             for k in range(n_dirty):
                 c = due[k]
-                dirty[k], flows.order[ended], end[c], left[c] = c, c, now, 0.0
-                F[c * CLASS_FLOATS + FLOWS], F[c * CLASS_FLOATS + TOP] = 0.0, INFINITE
+                dirty[k] = c
+                flows.order[ended] = c
+                end[c] = now
+                left[c] = 0.0
+                F[c * CLASS_FLOATS + FLOWS] = 0.0
+                F[c * CLASS_FLOATS + TOP] = INFINITE
                 ended += 1
         while started < n and begin[started] <= now:
-            F[started * CLASS_FLOATS + FLOWS], F[started * CLASS_FLOATS + TOP] = flows.flows[started], left[started]
+            F[started * CLASS_FLOATS + FLOWS] = flows.flows[started]
+            F[started * CLASS_FLOATS + TOP] = left[started]
             dirty[n_dirty] = started
             n_dirty += 1
             started += 1
@@ -573,13 +658,15 @@ def simulate_flows(until: float, flows: FlowArrivals, dirty: Array, due: Array, 
 
 def _remove_flows(now: float, started: int, flows: FlowArrivals, dirty: Array, width: int, state: State) -> None:
     """Remove all flows, and set what they had left to carry."""
-    F, n_dirty = state.F, 0
+    F = state.F
+    n_dirty = 0
     for c in range(started):
         b = c * CLASS_FLOATS
         if F[b + FLOWS] > 0.0:
             left = flows.left[c] - F[b + SERVED] - F[b + RATE] * (now - F[b + UPDATED])
             flows.left[c] = left if left > 0.0 else 0.0
-            F[b + FLOWS], F[b + TOP] = 0.0, INFINITE
+            F[b + FLOWS] = 0.0
+            F[b + TOP] = INFINITE
             dirty[n_dirty] = c
             n_dirty += 1
     flush(now, dirty, n_dirty, width, state)
@@ -593,10 +680,18 @@ HEADER = WIDTH + 1
 
 def _unpacked(floats: Array, ints: Array) -> State:
     return State(
-        floats[: ints[1]], floats[ints[1] : ints[2]], floats[ints[2] : ints[3]], floats[ints[3] : ints[4]],
-        floats[ints[4] : ints[5]], ints[ints[6] : ints[7]], ints[ints[7] : ints[8]], ints[ints[8] : ints[9]],
-        ints[ints[9] : ints[10]], ints[ints[10] : ints[11]], ints[ints[11] : ints[12]],
-    )  # fmt: skip
+        floats[: ints[1]],
+        floats[ints[1] : ints[2]],
+        floats[ints[2] : ints[3]],
+        floats[ints[3] : ints[4]],
+        floats[ints[4] : ints[5]],
+        ints[ints[6] : ints[7]],
+        ints[ints[7] : ints[8]],
+        ints[ints[8] : ints[9]],
+        ints[ints[9] : ints[10]],
+        ints[ints[10] : ints[11]],
+        ints[ints[11] : ints[12]],
+    )
 
 
 _CALLED: tuple[Callable[..., Any], ...] = (
@@ -625,19 +720,22 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
 
     def flush_at(now: float, n_dirty: int, float_address: Any, int_address: Any) -> float:
         header = carray(int_address, HEADER)
-        floats, ints = carray(float_address, header[5]), carray(int_address, header[14])
+        floats = carray(float_address, header[5])
+        ints = carray(int_address, header[14])
         return flush(now, ints[ints[12] : ints[13]], n_dirty, header[WIDTH], _unpacked(floats, ints))
 
     def take_due_at(now: float, float_address: Any, int_address: Any) -> int:
         header = carray(int_address, HEADER)
-        floats, ints = carray(float_address, header[5]), carray(int_address, header[14])
+        floats = carray(float_address, header[5])
+        ints = carray(int_address, header[14])
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
 
     def simulate_packed(
         until: float, n: int, width: int, times: Array, order: Array, floats: Array, ints: Array
     ) -> int:
         flows = FlowArrivals(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
-        dirty, due = ints[ints[12] : ints[13]], ints[ints[13] : ints[14]]
+        dirty = ints[ints[12] : ints[13]]
+        due = ints[ints[13] : ints[14]]
         return simulate_flows(until, flows, dirty, due, width, _unpacked(floats, ints))
 
     arrays = types.CPointer(types.float64), types.CPointer(types.int64)

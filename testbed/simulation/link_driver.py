@@ -19,7 +19,11 @@ class LinkDriver:
     """Applies changes to the WAN links, tells ``user`` of them, and writes ``replay`` events to ``log``."""
 
     def __init__(self, clock: Clock, paths: PathTable, user: LinkUser, monitor: LinkMonitor, log: EventLog) -> None:
-        self._clock, self._paths, self._user, self._monitor, self._log = clock, paths, user, monitor, log
+        self._clock = clock
+        self._paths = paths
+        self._user = user
+        self._monitor = monitor
+        self._log = log
         self._datagrams: list[DatagramStream] = []  # background traffic
 
     def start_traces(self, start_s: float) -> None:

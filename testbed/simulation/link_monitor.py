@@ -53,7 +53,10 @@ class LinkMonitor:
     traffic is among them."""
 
     def __init__(self, clock: Clock, links: Sequence[WanLink], user: LinkUser, log: EventLog) -> None:
-        self._clock, self._links, self._user, self._log = clock, links, user, log
+        self._clock = clock
+        self._links = links
+        self._user = user
+        self._log = log
         self._sampling = False
 
     def start_sampling(self, from_s: float = -math.inf) -> None:
@@ -78,7 +81,8 @@ class LinkMonitor:
 
     def sample(self, links: Sequence[WanLink] = ()) -> None:
         """Write one ``link`` event per WAN link, or for each of these."""
-        at_s, sampled = microseconds(self._clock.now), links or self._links
+        at_s = microseconds(self._clock.now)
+        sampled = links or self._links
         for link, carried in zip(sampled, self._user.counters(sampled), strict=True):
             link.count_taken(self._clock.now)
             self._log.append(

@@ -34,11 +34,18 @@ class Peer:
     __slots__ = ("best_effort", "connection", "groups", "inbox", "tier", "waiting_senders")
 
     def __init__(
-        self, connection: SimulatedConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
+        self,
+        connection: SimulatedConnection,
+        inbox: SimulatedInbox,
+        tier: str,
+        best_effort: BestEffort | None = None,
         groups: GroupConnections | None = None,
-    ) -> None:  # fmt: skip
-        self.connection, self.inbox, self.tier = connection, inbox, tier
-        self.best_effort, self.groups = best_effort, groups
+    ) -> None:
+        self.connection = connection
+        self.inbox = inbox
+        self.tier = tier
+        self.best_effort = best_effort
+        self.groups = groups
         self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
 
     @property
@@ -53,7 +60,10 @@ class SimulatedOutbox:
     def __init__(
         self, node: SimulatedNode, clock: Clock, recorder: VirtualRecorder, connect: Callable[[str], Peer]
     ) -> None:
-        self._node, self._clock, self._recorder, self._connect = node, clock, recorder, connect
+        self._node = node
+        self._clock = clock
+        self._recorder = recorder
+        self._connect = connect
         self._peers: dict[str, Peer] = {}
 
     async def send(self, to: str, message: Message) -> None:
@@ -64,7 +74,8 @@ class SimulatedOutbox:
         node = self._node
         if message.sender:  # sent before: that object belongs to its first receiver
             message = replace(message, meta=dict(message.meta))
-        message.sender, message.copies = node.name, node.copies
+        message.sender = node.name
+        message.copies = node.copies
         message.sent_at_s = message.began_s = self._clock.now
         for part in message.parts:
             if not part.is_meta:  # the receiver gets tensors of its own
@@ -79,7 +90,8 @@ class SimulatedOutbox:
             self._recorder.up_bytes += payload_bytes * copies
         envelope = Envelope(message, payload_bytes * copies, header_bytes * copies, peer.inbox, peer.tier)
         if peer.groups is not None:
-            envelope.parts, envelope.folded = peer.groups.count, True
+            envelope.parts = peer.groups.count
+            envelope.folded = True
             envelope.header_bytes += peer.groups.extra_bytes
             return peer.groups.send(size_bytes, message.priority, envelope)
         connection = peer.connection

@@ -48,15 +48,25 @@ class PredictedTransfer:
     __slots__ = ("_arrivals", "_clock", "_envelope", "_parts", "_path", "_port", "_priority", "_released", "_reported")
 
     def __init__(
-        self, clock: Clock, path: ServerPath, port: ReservableLink, parts: list[Part], priority: float,
+        self,
+        clock: Clock,
+        path: ServerPath,
+        port: ReservableLink,
+        parts: list[Part],
+        priority: float,
         envelope: Envelope,
-    ) -> None:  # fmt: skip
-        self._clock, self._path, self._port = clock, path, port
-        self._parts, self._priority, self._envelope = sorted(parts), priority, envelope
+    ) -> None:
+        self._clock = clock
+        self._path = path
+        self._port = port
+        self._parts = sorted(parts)
+        self._priority = priority
+        self._envelope = envelope
         self._arrivals: list[tuple[float, int]] = []  # when, and how many copies
         self._reported = 0  # of the arrivals, how many the receiver has been told of
         self._released = False
-        port.on_other_flow, path.inbox.catch_up = self.withdraw, self.catch_up
+        port.on_other_flow = self.withdraw
+        path.inbox.catch_up = self.catch_up
         clock.at_end_of_instant(self._predict)
 
     def _predict(self, _: Any) -> None:
@@ -70,9 +80,12 @@ class PredictedTransfer:
     def _simulate(self, until_s: float) -> tuple[FlowArrivals, int]:
         parts = self._parts
         flows = FlowArrivals(
-            [part[0] for part in parts], [part[2] for part in parts], [float(part[3]) for part in parts],
-            [math.inf] * len(parts), [0] * len(parts),
-        )  # fmt: skip
+            [part[0] for part in parts],
+            [part[2] for part in parts],
+            [float(part[3]) for part in parts],
+            [math.inf] * len(parts),
+            [0] * len(parts),
+        )
         return self._path.network.isolated(parts[0][4].flow, len(parts)).simulate_flows(flows, until_s)
 
     def _finish(self, _: Any) -> None:
@@ -90,7 +103,8 @@ class PredictedTransfer:
 
     def catch_up(self) -> None:
         """Tell the receiver of the parts that have arrived by now; of the last one, an event of its own tells."""
-        arrivals, now = self._arrivals, self._clock.now
+        arrivals = self._arrivals
+        now = self._clock.now
         while self._reported < len(arrivals) - 1 and arrivals[self._reported][0] <= now:
             at_s, copies = arrivals[self._reported]
             self._path.inbox.part_arrived(self._envelope, copies, at_s)
@@ -118,10 +132,16 @@ class GroupConnections:
     """
 
     def __init__(
-        self, clock: Clock, group: WorkerGroup, flow_groups: Sequence[FlowGroup],
-        connections: Sequence[FlowConnection], path: ServerPath,
-    ) -> None:  # fmt: skip
-        self._clock, self._group, self._path = clock, group, path
+        self,
+        clock: Clock,
+        group: WorkerGroup,
+        flow_groups: Sequence[FlowGroup],
+        connections: Sequence[FlowConnection],
+        path: ServerPath,
+    ) -> None:
+        self._clock = clock
+        self._group = group
+        self._path = path
         self._connections = list(zip(flow_groups, connections, strict=True))
         self._last_begin_s = -math.inf
         # workers in step are one flow or two: predicting these saves nothing
@@ -135,7 +155,8 @@ class GroupConnections:
 
     def send(self, size_bytes: float, priority: float, envelope: Envelope) -> None:
         """Send one message of every worker; ``size_bytes`` is that of the first worker's."""
-        now_s, port = self._clock.now, self._port
+        now_s = self._clock.now
+        port = self._port
         parts: list[Part] = []
         for number, (flow_group, connection) in enumerate(self._connections):
             ready_s = self._group.ready_s(flow_group)

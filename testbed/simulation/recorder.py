@@ -62,12 +62,18 @@ class VirtualRecorder(NodeProgress):
     """
 
     def __init__(
-        self, node: str, log: EventLog, progress: Progress, on_milestone: Milestone,
+        self,
+        node: str,
+        log: EventLog,
+        progress: Progress,
+        on_milestone: Milestone,
         left_out: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(node, progress)
-        self._log, self._on_milestone = log, on_milestone
-        self._left_out, self._leaves_out_lan = left_out, "transfer" in left_out
+        self._log = log
+        self._on_milestone = on_milestone
+        self._left_out = left_out
+        self._leaves_out_lan = "transfer" in left_out
 
     def keeps(self, kind: str) -> bool:
         """Whether events of this kind are written."""
@@ -88,10 +94,18 @@ class VirtualRecorder(NodeProgress):
         self.activity += 1
         self._log.append(
             ComputeEvent(
-                microseconds(t), "compute", self.node, microseconds(start_s), work.kind, work.round, duration_s,
-                duration_s, False, work.part or msgspec.UNSET,
+                microseconds(t),
+                "compute",
+                self.node,
+                microseconds(start_s),
+                work.kind,
+                work.round,
+                duration_s,
+                duration_s,
+                False,
+                work.part or msgspec.UNSET,
             )
-        )  # fmt: skip
+        )
 
     def waited(self, since_s: float, waiting_for: str, t: float) -> None:
         self.activity += 1
@@ -108,7 +122,17 @@ class VirtualRecorder(NodeProgress):
         node = self.node
         self._log.append(
             Transfer(
-                microseconds(t), "transfer", node, microseconds(message.sent_at_s), message.sender, node,
-                message.kind._value_, message.key, message.round, payload_bytes, header_bytes, tier,
+                microseconds(t),
+                "transfer",
+                node,
+                microseconds(message.sent_at_s),
+                message.sender,
+                node,
+                message.kind._value_,
+                message.key,
+                message.round,
+                payload_bytes,
+                header_bytes,
+                tier,
             )
-        )  # fmt: skip
+        )

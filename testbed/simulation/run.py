@@ -76,9 +76,12 @@ class SimulatedNodeExit:
 
 
 def simulate(
-    plan: Plan, make_role: RoleMaker, run_directory: Path, on_progress: Progress,
+    plan: Plan,
+    make_role: RoleMaker,
+    run_directory: Path,
+    on_progress: Progress,
     options: SimulationOptions | None = None,
-) -> dict[str, SimulatedNodeExit]:  # fmt: skip
+) -> dict[str, SimulatedNodeExit]:
     """Run every node of ``plan`` in virtual time. Return how each ended, by name.
 
     Event logs go to ``<run_directory>/events``. Ends when all roles have ended, when one has failed, when no node can
@@ -127,8 +130,9 @@ class Simulation:
 
     def start(self, make_role: RoleMaker) -> None:
         """Make all nodes. Their roles begin in the Plan's order; those that join late begin with their fault."""
-        self._log.write("model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute),
-                        folded=self._folded_nodes)  # fmt: skip
+        self._log.write(
+            "model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute), folded=self._folded_nodes
+        )
         self._warn()
         for node in self._plan.nodes:
             self._worlds[node.name] = self._make_world(node)
@@ -183,7 +187,8 @@ class Simulation:
 
     def _make_world(self, plan: NodePlan) -> SimulatedWorld:
         """Return a world for a new process of a node."""
-        name, seed = plan.name, self._plan.seed
+        name = plan.name
+        seed = self._plan.seed
         recorder = VirtualRecorder(name, self.events, self._progress, self._on_milestone, self._left_out)
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders[name] = recorder
@@ -244,16 +249,22 @@ class Simulation:
 
     def _report(self) -> None:
         """Report how far virtual time is, how fast it passes, and the nodes' status, if the last report is long ago."""
-        wall_s, now = time.perf_counter(), self.clock.now
+        wall_s = time.perf_counter()
+        now = self.clock.now
         if wall_s - self._reported_s < _REPORT_INTERVAL_S:
             return
         self._progress(
             {
-                "kind": "status", "t": now, "node": "simulation", "simulated_s": now, "wall_s": wall_s - self._start_s,
+                "kind": "status",
+                "t": now,
+                "node": "simulation",
+                "simulated_s": now,
+                "wall_s": wall_s - self._start_s,
                 "rate": (now - self._reported_now) / (wall_s - self._reported_s),
             }
-        )  # fmt: skip
-        self._reported_s, self._reported_now = wall_s, now
+        )
+        self._reported_s = wall_s
+        self._reported_now = now
         waits = self._waits.by_node() if self._recorders else {}
         for name, recorder in self._recorders.items():
             if name not in self.exits:
@@ -308,7 +319,8 @@ class Simulation:
         Whether a run goes on or is resumed at ``instant``, it makes the same connections, of the same states. Those
         over packets remain as they are, at once: a run that is resumed makes new ones, as an emulated one does.
         """
-        now, connections = self.clock.now, {}
+        now = self.clock.now
+        connections = {}
         if self._network.flows is not None:
             if not self._network.at_rest:
                 return None
@@ -320,9 +332,10 @@ class Simulation:
             for name, world in self._worlds.items():
                 world.outbox.reconnect(connections.get(name, {}))
         paused_s = {
-            name: world.state.paused_until_s for name, world in self._worlds.items()
+            name: world.state.paused_until_s
+            for name, world in self._worlds.items()
             if name not in self.exits and world.state.paused_until_s > now
-        }  # fmt: skip
+        }
         return Instant(now, self._due.training_since_s or 0.0, tuple(self._due.rounds_s), paused_s, connections)
 
     def _connection_states(self) -> dict[str, dict[str, list[ConnectionState]]]:
@@ -343,7 +356,8 @@ class Simulation:
         clock = self.clock
         if not clock.only_background or self._network.active:
             if clock.stalled:
-                clock.stalled, self._waits.graph = False, None
+                clock.stalled = False
+                self._waits.graph = None
                 self._network.monitor.start_sampling()
             return
         if not clock.stalled:

@@ -77,7 +77,8 @@ class SimulatedSendQueue:
 
     def drop_rest(self) -> None:
         """Drop the messages that the kernel has not taken."""
-        self.length, self.size_bytes = len(self._taken), self._taken_bytes
+        self.length = len(self._taken)
+        self.size_bytes = self._taken_bytes
         self._by_priority.clear()
 
     def clear(self) -> None:

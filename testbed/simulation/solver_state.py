@@ -31,7 +31,9 @@ class SolverState:
     """
 
     def __init__(self, links: int, width: int) -> None:
-        self._links, self.width, self.compiled = links, width, False
+        self._links = links
+        self.width = width
+        self.compiled = False
         self._capacity = self._used = 0
         self._flush: Any = None
         self._take_due: Any = None
@@ -41,8 +43,14 @@ class SolverState:
         self.due: Any = []
         self._arrays: dict[str, Any] = {name: [] for name in (*_NAMES, *_IN_OUT)}
         self._arrays |= {"LF": [0.0] * (links * k.LINK_FLOATS), "LI": [-1, 0, 0, 0] * links}
-        for name, first in (("done", 1), ("work", links + 1), ("keys", links + 1), ("shares", links + 1),
-                            ("items", links), ("dirty", links)):  # fmt: skip
+        for name, first in (
+            ("done", 1),
+            ("work", links + 1),
+            ("keys", links + 1),
+            ("shares", links + 1),
+            ("items", links),
+            ("dirty", links),
+        ):
             self._arrays[name] = [0.0 if name in _NAMES[: k.FLOATS] else 0] * first
         self._grow(max(64, links))
 
@@ -83,7 +91,8 @@ class SolverState:
 
     def remove_from_lists(self, c: int) -> None:
         """Remove class ``c``, whose flows have all ended, from the lists of its links."""
-        state, base = self._state, c * k.CLASS_FLOATS
+        state = self._state
+        base = c * k.CLASS_FLOATS
         k.unlink(c, self.width, state)
         state.F[base + k.RATE] = state.F[base + k.SERVED] = 0.0
         state.ends[c] = math.inf
@@ -98,14 +107,17 @@ class SolverState:
     def simulate_flows(self, flows: k.FlowArrivals, until_s: float) -> tuple[k.FlowArrivals, int]:
         """See ``kernels.simulate_flows``. Takes and returns lists."""
         if not self.compiled:
-            dirty, due = self._arrays["dirty"], self._arrays["due"]
+            dirty = self._arrays["dirty"]
+            due = self._arrays["due"]
             return flows, k.simulate_flows(until_s, flows, dirty, due, self.width, self._state)
-        n, order = len(flows.order), array("l", flows.order)
+        n = len(flows.order)
+        order = array("l", flows.order)
         times = array("d", flows.begin + flows.left + flows.flows + flows.end)
         ended: int = self._simulate(
             until_s, n, self.width, _as_numpy(times), _as_numpy(order), self._floats, self._ints
         )
-        left, end = times[n : 2 * n].tolist(), times[3 * n :].tolist()
+        left = times[n : 2 * n].tolist()
+        end = times[3 * n :].tolist()
         return k.FlowArrivals(flows.begin, left, flows.flows, end, order.tolist()), ended
 
     def _grow(self, capacity: int) -> None:
@@ -119,11 +131,13 @@ class SolverState:
 
     def widen(self, width: int) -> None:
         """Make room for paths of ``width`` links."""
-        old, stride = self.width, k.CLASS_INTS + 3 * self.width
+        old = self.width
+        stride = k.CLASS_INTS + 3 * self.width
         ints: list[int] = []
         rows = [int(each) for each in self._arrays["I"]]
         for at in range(0, len(rows), stride):
-            fixed, groups = rows[at : at + k.CLASS_INTS], rows[at + k.CLASS_INTS : at + stride]
+            fixed = rows[at : at + k.CLASS_INTS]
+            groups = rows[at + k.CLASS_INTS : at + stride]
             path, after, before = (groups[i * old : (i + 1) * old] for i in range(3))
             more = [-1] * (width - old)
             ints += [*fixed, *path, *more, *after, *more, *before, *more]
@@ -152,7 +166,8 @@ class SolverState:
                 at.append(at[-1] + len(arrays[name]))
         self._floats, self._ints = np.zeros(begins[0][-1], np.float64), np.zeros(begins[1][-1], np.int64)
         self._ints[: k.HEADER] = [*begins[0], *begins[1], self.width]
-        self._float_address, self._int_address = self._floats.ctypes.data, self._ints.ctypes.data
+        self._float_address = self._floats.ctypes.data
+        self._int_address = self._ints.ctypes.data
         views: dict[str, Any] = {}
         for each, at, values in zip(names, begins, (self._floats, self._ints), strict=True):
             view: Any = memoryview(values)  # type: ignore[arg-type]

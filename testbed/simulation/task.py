@@ -36,10 +36,16 @@ class Task:
     __slots__ = ("_clock", "_on_end", "_send", "closed", "context", "coroutine", "resume", "waits_for")
 
     def __init__(
-        self, clock: Clock, coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any],
-        on_end: Callable[[Task, Any, BaseException | None], None], context: Any = None,
-    ) -> None:  # fmt: skip
-        self._clock, self.coroutine, self._on_end, self.context = clock, coroutine, on_end, context
+        self,
+        clock: Clock,
+        coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any],
+        on_end: Callable[[Task, Any, BaseException | None], None],
+        context: Any = None,
+    ) -> None:
+        self._clock = clock
+        self.coroutine = coroutine
+        self._on_end = on_end
+        self.context = context
         self._send = coroutine.send
         self.resume: Callable[[Any], None] = self._continue  # kept, so that one object is found among callbacks
         self.waits_for: VirtualFuture[Any] | None = None  # None while it sleeps
@@ -78,5 +84,6 @@ class Task:
         self._on_end(self, result, error)
 
     def _release(self) -> None:
-        self.closed, self.waits_for = True, None
+        self.closed = True
+        self.waits_for = None
         self.resume = lambda _: None  # breaks the reference cycle of the task and its bound method

@@ -53,9 +53,12 @@ class TcpModel:
         """Return the model that the Plan asks for."""
         if plan.simulation.network == "ideal":
             return cls(
-                congestion_control=plan.transport.congestion_control, goodput=1.0, setup_round_trips=0.0,
-                sharing_exponent=0.0, slow_start=False,
-            )  # fmt: skip
+                congestion_control=plan.transport.congestion_control,
+                goodput=1.0,
+                setup_round_trips=0.0,
+                sharing_exponent=0.0,
+                slow_start=False,
+            )
         return cls.of(plan.transport)
 
     @classmethod

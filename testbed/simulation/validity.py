@@ -135,11 +135,13 @@ def _of_bursts(
         windowed = model.slow_start_after_idle and any(
             each.size_bytes > model.initial_window_bytes and each.share(each.rtt_s) > OFF for each in short
         )
-        what, where = "their windows may grow otherwise", f"messages over {name} restart from small windows"
+        what = "their windows may grow otherwise"
+        where = f"messages over {name} restart from small windows"
     else:
         paced = [each.share(each.rtt_s * min(each.size_bytes / model.initial_window_bytes, 1.0)) for each in short]
         windowed = max(paced, default=0.0) > PACED_SHARE
-        what, where = "BBR may send them slower or faster", f"messages over {name} do not fill the path"
+        what = "BBR may send them slower or faster"
+        where = f"messages over {name} do not fill the path"
     if windowed:
         yield what, max(each.rtt_s for each in short), where
     rtt_s = max(each.rtt_s for each in bursts)
@@ -149,8 +151,10 @@ def _of_bursts(
 
 def _of_sharing(link: WanLink, bursts: Sequence[Burst], model: TcpModel) -> Iterable[tuple[str, float, str]]:
     """As ``_of_bursts``, of how connections share a link."""
-    name, count = link.plan.name, len(bursts)
-    capacity, period_s = min(each.capacity for each in bursts), min(each.period_s for each in bursts)
+    name = link.plan.name
+    count = len(bursts)
+    capacity = min(each.capacity for each in bursts)
+    period_s = min(each.period_s for each in bursts)
     crowded = sum(each.size_bytes for each in bursts) / capacity > CROWDED_SHARE * period_s
     rtts = [each.rtt_s for each in bursts]
     if count >= CROWD and crowded and any(each.bdps < LONG_FLOW for each in bursts):

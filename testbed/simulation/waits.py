@@ -115,7 +115,8 @@ class Waits:
         task = wait.task
         if wait.expired or wait.future.done():
             return
-        wait.expired, wait.graph = True, self.graph
+        wait.expired = True
+        wait.graph = self.graph
         task.stop_waiting()
 
         def resume(event: Any) -> None:

@@ -64,7 +64,8 @@ def found_again_s(since_s: float, up_s: float, rtt_s: float, floor_s: float) -> 
     A tail loss probe is sent after two round trips (RFC 8985, 7.2). Retransmissions follow, the first after RTO = RTT +
     ``floor_s``, each further one after twice that time (RFC 6298, 5.5).
     """
-    at_s, timeout_s = since_s + 2 * rtt_s, rtt_s + floor_s
+    at_s = since_s + 2 * rtt_s
+    timeout_s = rtt_s + floor_s
     while at_s < up_s:
         at_s += timeout_s
         timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
@@ -102,7 +103,8 @@ class Pipe(NamedTuple):
         Its window grows linearly from β·(BDP + Q) to BDP + Q. A round sends W, and takes RTT where W is below BDP, else
         W / C. So the share is ∫ W dW / ∫ max(BDP, W) dW: 0.75 for Reno without a queue.
         """
-        bdp_bytes, top_bytes = self.bdp_bytes, self.bdp_bytes + self.queue_bytes
+        bdp_bytes = self.bdp_bytes
+        top_bytes = self.bdp_bytes + self.queue_bytes
         if not beta * top_bytes < bdp_bytes < math.inf:
             return 1.0
         sent = (1 - beta**2) * top_bytes**2 / 2
@@ -132,9 +134,15 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        *_REMEMBERED, "_burst_room_bytes", "_first_limit_bytes", "_model", "_most_bytes", "_pipe", "_round_base",
+        *_REMEMBERED,
+        "_burst_room_bytes",
+        "_first_limit_bytes",
+        "_model",
+        "_most_bytes",
+        "_pipe",
+        "_round_base",
         "rate_limit",
-    )  # fmt: skip
+    )
 
     def __init__(self, model: TcpModel, pipe: Pipe) -> None:
         self._model = model
@@ -167,7 +175,8 @@ class CongestionWindow:
         return self.size_bytes - (delivered - self._round_base)
 
     def path_changed(self, pipe: Pipe) -> None:
-        model, self._pipe = self._model, pipe
+        model = self._model
+        self._pipe = pipe
         receive_limit = model.window_limit_bytes / pipe.rtt_s if pipe.rtt_s > 0 else math.inf
         self.rate_limit = min(receive_limit, loss_limit(model, pipe.rtt_s, pipe.loss, pipe.capacity))
         self._first_limit_bytes = min(pipe.bdp_bytes, self.rate_limit * pipe.rtt_s, model.window_limit_bytes)
@@ -178,8 +187,10 @@ class CongestionWindow:
 
     def begin_burst(self, idle_s: float, delivered: float, burst_bytes: float) -> None:
         """Begin to send so many bytes after at least a round trip without anything to send."""
-        self._follows_full, self.network_limited = False, False
-        self.round_end_s, self._round_base = -math.inf, delivered
+        self._follows_full = False
+        self.network_limited = False
+        self.round_end_s = -math.inf
+        self._round_base = delivered
         model = self._model
         if not model.loss_based:
             return
@@ -200,7 +211,8 @@ class CongestionWindow:
             self.network_limited = not full
             self._grow(sent_bytes)
             self._follows_full = full
-        self.round_end_s, self._round_base = now_s + round_trip_s, delivered
+        self.round_end_s = now_s + round_trip_s
+        self._round_base = delivered
 
     def end_burst(self, delivered: float, burst_bytes: float, took_s: float) -> None:
         """Grow by what has been sent until now, as nothing is left to send. The burst has left within ``took_s``."""
@@ -217,8 +229,11 @@ class CongestionWindow:
         """Begin again with a retransmission."""
         if self._model.loss_based:
             self.size_bytes = min(self.size_bytes, float(self._model.segment_bytes))
-        self._follows_full, self.network_limited, self.open = False, False, False
-        self.round_end_s, self._round_base = -math.inf, delivered
+        self._follows_full = False
+        self.network_limited = False
+        self.open = False
+        self.round_end_s = -math.inf
+        self._round_base = delivered
         self.open = self.size_bytes >= self._first_limit_bytes
 
     def _grow(self, sent_bytes: float) -> None:

@@ -36,14 +36,27 @@ class SimulatedWorld:
     call_from_thread: Callable[[Callable[[], None]], object] | None = None
 
     def __init__(
-        self, node: SimulatedNode, clock: Clock, waits: Waits, recorder: VirtualRecorder, compute: ComputeModel,
-        step_deadline_s: float, connect: Callable[[SimulatedWorld, str], Peer],
-    ) -> None:  # fmt: skip
-        self.node, self.pacer, self.state = node.name, node.pacer, node
-        self._clock, self._waits, self._recorder, self._step_deadline_s = clock, waits, recorder, step_deadline_s
+        self,
+        node: SimulatedNode,
+        clock: Clock,
+        waits: Waits,
+        recorder: VirtualRecorder,
+        compute: ComputeModel,
+        step_deadline_s: float,
+        connect: Callable[[SimulatedWorld, str], Peer],
+    ) -> None:
+        self.node = node.name
+        self.pacer = node.pacer
+        self.state = node
+        self._clock = clock
+        self._waits = waits
+        self._recorder = recorder
+        self._step_deadline_s = step_deadline_s
         self.inbox = SimulatedInbox(node, clock, recorder, compute.message_cost_s)
         self.outbox = SimulatedOutbox(node, clock, recorder, partial(connect, self))
-        self.send, self.drain, self.serve = self.outbox.send, self.outbox.drain, self.inbox.serve
+        self.send = self.outbox.send
+        self.drain = self.outbox.drain
+        self.serve = self.inbox.serve
         self.future: Callable[[], VirtualFuture[Any]] = partial(VirtualFuture, clock)
         self.compute = SimulatedProcessor(node, clock, compute, recorder).compute
         self._tasks: dict[Task, None] = {}
@@ -56,7 +69,9 @@ class SimulatedWorld:
         return float(self._clock.now)
 
     async def send_aside(self, to: str, message: Message) -> None:
-        message.sender, message.sent_at_s, message.began_s = self.node, self._clock.now, self._clock.now
+        message.sender = self.node
+        message.sent_at_s = self._clock.now
+        message.began_s = self._clock.now
         self.on_aside(to, message)
 
     async def sleep(self, duration_s: float) -> None:

@@ -34,7 +34,10 @@ _CUT = 1000
 _FEEDBACK_SIZE = 1024
 _FEEDBACK_ROUNDS = (200, 400, 800, 1600, 3200)
 _ROUNDS = 64  # over which a codec that draws by chance comes close to its mean
-_LEAST_COSINE, _LEAST_SIZE, _MOST_SIZE = 0.05, 0.1, 1.5  # of what arrives, and what was sent
+# of what arrives, and what was sent
+_LEAST_COSINE = 0.05
+_LEAST_SIZE = 0.1
+_MOST_SIZE = 1.5
 _SETTLING_ROUNDS = 600  # of a value
 
 
@@ -87,7 +90,9 @@ class Direction:
     """One direction between two new ends that hold the value ``first``: contributions ``up``, or values down."""
 
     def __init__(self, tier: Tier, up: bool, size: int, first: Tensor | None = None) -> None:
-        self.tier, self.up, self.size = tier, up, size
+        self.tier = tier
+        self.up = up
+        self.size = size
         self.source, self.target = tier.make(), tier.make()
         self.begin(tier.value(size, 99) if first is None else first)
 
@@ -278,7 +283,8 @@ def non_finite_numbers_never_travel_later(subject: Subject) -> None:
     """Of a tensor with NaN or infinity nothing stays in the memory, or the codec refuses it and all that follow."""
     for tier in tiers(subject):
         for bad in (math.nan, math.inf, -math.inf):
-            codec, innocent = tier.make(), tier.make()
+            codec = tier.make()
+            innocent = tier.make()
             for end in (codec, innocent):
                 end.encode(KEY, numbers(LARGEST))
             poisoned = numbers(LARGEST, 1)
@@ -312,7 +318,8 @@ def state_is_taken_over(subject: Subject) -> None:
         new = Direction(old.tier, old.up, old.size)
         new.source, new.target = (_with_state_of(end, old.tier) for end in (old.source, old.target))
         for seed in (5, 6):
-            before, after = old.send(old.tensor(seed)), new.send(old.tensor(seed))
+            before = old.send(old.tensor(seed))
+            after = new.send(old.tensor(seed))
             require(same(before, after), f"{old}, payloads differ after load_state(state())")
             equal = same((old.receive(before),), (new.receive(after),))
             require(equal, f"{old}, other numbers are decoded after load_state(state())")
@@ -349,7 +356,8 @@ def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
 def dense_is_declared_as_it_behaves(subject: Subject) -> None:
     """With dense = True, the payload is one part that can be cut anywhere, and payloads can be summed."""
     for tier in tiers(subject) if subject.entry.dense else ():
-        one, other = numbers(LARGEST), numbers(LARGEST, 1)
+        one = numbers(LARGEST)
+        other = numbers(LARGEST, 1)
         (whole,), (second,) = tier.make().encode(KEY, one), tier.make().encode(KEY, other)
         cut = tier.make().encode(KEY, one[100:900].clone())
         can_be_cut = whole.numel() == LARGEST and same(cut, (whole[100:900],))
@@ -363,7 +371,8 @@ def dense_is_declared_as_it_behaves(subject: Subject) -> None:
 def elementwise_is_declared_as_it_behaves(subject: Subject) -> None:
     """With elementwise = True, the pieces of a tensor give the numbers of the whole, up and down, round by round."""
     for way in directions(subject, LARGEST) if subject.entry.elementwise else ():
-        first, last = way.anew(_CUT), way.anew(LARGEST - _CUT)
+        first = way.anew(_CUT)
+        last = way.anew(LARGEST - _CUT)
         for seed in range(3):
             tensor = way.tensor(seed)
             arrived = torch.cat([first.over(tensor[:_CUT].clone()), last.over(tensor[_CUT:].clone())])
@@ -418,7 +427,9 @@ def _growing_difference(tier: Tier, *, only_missing: bool) -> str:
     """Return by how many tensors the sum of what arrived is off, in words, if that grows with the rounds."""
     tensor = torch.randn(_FEEDBACK_SIZE, generator=torch.Generator().manual_seed(0))
     tensor *= 0.5 / float(tensor.norm())  # below every bound on norms
-    codec, server, arrived = tier.make(), tier.make(), torch.zeros(_FEEDBACK_SIZE)
+    codec = tier.make()
+    server = tier.make()
+    arrived = torch.zeros(_FEEDBACK_SIZE)
     off = [math.inf]
     before = 0
     for rounds in _FEEDBACK_ROUNDS:
@@ -453,7 +464,8 @@ def ends_in_equal_states_send_equal_values(subject: Subject) -> None:
     for tier in tiers(subject):
         encoder, follower, alone = (Direction(tier, False, LARGEST).source for _ in range(3))
         for seed in range(3):
-            value, state = tier.value(LARGEST, seed), encoder.value_state(KEY, LARGEST)
+            value = tier.value(LARGEST, seed)
+            state = encoder.value_state(KEY, LARGEST)
             if state in (None, NOTHING):
                 break
             parts = encoder.encode_value(KEY, value)

@@ -30,7 +30,8 @@ def _key(subject: Subject, value: Tensor | None = None, **values: Any) -> KeyOpt
 def a_step_descends(subject: Subject) -> None:
     """A first step goes against the gradient, which stays as it was."""
     for seed in range(1, 6):
-        key, gradient = _key(subject), numbers(seed)
+        key = _key(subject)
+        gradient = numbers(seed)
         before = key.value.clone()
         key.step(gradient, "site")
         product = float((key.value - before) @ gradient)
@@ -52,7 +53,8 @@ def equal_gradients_give_equal_values(subject: Subject) -> None:
 @requirement("take the rate from param_groups[0]['lr'] in step()")
 def the_schedule_sets_the_step_size(subject: Subject) -> None:
     """With a warm-up of ten updates the first step is a tenth as long."""
-    full, tenth = _key(subject, torch.zeros(SIZE)), _key(subject, torch.zeros(SIZE), warmup=10)
+    full = _key(subject, torch.zeros(SIZE))
+    tenth = _key(subject, torch.zeros(SIZE), warmup=10)
     for key in (full, tenth):
         key.step(numbers(1), "site")
     share = float(tenth.value.norm() / full.value.norm())
@@ -63,7 +65,9 @@ def the_schedule_sets_the_step_size(subject: Subject) -> None:
 @requirement("keep all that the next step depends on in self.state[p] of the torch optimizer, as tensors and numbers")
 def state_goes_through_a_checkpoint(subject: Subject) -> None:
     """An optimizer that loads the saved state of another makes the steps that it would."""
-    old, new, file = _key(subject), _key(subject, numbers(9)), io.BytesIO()
+    old = _key(subject)
+    new = _key(subject, numbers(9))
+    file = io.BytesIO()
     for seed in range(_STEPS):
         _step_and_pull(old, seed)
     try:
@@ -92,7 +96,8 @@ def slices_step_like_the_whole(subject: Subject) -> None:
     """Unless whole_tensors is declared, a key that is cut over servers ends where the whole one does."""
     if subject.entry.whole_tensors:
         return
-    whole, cut = _key(subject), [_key(subject, part) for part in torch.split(numbers(0), 20)]
+    whole = _key(subject)
+    cut = [_key(subject, part) for part in torch.split(numbers(0), 20)]
     for seed in range(_STEPS):
         whole.step(numbers(seed + 1), "site")
         for key, gradient in zip(cut, torch.split(numbers(seed + 1), 20), strict=True):
@@ -107,7 +112,8 @@ def slices_step_like_the_whole(subject: Subject) -> None:
 )
 def backups_are_declared_as_they_are_used(subject: Subject) -> None:
     """Values that members pulled are kept (needs_backups) where the options are those of dcasgd, and only there."""
-    compensates, declared = isinstance(subject.options, DcAsgd), subject.entry.needs_backups
+    compensates = isinstance(subject.options, DcAsgd)
+    declared = subject.entry.needs_backups
     require(declared == compensates, f"needs_backups = {declared}, and Options derive from DcAsgd: {compensates}")
 
 

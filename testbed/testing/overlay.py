@@ -37,7 +37,8 @@ def _setting(members: int, seed: int = 0) -> GroupSetting:
 def it_is_of_one_of_the_two_kinds(subject: Subject) -> None:
     """An overlay that relays is a TreeOverlay or a ScheduledOverlay, and has the options chunk and merge."""
     entry: type[Overlay] = subject.entry
-    trees, scheduled = issubclass(entry, TreeOverlay), issubclass(entry, ScheduledOverlay)
+    trees = issubclass(entry, TreeOverlay)
+    scheduled = issubclass(entry, ScheduledOverlay)
     one = trees != scheduled or not (trees or entry.relays)
     require(one, f"it derives from {[base.__name__ for base in entry.__bases__]}")
     require(not entry.relays or {"chunk", "merge"} <= set(dir(subject.options)), f"it has {subject.options!r}")
@@ -210,7 +211,8 @@ def scheduled_transfers_complete(subject: Subject) -> None:
 def transfers_follow_from_events_and_state(subject: Subject) -> None:
     """Equal events give equal transfers, and so does a new overlay with the state of another."""
     for seed in range(4) if issubclass(subject.entry, ScheduledOverlay) else ():
-        old, new = _Transfers(subject, _MEMBERS, seed), _Transfers(subject, _MEMBERS, seed)
+        old = _Transfers(subject, _MEMBERS, seed)
+        new = _Transfers(subject, _MEMBERS, seed)
         for round_, up in itertools.product(range(2 * _ROUNDS), (True, False)):
             if (round_, up) == (_ROUNDS, True):
                 state = plain_state(new.overlay)

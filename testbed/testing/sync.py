@@ -48,7 +48,8 @@ def declarations_are_valid(subject: Subject) -> None:
     """Declarations have values that the engine knows, and go together."""
     entry: type[SyncPolicy] = subject.entry
     options = subject.options
-    rounds, slack_s = entry.lan_rounds(options), entry.slack_s(options)
+    rounds = entry.lan_rounds(options)
+    slack_s = entry.slack_s(options)
     facts = {
         f"contribution {entry.contribution!r}": isinstance(entry.contribution, Contribution),
         f"tiers {entry.tiers!r}, not out of 1 and 2": bool(entry.tiers) and set(entry.tiers) <= {1, 2},
@@ -95,7 +96,8 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
 def state_is_taken_over(subject: Subject) -> None:
     """A run may begin at a later round: after regroup and load_state a new instance decides as the one before."""
     for case in tier_cases(subject):
-        first, later = replace(case, spacing=1), replace(case, spacing=1, begin=ROUNDS)
+        first = replace(case, spacing=1)
+        later = replace(case, spacing=1, begin=ROUNDS)
         for seed in SEEDS[::2]:
             old = PushSchedule(subject, first, seed).run().policy
             state = plain_state(old)

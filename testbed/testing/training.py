@@ -54,7 +54,8 @@ _MODELS = {
 
 def _settings(subject: Subject) -> dict[str, Any]:
     """Return what the technique changes in the scenario, by key."""
-    entry, axis = subject.entry, subject.axis_name
+    entry = subject.entry
+    axis = subject.axis_name
     chosen = {"kind": subject.kind, **subject.values}
     settings: dict[str, Any] = {f"training.{axis}" if axis in ("model", "data", "split") else axis: chosen}
     if axis == "sync":
@@ -130,7 +131,8 @@ def trained(subject: Subject, back_end: str, number: int = 0) -> dict[str, str]:
 
 def order_of_arrival_matters(subject: Subject) -> bool:
     """Return whether runs in real time may differ in their bits."""
-    entry, options = subject.entry, subject.options
+    entry = subject.entry
+    options = subject.options
     match subject.axis_name:
         case "sync":  # each push is applied as it arrives, or local steps follow from measured times
             return not entry.waits or bool(entry.assigns_steps)

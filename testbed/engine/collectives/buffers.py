@@ -33,10 +33,11 @@ class Flat:
     Of sizes without numbers (torch's meta device) nothing is added or copied: chunks of one size are one tensor.
     """
 
-    def __init__(
-        self, world: World, tensor: Tensor, bounds: tuple[int, ...], codec: Codec | None, round_: int
-    ) -> None:  # fmt: skip
-        self._world, self._bounds, self._codec, self._round = world, bounds, codec, round_
+    def __init__(self, world: World, tensor: Tensor, bounds: tuple[int, ...], codec: Codec | None, round_: int) -> None:
+        self._world = world
+        self._bounds = bounds
+        self._codec = codec
+        self._round = round_
         self._whole = _Values(tensor, 0)
         self._replaced: dict[int, _Values] = {}  # by chunk
         self._empty, self._element_bytes, self._dtype = tensor.is_meta, tensor.element_size(), tensor.dtype

@@ -42,10 +42,19 @@ class Collectives:
     """
 
     def __init__(
-        self, world: World, mail: CollectiveMail, ranks: Sequence[str], codec: Codec | None = None,
-        *, shape: GroupShape | None = None, name: str = "all",
-    ) -> None:  # fmt: skip
-        self._world, self._mail, self._codec, self._name = world, mail, codec, name
+        self,
+        world: World,
+        mail: CollectiveMail,
+        ranks: Sequence[str],
+        codec: Codec | None = None,
+        *,
+        shape: GroupShape | None = None,
+        name: str = "all",
+    ) -> None:
+        self._world = world
+        self._mail = mail
+        self._codec = codec
+        self._name = name
         self.ranks = tuple(ranks)
         self.rank, self.size = self.ranks.index(world.node), len(self.ranks)
         self.shape = shape or GroupShape(self.size)
@@ -75,7 +84,8 @@ class Collectives:
 
     def reduce(self, tensor: Tensor) -> Call[Tensor]:
         """The sum of all ranks' tensors at the first rank, over a chain; elsewhere ``tensor`` itself."""
-        schedule, operation = chain_reduce(self.rank, self.size, self.shape.segments), self._next()
+        schedule = chain_reduce(self.rank, self.size, self.shape.segments)
+        operation = self._next()
         buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), self._codec, self.round)
 
         async def total() -> Tensor:
@@ -94,7 +104,8 @@ class Collectives:
 
     def broadcast_parts(self, parts: Parts) -> Call[Parts]:
         """The first rank's parcel; other ranks need not know its size."""
-        operation, buffer = self._next(), Parcels({0: parts})
+        operation = self._next()
+        buffer = Parcels({0: parts})
 
         async def parcel() -> Parts:
             await operation.run(broadcast(self.rank, self.size), buffer)
@@ -104,7 +115,8 @@ class Collectives:
 
     def gather(self, tensor: Tensor) -> Call[list[Tensor]]:
         """Every rank's tensor at the first rank, by rank; elsewhere nothing. They may differ in size and type."""
-        operation, buffer = self._next(), Parcels({self.rank: (tensor,)})
+        operation = self._next()
+        buffer = Parcels({self.rank: (tensor,)})
 
         async def tensors() -> list[Tensor]:
             await operation.run(gather(self.rank, self.size), buffer)
@@ -114,7 +126,8 @@ class Collectives:
 
     def scatter(self, tensors: Sequence[Tensor] = ()) -> Call[Tensor]:
         """This rank's tensor of those that the first rank gives, one for each; the others give nothing."""
-        operation, buffer = self._next(), Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors)})
+        operation = self._next()
+        buffer = Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors)})
 
         async def mine() -> Tensor:
             await operation.run(scatter(self.rank, self.size), buffer)
@@ -138,7 +151,8 @@ class Collectives:
         Parcels go around the ring, or (``direct``) from each rank to each other in one message.
         """
         choose = all_gather_direct if direct else all_gather
-        operation, buffer = self._next(flag), Parcels({self.rank: parts})
+        operation = self._next(flag)
+        buffer = Parcels({self.rank: parts})
 
         async def gathered() -> tuple[list[Parts], bool]:
             await operation.run(choose(self.rank, self.size), buffer)

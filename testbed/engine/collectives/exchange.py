@@ -77,9 +77,15 @@ MakeReductions = Callable[[Any, CollectiveMail, list[Tensor], Names], Awaitable[
 
 
 def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_reductions: MakeReductions,
-    files: CheckpointFiles | None = None, *, overlaps: bool,
-) -> Callable[[Any], Awaitable[list[Tensor]]]:  # fmt: skip
+    plan: Plan,
+    node: NodePlan,
+    learner: SegmentedLearner,
+    buckets: Buckets,
+    make_reductions: MakeReductions,
+    files: CheckpointFiles | None = None,
+    *,
+    overlaps: bool,
+) -> Callable[[Any], Awaitable[list[Tensor]]]:
     """Return the role of a worker that sums contributions with all others, bucket by bucket, and steps with the sums.
 
     ``overlaps``: sum a bucket when its gradients are there, not after the whole backward pass.
@@ -103,9 +109,13 @@ class AllReduceExchange(ServerlessExchange):
     _reductions: Reductions
 
     def __init__(
-        self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets,
+        self,
+        place: PlaceInRun,
+        plan: Plan,
+        learner: SegmentedLearner,
+        buckets: Buckets,
         make_reductions: MakeReductions,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(place, plan, learner, buckets)
         self._make_reductions = make_reductions
         self._lan_rounds = sync_setup.lan_rounds(plan)
@@ -164,7 +174,8 @@ class AllReduceExchange(ServerlessExchange):
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
         started_s = self._world.now()
         if self._peers.continues:
-            work, sums = Work("copy", size_bytes=4 * sum(self._learner.sizes)), self._reductions.across.sums
+            work = Work("copy", size_bytes=4 * sum(self._learner.sizes))
+            sums = self._reductions.across.sums
             self._begun = await self._world.compute(work, lambda: [each.state() for each in sums])
         result, reached, tasks = await self._compute(round_)
         telling = self._tell(round_)
@@ -212,7 +223,8 @@ class AllReduceExchange(ServerlessExchange):
 
         Only a sum over all workers carries that the target is reached: other data centres do not hear one inside.
         """
-        mine, exchange = [contributions[key] for key in self._buckets[number]], self._reduction(round_)
+        mine = [contributions[key] for key in self._buckets[number]]
+        exchange = self._reduction(round_)
         flat = await self._world.compute(copying(mine), lambda: _joined(mine, exchange.weight))
         summing = exchange.sums[number](flat, round_, reached and self._crosses(round_))
         return self._world.spawn(unless_changed(summing), "a bucket")
@@ -263,7 +275,8 @@ class AllReduceExchange(ServerlessExchange):
 
     def _tell(self, round_: int) -> Future[list[Tensor]] | None:
         """Begin to tell all others how long a step of the last round took."""
-        reports, mine = self._reductions.reports, self._counts.reports.get(self._world.node)
+        reports = self._reductions.reports
+        mine = self._counts.reports.get(self._world.node)
         if reports is None or mine is None or not self._crosses(round_):
             return None
         reports.round = round_
@@ -279,7 +292,8 @@ class AllReduceExchange(ServerlessExchange):
     # ---- changes of the membership ------------------------------------------------------------------------------
 
     async def regroup(self) -> None:
-        before, made = self._reductions.across, await self._make(self._peers.names)
+        before = self._reductions.across
+        made = await self._make(self._peers.names)
         for one, kept in zip(made.across.sums, before.sums, strict=True):
             one.load_state(kept.state())
         self._reductions = replace(made, across=replace(made.across, step=before.step))
@@ -310,7 +324,8 @@ class OverlappingAllReduce(AllReduceExchange):
 
     async def _compute(self, round_: int) -> tuple[LocalResult, bool, Tasks]:
         await load_batch(self._learner, round_, round_)
-        step, shape = self._learner.begin(round_), self._learner.shape
+        step = self._learner.begin(round_)
+        shape = self._learner.shape
         shares = step_shares(self._plan.node(self._world.node), shape)
         for segment, (share, _) in enumerate(shares):
             work = Work("step", round_, steps=share, part=f"forward {segment}")

@@ -60,7 +60,8 @@ async def inside_store(
     assert inside is not None, "the Plan says who sums inside"
     assert (make_library is not None) == inside.library, "a library sums where the Plan names one"
     node = plan.node(world.node)
-    names, place = neighbours_of(plan, node), place_of(plan, node)
+    names = neighbours_of(plan, node)
+    place = place_of(plan, node)
     shape = GroupShape(len(names), segments=_SEGMENTS if len(names) > 2 else 1)
     group = Collectives(world, mail, names, shape=shape, name="inside")
     group.round = PULL_ROUND
@@ -76,8 +77,12 @@ class InsideStore(Memoryless):
 
     def __init__(
         self, world: World, store: KVWorker, group: Collectives, sums: SiteSums, place: torch.device, plan: Plan
-    ) -> None:  # fmt: skip
-        self._world, self._store, self._group, self._sums, self._place = world, store, group, sums, place
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._group = group
+        self._sums = sums
+        self._place = place
         self._gathers_notes = needs_loss(plan)
         self._sizes: tuple[int, ...] = ()
         self._buckets: list[list[int]] = []
@@ -115,9 +120,14 @@ class InsideStore(Memoryless):
         return [value.tensor for value in values]
 
     def push(
-        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None,
-        priority: int | None = None, wanted: Tensor | None = None,
-    ) -> Coroutine[Any, Any, None]:  # fmt: skip
+        self,
+        key: int,
+        round_: int,
+        tensor: Tensor,
+        notes: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        wanted: Tensor | None = None,
+    ) -> Coroutine[Any, Any, None]:
         """As ``KVWorker.push``, by all keys in ascending order: with the last key of a bucket its sum begins."""
         self._contributions[key] = tensor
         self._notes |= notes or {}
@@ -126,7 +136,8 @@ class InsideStore(Memoryless):
 
     async def _add_up(self, number: int, round_: int) -> None:
         """Sum a bucket, and push its keys. What the workers noted travels with the first key."""
-        self._group.round, bucket = round_, self._buckets[number]
+        self._group.round = round_
+        bucket = self._buckets[number]
         mine = [self._contributions.pop(key) for key in bucket]
         flat = await self._world.compute(copying(mine), lambda: buffers.joined(mine))
         if self._place == _CPU:

@@ -52,7 +52,8 @@ class CollectiveMail:
 
     def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
         message.key = tag.operation
-        message.meta["group"], message.meta["pipe"] = tag.group, tag.pipe
+        message.meta["group"] = tag.group
+        message.meta["pipe"] = tag.pipe
         if tag.epoch:
             message.meta["epoch"] = tag.epoch
         return self._world.send(to, message)
@@ -111,9 +112,14 @@ class Operation:
 
     def __init__(
         self, world: World, mail: CollectiveMail, ranks: Sequence[str], tag: Tag, round_: int, priority: int, flag: bool
-    ) -> None:  # fmt: skip
-        self._world, self._mail, self._ranks, self._tag = world, mail, ranks, tag
-        self.round, self._priority, self.flag = round_, priority, flag
+    ) -> None:
+        self._world = world
+        self._mail = mail
+        self._ranks = ranks
+        self._tag = tag
+        self.round = round_
+        self._priority = priority
+        self.flag = flag
 
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
         """Return when this rank has done its part; ``buffer`` is final then. Raise ``MembershipChanged``."""

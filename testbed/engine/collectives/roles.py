@@ -41,7 +41,8 @@ from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.world import Role, World
 
-PIECE_BYTES, MOST_SEGMENTS = 16_000, 8
+PIECE_BYTES = 16_000
+MOST_SEGMENTS = 8
 
 
 def allreduce_worker(
@@ -61,7 +62,8 @@ def allreduce_worker(
     async def make_reductions(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Reductions:
         left = ranks_of(plan, present)
         sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
-        neighbours, library = Collectives(world, mail, left.site_of(world.node), name="library"), None
+        neighbours = Collectives(world, mail, left.site_of(world.node), name="library")
+        library = None
         if make_library is not None and neighbours.size > 1:
             neighbours.round = -1  # before training
             library = await make_library(world, plan, neighbours)
@@ -79,11 +81,13 @@ def allreduce_worker(
         return Reductions(across, inside, reports)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        choice, workers = sync_setup.stepped_with(plan), gradients_of_a_step(plan)
+        choice = sync_setup.stepped_with(plan)
+        workers = gradients_of_a_step(plan)
         if options.optimizer_work == "replicated":
             return WholeStep(choice, values, workers)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
-        group, updates = Collectives(world, mail, names, name="optimizer"), options.optimizer_work == "update"
+        group = Collectives(world, mail, names, name="optimizer")
+        updates = options.optimizer_work == "update"
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(choice, values, group, shares, updates=updates, workers=workers)
 
@@ -99,14 +103,22 @@ class _SumMaker:
 
     def __init__(
         self, plan: Plan, world: World, mail: CollectiveMail, ranks: Ranks, tier: int, library: SiteSums | None
-    ) -> None:  # fmt: skip
-        self._plan, self._world, self._mail, self._ranks = plan, world, mail, ranks
-        self._options, self._library = AllReduceOptions(**plan.technique.paradigm.options), library
+    ) -> None:
+        self._plan = plan
+        self._world = world
+        self._mail = mail
+        self._ranks = ranks
+        self._options = AllReduceOptions(**plan.technique.paradigm.options)
+        self._library = library
         self._choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
-        self._tier, self._prefix = tier, "inside " if tier == 1 else ""
+        self._tier = tier
+        self._prefix = "inside " if tier == 1 else ""
 
     def sum_of(self, bucket: int, elements: int) -> BucketSum:
-        options, world, ranks, name = self._options, self._world, self._ranks, f"bucket {bucket}"
+        options = self._options
+        world = self._world
+        ranks = self._ranks
+        name = f"bucket {bucket}"
         declared = CODECS[self._choice.kind]
         if not declared.exact and (not declared.dense or declared.has_memory):
             return GatheredSum(world, self._group(ranks.names, name), self._codec_on_device, bucket)
@@ -138,12 +150,14 @@ class _SumMaker:
 
     def _codec(self, sender: str) -> Codec:
         """Return a new codec for what ``sender`` sends of one bucket."""
-        choice, workers = self._choice, len(self._ranks.names)
+        choice = self._choice
+        workers = len(self._ranks.names)
         changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
         return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes, sender)
 
     def _codec_on_device(self, sender: str) -> Codec:
         """Return the same where this worker's gradients are."""
-        codec, node = self._codec(sender), self._plan.node(self._world.node)
+        codec = self._codec(sender)
+        node = self._plan.node(self._world.node)
         on_host = node.device.kind == CPU.type
         return codec if on_host else OnDevice(codec, accelerator_of(place_of(self._plan, node)))

@@ -80,12 +80,21 @@ class SharedStep(OptimizerStep):
     """Each worker computes the norms of its share. It updates that share (``updates``), or all with all norms."""
 
     def __init__(
-        self, optimizer: Choice, values: Sequence[Tensor], group: Collectives, shares: Shares, *, updates: bool,
+        self,
+        optimizer: Choice,
+        values: Sequence[Tensor],
+        group: Collectives,
+        shares: Shares,
+        *,
+        updates: bool,
         workers: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._workers = workers
-        self._group, self._shares, self._updates = group, shares, updates
-        self._sizes, self._norms = [value.numel() for value in values], OPTIMIZERS[optimizer.kind].whole_tensors
+        self._group = group
+        self._shares = shares
+        self._updates = updates
+        self._sizes = [value.numel() for value in values]
+        self._norms = OPTIMIZERS[optimizer.kind].whole_tensors
         self._reads = UPDATE_READS + (NORM_READS if self._norms else 0)
         self._adapt_from = optimizer.options.get("adapt_from", 0)
         everything = tuple(Piece(key, 0, size) for key, size in enumerate(self._sizes))

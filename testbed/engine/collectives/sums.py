@@ -48,7 +48,9 @@ class OwnChoice:
     """
 
     def __init__(self, world: World, density: float, seed: int, selector: str, bucket: int = 0) -> None:
-        self._world, self._density, self._bucket = world, density, bucket
+        self._world = world
+        self._density = density
+        self._bucket = bucket
         self._sweeps = SELECTORS[selector]
         self._make = _memories(selector, seed, world.node)
         self._memory: ResidualMemory | None = None
@@ -89,7 +91,9 @@ class DenseSum(Memoryless):
     """All elements, by an all-reduce."""
 
     def __init__(self, world: World, collectives: Collectives, algorithm: Algorithm) -> None:
-        self._world, self._collectives, self._algorithm = world, collectives, algorithm
+        self._world = world
+        self._collectives = collectives
+        self._algorithm = algorithm
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._collectives.round = round_
@@ -106,10 +110,11 @@ class GatheredSum:
     so is what it remembers or draws to decode: ``make_codec`` returns one end of the connection of a worker.
     """
 
-    def __init__(
-        self, world: World, workers: Collectives, make_codec: Callable[[str], Codec], bucket: int
-    ) -> None:  # fmt: skip
-        self._world, self._workers, self._make_codec, self._bucket = world, workers, make_codec, bucket
+    def __init__(self, world: World, workers: Collectives, make_codec: Callable[[str], Codec], bucket: int) -> None:
+        self._world = world
+        self._workers = workers
+        self._make_codec = make_codec
+        self._bucket = bucket
         self._codec = make_codec(workers.ranks[workers.rank])  # of what this worker sends
         self._decoders: dict[str, Codec] = {}  # of what each has sent, this one included
 
@@ -161,7 +166,8 @@ class OwnSiteSums:
     """By this project's own operations, around a ring in main memory. One worker alone has all."""
 
     def __init__(self, world: World, inside: Collectives) -> None:
-        self._world, self._inside = world, inside
+        self._world = world
+        self._inside = inside
 
     async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
         return await self._inside.reduce(tensor)
@@ -210,8 +216,12 @@ class TopKSum:
         *,
         direct: bool = False,
     ) -> None:
-        self._world, self._inside, self._across, self._choose = world, inside, across, choose
-        self._bucket, self._direct = bucket, direct
+        self._world = world
+        self._inside = inside
+        self._across = across
+        self._choose = choose
+        self._bucket = bucket
+        self._direct = direct
 
     def state(self) -> State:
         return self._choose.state()

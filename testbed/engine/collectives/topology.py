@@ -19,7 +19,8 @@ class Ranks:
 
     def shape(self, segments: int = 1) -> GroupShape:
         """Return the groups as ranks."""
-        groups, first = [], 0
+        groups = []
+        first = 0
         for site in self.sites:
             groups.append(tuple(range(first, first + len(site))))
             first += len(site)

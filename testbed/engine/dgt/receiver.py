@@ -70,7 +70,8 @@ class Assembly:
     def begin(self, push: Message, elements: int) -> None:
         """Take the reliable part, which says what channel each block travels on."""
         important, channels = push.parts
-        self.push, self._elements = push, elements
+        self.push = push
+        self._elements = elements
         reliable = channels == RELIABLE
         best_effort = ~reliable & (channels != SKIPPED)
         self._size = important.numel() + int((~reliable).sum()) * elements
@@ -150,7 +151,9 @@ class BlockReceiver:
     """``testbed.engine.inbox.Mail`` whose handler of pushes is called with whole float32 contributions."""
 
     def __init__(self, world: World, inbox: Mail, options: Dgt.Options) -> None:
-        self._world, self._inbox, self._options = world, inbox, options
+        self._world = world
+        self._inbox = inbox
+        self._options = options
         self._keys: defaultdict[tuple[str, int], _ReceivedKey] = defaultdict(_ReceivedKey)
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
@@ -279,14 +282,22 @@ class BlockReceiver:
         assert push is not None
         self._settle(push.sender, push.key, state)
         values = assembly.values(state.late)
-        state.last, state.late, state.closed_round = assembly, {}, push.round
+        state.last = assembly
+        state.late = {}
+        state.closed_round = push.round
         self._record_traffic(push.sender, push.key, push.round, state)
         self._hand_over(
             Message(
-                MessageKind.PUSH, push.key, push.round, push.meta, (values,), push.priority,
-                sender=push.sender, sent_at_s=push.sent_at_s,
+                MessageKind.PUSH,
+                push.key,
+                push.round,
+                push.meta,
+                (values,),
+                push.priority,
+                sender=push.sender,
+                sent_at_s=push.sent_at_s,
             )
-        )  # fmt: skip
+        )
 
     # ---- records ------------------------------------------------------------------------------------------------
 
@@ -299,9 +310,16 @@ class BlockReceiver:
             self._record_traffic(sender, key, round_, state)
         lost = len(last.missing)
         self._world.record(
-            "blocks", source=sender, key=key, round=last.push.round, sent=last.sent,
-            delivered=last.sent - last.late - lost, late=last.late, lost=lost, resent=last.resent,
-        )  # fmt: skip
+            "blocks",
+            source=sender,
+            key=key,
+            round=last.push.round,
+            sent=last.sent,
+            delivered=last.sent - last.late - lost,
+            late=last.late,
+            lost=lost,
+            resent=last.resent,
+        )
 
     def settle(self) -> None:
         """Write the accounts of the last rounds, at the end of the run."""
@@ -314,10 +332,17 @@ class BlockReceiver:
         if traffic is not None:
             tier = "lan" if data_center_of(sender) == data_center_of(self._world.node) else "wan"
             self._world.record(
-                "transfer", t0=round(traffic.first_s, 6), source=sender, target=self._world.node, message="block",
-                key=key, round=round_, payload_bytes=traffic.payload_bytes, header_bytes=traffic.header_bytes,
+                "transfer",
+                t0=round(traffic.first_s, 6),
+                source=sender,
+                target=self._world.node,
+                message="block",
+                key=key,
+                round=round_,
+                payload_bytes=traffic.payload_bytes,
+                header_bytes=traffic.header_bytes,
                 tier=tier,
-            )  # fmt: skip
+            )
 
 
 class _CodecOfBlocks(Codec):

@@ -75,9 +75,12 @@ class BlockSender:
         self, world: World, inbox: Mail, options: Dgt.Options, chance: torch.Generator, pushes_in_flight: int = 1
     ) -> None:
         """``pushes_in_flight``: how many pushes of a key may wait for their replies at a time."""
-        self._world, self._options, self._chance = world, options, chance
+        self._world = world
+        self._options = options
+        self._chance = chance
         self._pushes_in_flight = pushes_in_flight
-        self._threshold, self._judged_round = Threshold(options), -1
+        self._threshold = Threshold(options)
+        self._judged_round = -1
         self._keys: dict[int, _SentKey] = {}
         self._turns: dict[str, Future[None]] = {}  # by data centre: set when the latest push has left
         if options.late == dgt.RETRANSMIT:
@@ -105,7 +108,8 @@ class BlockSender:
         if message.kind is not MessageKind.PUSH:
             return await self._world.send(to, message)
         # servers of one data centre share a path, on which reliable parts for one would hold up the blocks for another
-        site, mine = data_center_of(to), self._world.future()
+        site = data_center_of(to)
+        mine = self._world.future()
         before, self._turns[site] = self._turns.get(site), mine
         if before is not None:
             await self._world.wait(before, f"{BLOCKS_AHEAD} {site} to leave")
@@ -149,9 +153,13 @@ class BlockSender:
         best_effort = [block for block in dgt.sending_order(scores) if channels[block] not in (RELIABLE, SKIPPED)]
         parts = {block: block_parts(table[block], self._options) for block in best_effort}
         first = Message(
-            MessageKind.PUSH, push.key, push.round, push.meta,
-            (important_part(payload, elements, channels), torch.tensor(channels, dtype=torch.uint8)), push.priority,
-        )  # fmt: skip
+            MessageKind.PUSH,
+            push.key,
+            push.round,
+            push.meta,
+            (important_part(payload, elements, channels), torch.tensor(channels, dtype=torch.uint8)),
+            push.priority,
+        )
         blocks = [block_message(push, block, len(channels), parts[block], channels[block]) for block in best_effort]
         self._keep(state, push, table, channels, dict(zip(best_effort, blocks, strict=True)))
         return [first, *blocks]
@@ -164,7 +172,8 @@ class BlockSender:
         state = self._keys.setdefault(key, _SentKey(torch.zeros(count)))
         if state.before is not None and state.round == round_:
             state.contributions, state.residual = state.before  # the membership has changed: it is sent once more
-        state.round, state.before = round_, (state.contributions, state.residual)
+        state.round = round_
+        state.before = (state.contributions, state.residual)
         if payload.is_meta:
             state.contributions = torch.ones(count)
             return elements, state

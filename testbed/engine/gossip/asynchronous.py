@@ -52,9 +52,12 @@ class AsynchronousGossip(GossipAlgorithm):
         graphs_of: Callable[[Sequence[str]], tuple[Graph, Graph]],
     ) -> None:
         super().__init__(world, parts)
-        peers, mail = self._peers, self._mail
+        peers = self._peers
+        mail = self._mail
         self._graphs_of, self._lan_rounds = graphs_of, sync_setup.lan_rounds(plan)
-        self._steps, self._seed = plan.training.rounds, plan.seed  # steps of each worker, on average
+        # steps of each worker, on average
+        self._steps = plan.training.rounds
+        self._seed = plan.seed
         self._budget = self._steps * len(plan.training_workers)  # of all of them, whoever makes them
         self._resumed_at = 0  # steps made in all when the run was resumed
         self._total = 0  # steps that may be made in all by now, as far as this worker knows
@@ -197,10 +200,12 @@ class AsynchronousGossip(GossipAlgorithm):
         if not self._partners(step).neighbours:
             return  # they are lost
         rank = self._partners(step).partner(seed_for(self._seed, "partner", self._rank, step))
-        partner, mine = self._names[rank], self._model.flat
+        partner = self._names[rank]
+        mine = self._model.flat
         if not self._peers.can_hear(partner):
             return
-        self._answer, self._asked = self._world.future(), partner
+        self._answer = self._world.future()
+        self._asked = partner
         await self._mail.send(partner, "offer", step, mine)
         message = await self._world.wait(self._answer, f"the answer of {partner} in step {step}")
         self._asked = ""
@@ -275,7 +280,8 @@ class AsynchronousGossip(GossipAlgorithm):
         due = made * self._steps // (self._budget * self._every)
         if due <= self._scored or self._stopped or made >= self._budget:
             return
-        self._scored, round_ = due, due * self._every - 1
+        self._scored = due
+        round_ = due * self._every - 1
         names = [name for name in self._names if name in self._made]
         self._mean.score(round_, names)
         for name in names:

@@ -32,7 +32,9 @@ class KnownModel:
     """A model as far as another worker knows it. ``known``: x̂, the same bits at both ends; new after every message."""
 
     def __init__(self, world: World, decoder: Codec, first: Tensor) -> None:
-        self._world, self._decoder, self.known = world, decoder, first
+        self._world = world
+        self._decoder = decoder
+        self.known = first
 
     async def take(self, parts: Sequence[Tensor], round_: int) -> Tensor:
         """Return the model after a message."""
@@ -56,7 +58,9 @@ class SentModel(KnownModel):
 
     def __init__(self, world: World, codec: Codec, decoder: Codec, first: Tensor, *, has_memory: bool) -> None:
         super().__init__(world, decoder, first)
-        self._codec, self._has_memory, self._last = codec, has_memory, first
+        self._codec = codec
+        self._has_memory = has_memory
+        self._last = first
 
     async def encode(self, model: Tensor, round_: int) -> coding.Parts:
         """Return the payload that brings receivers nearer to ``model``."""
@@ -97,11 +101,22 @@ class Compression:
     """
 
     def __init__(
-        self, world: World, names: Sequence[str], codec: tuple[str, Callable[[str], Codec]], first: Tensor, step: float,
-        *, together: bool, pushes: bool,
-    ) -> None:  # fmt: skip
-        self._world, self._names, self._first, self._step = world, names, first, step
-        self._together, self._pushes = together, pushes
+        self,
+        world: World,
+        names: Sequence[str],
+        codec: tuple[str, Callable[[str], Codec]],
+        first: Tensor,
+        step: float,
+        *,
+        together: bool,
+        pushes: bool,
+    ) -> None:
+        self._world = world
+        self._names = names
+        self._first = first
+        self._step = step
+        self._together = together
+        self._pushes = pushes
         kind, self._make = codec
         self._has_memory = CODECS[kind].has_memory
         self._sent: dict[int, SentModel] = {}
@@ -118,7 +133,8 @@ class Compression:
 
     async def mixed(self, own: Tensor, weight: float, part: Part, messages: Sequence[Message]) -> tuple[Tensor, float]:
         """Return model and push-sum weight after a round of mixing, slowed down by γ."""
-        step, heard = self._step, []
+        step = self._step
+        heard = []
         told = [(step * given, self._sent_to(to).known) for to, given in self._given(part)]
         weight_after = weight * (1.0 - step * (1.0 - part.keep))
         for (source, share), message in zip(part.receives, messages, strict=True):

@@ -28,8 +28,11 @@ class FinalModel:
     """
 
     def __init__(self, place: PlaceInRun, learner: Learner, gossip: GossipAlgorithm) -> None:
-        self._world, self._place, self._peers = place.session.world, place, place.peers
-        self._learner, self._gossip = learner, gossip
+        self._world = place.session.world
+        self._place = place
+        self._peers = place.peers
+        self._learner = learner
+        self._gossip = gossip
         self.known = False
         self.distance: float | None = None
         self._joins = ""  # whose model to take, as far as all have agreed
@@ -59,7 +62,8 @@ class FinalModel:
 
     def _source(self) -> str:
         """Return the worker whose model to take: a neighbour, if one was there before. So none waits for another."""
-        names, node = self._peers.names, self._world.node
+        names = self._peers.names
+        node = self._world.node
         mine = self._peers.joined_in(node) or 0
         if not mine:
             first = self._joins if self._joins in names else names[0]
@@ -71,7 +75,8 @@ class FinalModel:
         if agreed.progress == ENDED:
             return
         if self._peers.progress == NOTHING:
-            self._joins, self._peers.progress = agreed.holder, agreed.progress
+            self._joins = agreed.holder
+            self._peers.progress = agreed.progress
         self._gossip.agree(agreed)
 
     async def _provide(self) -> State:
@@ -99,7 +104,8 @@ class FinalModel:
                 await self._agree()
             if self.known:
                 return
-            epoch, workers = self._peers.epoch, self._workers()
+            epoch = self._peers.epoch
+            workers = self._workers()
             try:
                 mean, distance = await _average(workers, self._gossip.value)
             except MembershipChanged:
@@ -114,7 +120,8 @@ class FinalModel:
         return workers
 
     def _load(self, values: Sequence[Tensor]) -> None:
-        self.known, self._peers.progress = True, ENDED
+        self.known = True
+        self._peers.progress = ENDED
         self._learner.load(list(values))
 
 

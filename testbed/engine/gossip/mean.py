@@ -25,7 +25,10 @@ class MeanModel:
     """
 
     def __init__(self, world: World, mail: GossipMail, sizes: Sequence[int], evaluation: Evaluation) -> None:
-        self._world, self._mail, self._sizes, self._evaluation = world, mail, sizes, evaluation
+        self._world = world
+        self._mail = mail
+        self._sizes = sizes
+        self._evaluation = evaluation
         self.on_reached: Callable[[], object] = lambda: None
         self._models: dict[int, dict[str, Tensor]] = {}  # by round and worker, of rounds that are not scored yet
         self._waiting: dict[int, tuple[Collection[str], Future[None]]] = {}  # by round: for whom
@@ -45,7 +48,8 @@ class MeanModel:
 
         The score before is due then.
         """
-        before, time_s = self._scoring, self._world.now()
+        before = self._scoring
+        time_s = self._world.now()
         waiting: Future[None] = self._world.future()
         self._waiting[round_] = names, waiting
         self._scoring = self._world.spawn(self._score(round_, time_s, before, waiting), "score the mean model")

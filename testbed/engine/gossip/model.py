@@ -34,9 +34,12 @@ class OwnModel:
 
     def __init__(
         self, world: World, plan: Plan, learner: Learner, work: LocalWork, values: list[Tensor], factor: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         optimizer = sync_setup.stepped_with(plan)
-        self._world, self._learner, self._work, self._factor = world, learner, work, factor
+        self._world = world
+        self._learner = learner
+        self._work = work
+        self._factor = factor
         self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
 
     def state(self) -> State:
@@ -83,7 +86,8 @@ class GossipMail:
     """
 
     def __init__(self, world: World, inbox: Inbox, peers: Peers) -> None:
-        self._world, self.peers = world, peers
+        self._world = world
+        self.peers = peers
         self._handlers: dict[str, Handler] = {}
         self._models: dict[tuple[int, str], Future[Message | None]] = {}
         inbox.on(MessageKind.GOSSIP, self._on_message)

@@ -62,7 +62,8 @@ def _factor(plan: Plan, node: NodePlan, options: GossipOptions) -> float:
 
 
 def _make_gossip(plan: Plan, options: GossipOptions, world: World, parts: GossipParts) -> GossipAlgorithm:
-    algorithm, lan_rounds = ALGORITHMS[options.algorithm], sync_setup.lan_rounds(plan)
+    algorithm = ALGORITHMS[options.algorithm]
+    lan_rounds = sync_setup.lan_rounds(plan)
 
     def graphs(names: Sequence[str]) -> tuple[Graph, Graph]:
         return _inside(options.graph, _sites(plan, names).values()), graph_of(plan, options.graph, tuple(names))
@@ -86,14 +87,20 @@ def _make_gossip(plan: Plan, options: GossipOptions, world: World, parts: Gossip
 
 
 def _compression(
-    plan: Plan, options: GossipOptions, world: World, model: OwnModel, mixing: Mixing, names: Sequence[str],
+    plan: Plan,
+    options: GossipOptions,
+    world: World,
+    model: OwnModel,
+    mixing: Mixing,
+    names: Sequence[str],
     from_start: bool,
-) -> Compression | None:  # fmt: skip
+) -> Compression | None:
     """Return what models pass through; ``None`` if they travel as they are.
 
     At the start all know the first values; after a change of the membership, they begin with zeros.
     """
-    choice, workers = plan.technique.codec_tier2, len(plan.training_workers)
+    choice = plan.technique.codec_tier2
+    workers = len(plan.training_workers)
     codec = CODECS[choice.kind]
     if codec.exact:
         return None
@@ -146,7 +153,9 @@ def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
     with_workers = {worker.data_center for worker in plan.training_workers}
     passes = {link.name: link.target in with_workers for link in plan.network.links}
     across = [
-        (by_site[a][0], by_site[b][0]) for a in by_site for b in by_site
+        (by_site[a][0], by_site[b][0])
+        for a in by_site
+        for b in by_site
         if a != b and not any(passes[name] for name in plan.network.between(a, b)[:-1])
-    ]  # fmt: skip
+    ]
     return given(len(workers), (*inside, *across))

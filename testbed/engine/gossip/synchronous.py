@@ -75,7 +75,8 @@ class SynchronousGossip(GossipAlgorithm):
         self._reached = False  # the target, as far as this worker has announced
         self._every = plan.training.evaluate_every
         self._make_mixing, self._make_compression = make
-        self._weight, self._push = 1.0, push
+        self._weight = 1.0
+        self._push = push
         self._planned_round = plan.training.rounds - 1
         self._counts = LocalStepCounts(plan, world.node, self._peers.names)
         self._phases: list[MixingRounds] = [self._phase(0, 0)]
@@ -191,7 +192,8 @@ class SynchronousGossip(GossipAlgorithm):
 
     async def _mix_round(self, round_: int) -> LocalResult:
         phase, part = self._part(round_)
-        sends, started_s = await self._send_all(phase, part, round_), self._world.now()
+        sends = await self._send_all(phase, part, round_)
+        started_s = self._world.now()
         result = await self._model.work(round_, self._counts.of(round_))
         self._counts.measured(round_, result, self._world.now() - started_s)
         await self._mix(phase, part, round_)

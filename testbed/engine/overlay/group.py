@@ -80,7 +80,8 @@ class OverlayNode:
     """What the root and the members of a group have in common: chunks, once keys are declared, and values passed on."""
 
     def __init__(self, world: World, group: OverlayGroup) -> None:
-        self._world, self._group = world, group
+        self._world = world
+        self._group = group
         self._chunk_of_key: dict[int, Chunk] = {}
         self._chunks: dict[int, Chunk] = {}  # by name
         self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer

@@ -62,7 +62,8 @@ class OverlayMember(OverlayNode):
         self, world: World, mail: OverlayMail, store: InterceptedMail, group: OverlayGroup, codec: Codec
     ) -> None:
         super().__init__(world, group)
-        self._store, self._codec = store, codec
+        self._store = store
+        self._codec = codec
         self._asks = isinstance(group.policy, ScheduledOverlay)
         self._rank = group.rank(world.node)
         self._measured: dict[int, list[list[float]]] = {}  # by chunk, here or below: source, target, bytes per second
@@ -107,9 +108,11 @@ class OverlayMember(OverlayNode):
     def _on_merge(self, message: Message) -> None:
         if self._passed_on(message):
             return
-        chunk, bytes_per_s = self._chunks[message.key], self._meter.bytes_per_s(message)
+        chunk = self._chunks[message.key]
+        bytes_per_s = self._meter.bytes_per_s(message)
         kept = self._kept.setdefault((chunk.name, message.round), _KeptContributions())
-        now_s, before_s = self._world.now(), dict(message.meta.get("kept", ()))
+        now_s = self._world.now()
+        before_s = dict(message.meta.get("kept", ()))
         entries = unpack(message.meta["entries"], message.parts)
         kept.entries += entries
         kept.since_s |= {rank: now_s - before_s.get(rank, 0.0) for entry in entries for rank in entry.members}
@@ -138,7 +141,8 @@ class OverlayMember(OverlayNode):
     async def _send_up(
         self, chunk: Chunk, round_: int, path: Sequence[int], more: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        kept, about = self._kept.pop((chunk.name, round_), None), self._about | dict(more)
+        kept = self._kept.pop((chunk.name, round_), None)
+        about = self._about | dict(more)
         if kept is None:
             return  # the membership has changed since
         entries = kept.entries

@@ -50,7 +50,8 @@ class Root(OverlayNode):
 
     def __init__(self, world: World, mail: OverlayMail, server: InterceptedMail, group: OverlayGroup) -> None:
         super().__init__(world, group)
-        self._server, self._policy = server, group.policy
+        self._server = server
+        self._policy = group.policy
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
         self._planned_trees: dict[int, Parents] = {}  # from the chunk's next round on
         self._replies: dict[tuple[int, int, int], _Replies] = {}  # by chunk, round and, of one by itself, member
@@ -119,7 +120,8 @@ class Root(OverlayNode):
 
     def _contribute(self, entry: Entry, message: Message) -> None:
         """Deliver one push per member. A sum is the push of its first member; the pushes of the others are empty."""
-        parts, notes = entry.parts, entry.notes
+        parts = entry.parts
+        notes = entry.notes
         for member in entry.members:
             push = Message(MessageKind.PUSH, entry.key, message.round, notes, parts, message.priority)
             push.sender = self._group.members[member]
@@ -134,7 +136,8 @@ class Root(OverlayNode):
             await self._world.send(to, message)
             return
         chunk = self._chunk_of_key[message.key]
-        rank, members = self._ranks[to], len(self._group.members)
+        rank = self._ranks[to]
+        members = len(self._group.members)
         where = (chunk.name, message.round, rank if self._group.routes else ROOT)
         replies = self._replies.setdefault(where, _Replies([0.0] * members))
         replies.waits_s[rank] = max(replies.waits_s[rank], message.meta.pop("waited_s", 0.0))
@@ -179,7 +182,8 @@ class Root(OverlayNode):
     def _on_ask(self, message: Message) -> None:
         assert isinstance(self._policy, ScheduledOverlay), "members of a tree do not ask"
         self._schedule(self._policy, message.key, message.round)
-        up, source = message.meta["up"], message.meta.get("source")
+        up = message.meta["up"]
+        source = message.meta.get("source")
         if source:
             arrived = OverlayTransfer(up, message.key, message.round, source, message.sender)
             self._policy.arrived(arrived, message.meta["speed"])
@@ -212,7 +216,9 @@ class Root(OverlayNode):
         Values travel down the tree of their round and carry that of the next one. A member contributes to the next
         round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
         """
-        chunk, names, relaying = spread.key, self._group.members, self._relaying(spread.round)
+        chunk = spread.key
+        names = self._group.members
+        relaying = self._relaying(spread.round)
         present = [rank for rank in sorted(members) if self._first.get(names[rank]) is not None]
         below: Collection[int] = ()
         if chunk in self._trees:
@@ -221,7 +227,8 @@ class Root(OverlayNode):
             if self._trees[chunk].parents != following.parents:
                 spread.meta["parents"] = list(following.parents)
             self._trees[chunk] = following
-        self._spreads[chunk], self._spread_round[chunk] = spread, spread.round
+        self._spreads[chunk] = spread
+        self._spread_round[chunk] = spread.round
         for rank in present:
             if rank not in relaying:
                 self._world.spawn(self._send_directly(names[rank], spread), "send values")

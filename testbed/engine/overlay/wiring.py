@@ -27,7 +27,10 @@ class NodeOverlays:
     """One node's relays, none where a star stands between it and its parents, or its children."""
 
     def __init__(self, plan: Plan, node: NodePlan, session: Session) -> None:
-        self._plan, self._node, self._world, self._inbox = plan, node, session.world, session.inbox
+        self._plan = plan
+        self._node = node
+        self._world = session.world
+        self._inbox = session.inbox
         self._peers = session.peers
         self._mail = OverlayMail(EpochMail(session.inbox, session.peers, together=True))
 
@@ -72,23 +75,33 @@ def _relays(plan: Plan, server: str) -> bool:
 
 def group_of(plan: Plan, root: str, peers: Peers) -> OverlayGroup:
     """Return the group of the server ``root`` as one of its nodes sees it, with the other nodes of the run."""
-    choice, server = _choice(plan, root), plan.node(root)
-    members, options = sync_setup.contributors(plan, server), OVERLAYS.options(choice.kind, choice.options)
+    choice = _choice(plan, root)
+    server = plan.node(root)
+    members = sync_setup.contributors(plan, server)
+    options = OVERLAYS.options(choice.kind, choice.options)
     rates = partial(planned_rates, plan, root, members)
     lan_rounds = sync_setup.lan_rounds(plan) if server.role == "global_server" else 1
     kind: Any = OVERLAYS[choice.kind]
-    seed, path = seed_for(plan.seed, "overlay", root), partial(wan_links, plan)
+    seed = seed_for(plan.seed, "overlay", root)
+    path = partial(wan_links, plan)
     policy = kind(GroupSetting(root, members, seed, rates, lan_rounds, path), options)
     sync = plan.technique.sync_tier1 if server.role == "server" else plan.technique.sync_tier2
     return OverlayGroup(
-        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, peers,
+        root,
+        members,
+        options.chunk,
+        options.merge == "sum",
+        not SYNC[sync.kind].waits,
+        policy,
+        peers,
         partial(first_rounds, plan, server, peers),
-    )  # fmt: skip
+    )
 
 
 def wan_links(plan: Plan, source: str, target: str) -> frozenset[str]:
     """Return the names of the links of the WAN between two nodes; none inside a data centre."""
-    here, there = plan.node(source).data_center, plan.node(target).data_center
+    here = plan.node(source).data_center
+    there = plan.node(target).data_center
     return frozenset(plan.network.between(here, there) if here != there else ())
 
 

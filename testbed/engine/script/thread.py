@@ -49,7 +49,8 @@ def start_script(plan: Plan, node: NodePlan, job: ScriptJob, watch: ScriptWatch 
     sys.path[:] = [folder, *(each for each in sys.path if each != folder)]
     if watch:
         watch.files.begin(node.name)
-    seed, deadline_s = seed_for(plan.seed, "script", job.rank), _PATIENCE * plan.timeouts.step_deadline_s
+    seed = seed_for(plan.seed, "script", job.rank)
+    deadline_s = _PATIENCE * plan.timeouts.step_deadline_s
     return ScriptThread(path, node.name, job, seed, deadline_s, watch)
 
 
@@ -66,7 +67,11 @@ class ScriptThread:
         self, path: Path, node: str, job: ScriptJob, seed: int, deadline_s: float, watch: ScriptWatch | None = None
     ) -> None:
         """``deadline_s``: the longest time between two calls of the API, on the wall clock."""
-        self.node, self.job, self._path, self._deadline_s, self._watch = node, job, path, deadline_s, watch
+        self.node = node
+        self.job = job
+        self._path = path
+        self._deadline_s = deadline_s
+        self._watch = watch
         self.posted: deque[tuple[Posted, str, tuple[Any, ...]]] = deque()  # requests to be carried out, in order
         self.on_posted: Callable[[], object] | None = None  # called when there are any; None: every request waits
         self._requests: SimpleQueue[Any] = SimpleQueue()
@@ -106,7 +111,9 @@ class ScriptThread:
     def in_place(self) -> Iterator[None]:
         """Put in place what is the script's own: for its turn, or for a function of it that the node calls."""
         with _TURN:
-            before, main, arguments = _generators(), sys.modules["__main__"], sys.argv
+            before = _generators()
+            main = sys.modules["__main__"]
+            arguments = sys.argv
             _put(self._generators)
             sys.modules["__main__"] = self._main  # where pickle looks for the script's classes
             sys.argv = self._arguments

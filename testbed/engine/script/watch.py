@@ -74,8 +74,12 @@ class ScriptWatch:
         self._dumps_stacks = own or signal.getsignal(STACKS_SIGNAL) == signal.SIG_DFL
         if self._dumps_stacks:
             faulthandler.register(STACKS_SIGNAL, self._dump, all_threads=True)
-        self._exit, self._kill, self._hook = os._exit, os.kill, threading.excepthook
-        os._exit, os.kill, threading.excepthook = self._on_exit, self._on_kill, self._on_thread_error
+        self._exit = os._exit
+        self._kill = os.kill
+        self._hook = threading.excepthook
+        os._exit = self._on_exit
+        os.kill = self._on_kill
+        threading.excepthook = self._on_thread_error
         self._closed = threading.Event()
         threading.Thread(target=self._sample, name="script watch", daemon=True).start()
 
@@ -83,7 +87,9 @@ class ScriptWatch:
         with self._lock:
             self._closed.set()
             self._watch_no_more()
-        os._exit, os.kill, threading.excepthook = self._exit, self._kill, self._hook
+        os._exit = self._exit
+        os.kill = self._kill
+        threading.excepthook = self._hook
         if self._dumps_stacks:
             faulthandler.unregister(STACKS_SIGNAL)
         if self._handles_crashes:

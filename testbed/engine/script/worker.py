@@ -52,14 +52,25 @@ class ScriptWorker:
     _thread: ScriptThread
 
     def __init__(
-        self, world: World, plan: Plan, session: Session, store: KVWorker, job: ScriptJob,
-        checkpointer: Checkpointer, handover: Handover | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        plan: Plan,
+        session: Session,
+        store: KVWorker,
+        job: ScriptJob,
+        checkpointer: Checkpointer,
+        handover: Handover | None = None,
+    ) -> None:
         """``handover``: where others that join may need this script's objects, as it does theirs."""
-        self._world, self._store, self._job = world, store, job
-        self._membership, self._peers = session.membership, session.peers
-        self._checkpointer, self._kept_round = checkpointer, -1
-        self._handover, self._next_step = handover, 0
+        self._world = world
+        self._store = store
+        self._job = job
+        self._membership = session.membership
+        self._peers = session.peers
+        self._checkpointer = checkpointer
+        self._kept_round = -1
+        self._handover = handover
+        self._next_step = 0
         self._carrying_out: Future[None] | None = None  # of what the script has posted
         if handover is not None:
             handover.give(self._provide)
@@ -68,7 +79,9 @@ class ScriptWorker:
         self._taken: State | None = None  # from another worker
         self._declared_steps = sync_setup.local_steps(plan)  # no algorithm assigns scripts others
         self._plan, self._buckets = plan, Buckets(())
-        self._began_s, self._untimed_s, self._untimed = world.now(), 0.0, 0
+        self._began_s = world.now()
+        self._untimed_s = 0.0
+        self._untimed = 0
         self._round_began_s = world.now()
         self._next_round: dict[int, int] = {}  # by key
         self._taken_keys: set[int] = set()  # whose new values the script has, in this round
@@ -214,7 +227,8 @@ class ScriptWorker:
         self, tensors: Mapping[int, Tensor], steps: int, without_gradient: Collection[int] = ()
     ) -> tuple[dict[int, Tensor], int]:
         self._note_done()
-        round_, without = self.rounds, set(without_gradient)
+        round_ = self.rounds
+        without = set(without_gradient)
         await self._step(round_)
         contributions = await self._buckets.joined(self._world, tensors)
         for number, tensor in contributions.items():
@@ -281,7 +295,8 @@ class ScriptWorker:
         return await self._world.compute(Work(USER_CODE, self.rounds), state)
 
     async def keep(self, step: int, get: Callable[[], Tensor]) -> None:
-        self._get_objects, round_ = get, self.rounds - 1
+        self._get_objects = get
+        round_ = self.rounds - 1
         self._note_done()
         if round_ == self._kept_round or round_ < 0 or not self._checkpointer.due(round_):
             return
@@ -301,10 +316,13 @@ class ScriptWorker:
 
     def _state(self, step: int, content: Tensor) -> State:
         state: State = {
-            "step": step, "content": content, "rounds": self.rounds, "timed_steps": self._timed_steps,
+            "step": step,
+            "content": content,
+            "rounds": self.rounds,
+            "timed_steps": self._timed_steps,
             "barriers": self._barriers,
             "round_keys": " ".join(map(str, sorted(self._round_keys))),
-        }  # fmt: skip
+        }
         # servers may have sums of gradients; a resumed script begins with parameters all the same
         values = self._current_values()
         state |= under("value", {str(key): value for key, value in enumerate(values)})
@@ -320,8 +338,10 @@ class ScriptWorker:
         values = below("value", state)
         self._values = [[values[str(key)]] for key in range(len(values))]
         self._next_round = {int(key): round_ for key, round_ in below("next", state).items()}
-        self.rounds, self._kept_round = state["rounds"], state["rounds"] - 1
-        self._timed_steps, self._barriers = state["timed_steps"], state["barriers"]
+        self.rounds = state["rounds"]
+        self._kept_round = state["rounds"] - 1
+        self._timed_steps = state["timed_steps"]
+        self._barriers = state["barriers"]
         self._round_keys = set(map(int, state.get("round_keys", "").split()))
 
     def _tell_end(self) -> None:
@@ -350,7 +370,9 @@ class ScriptWorker:
     async def holds(
         self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor], get_rates: Callable[[], str]
     ) -> None:
-        self._get_parameters, self._get_optimizer, self._get_rates = get, get_optimizer, get_rates
+        self._get_parameters = get
+        self._get_optimizer = get_optimizer
+        self._get_rates = get_rates
 
     async def not_finite(self, what: str, where: str, count: int, can_be_left_out: bool) -> None:
         step = sum(map(self._declared_steps, range(self.rounds))) + self._local_steps
@@ -414,16 +436,24 @@ class ScriptWorker:
     def _end_round(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         self._world.record(
-            "round", t0=self._round_began_s, round=round_, loss=None, samples=None, steps=steps,
-            waited_s=round(waited_s, 6), learning_rates=self._get_rates() or None,
-        )  # fmt: skip
-        self.rounds, self._local_steps = round_ + 1, 0
+            "round",
+            t0=self._round_began_s,
+            round=round_,
+            loss=None,
+            samples=None,
+            steps=steps,
+            waited_s=round(waited_s, 6),
+            learning_rates=self._get_rates() or None,
+        )
+        self.rounds = round_ + 1
+        self._local_steps = 0
         self._restart()
         self._round_began_s = self._world.now()
 
 
 def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
-    technique, workers = plan.technique, plan.training_workers
+    technique = plan.technique
+    workers = plan.training_workers
     codecs = (technique.codec_tier1, technique.codec_tier2)
     site = [worker.name for worker in workers if worker.data_center == node.data_center]
     return ScriptJob(

@@ -31,7 +31,10 @@ class LibraryInside:
     """
 
     def __init__(self, world: RealWorld, group: Group, library: str, ranks: Collectives) -> None:
-        self._world, self._group, self._library, self._ranks = world, group, library, ranks
+        self._world = world
+        self._group = group
+        self._library = library
+        self._ranks = ranks
         self._turn = asyncio.Lock()  # from a bucket's reduce-scatter to its all-gather: all workers take one order
         self._elements = 0  # of that bucket
 

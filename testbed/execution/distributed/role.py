@@ -52,17 +52,19 @@ class LibrarySum(Memoryless):
     ``starting``: held while a sum is prepared and begun, so that buckets begin in the same order at all workers.
     """
 
-    def __init__(
-        self, world: RealWorld, group: Group, library: str, bucket: int, starting: asyncio.Lock
-    ) -> None:  # fmt: skip
-        self._world, self._group, self._library, self._bucket = world, group, library, bucket
+    def __init__(self, world: RealWorld, group: Group, library: str, bucket: int, starting: asyncio.Lock) -> None:
+        self._world = world
+        self._group = group
+        self._library = library
+        self._bucket = bucket
         self._starting = starting
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         """Return the sum of all gradients, and whether any worker raised its flag, which is summed as an element."""
         async with self._starting:
             mine = gradient if self._group.on_gpu else await coding.exact(self._world, gradient)
-            total, began_s = torch.cat([mine, torch.tensor([float(flag)], device=mine.device)]), self._world.now()
+            total = torch.cat([mine, torch.tensor([float(flag)], device=mine.device)])
+            began_s = self._world.now()
             done = self._group.start(total)
         await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")
         for peer, size_bytes in sorted(self._group.received_bytes().items()):

@@ -52,7 +52,9 @@ async def _gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group
 
     def make() -> Any:
         options = _LIBRARY.ProcessGroupGloo._Options()
-        options._devices, options._threads, options._timeout = [device], 2, timeout
+        options._devices = [device]
+        options._threads = 2
+        options._timeout = timeout
         return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
 
     made = await asyncio.to_thread(make)
@@ -62,8 +64,10 @@ async def _gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group
 
 async def _nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     """NCCL, one GPU per worker: that on which it computes or, if that is not its own, by rank on its machine."""
-    store, device = await _store(world, plan, peers), _own_gpu(world, plan)
-    make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()
+    store = await _store(world, plan, peers)
+    device = _own_gpu(world, plan)
+    make = _LIBRARY.ProcessGroupNCCL
+    options = _LIBRARY.ProcessGroupNCCL.Options()
     made = await asyncio.to_thread(make, store, peers.rank, peers.size, options)
     return Nccl(made, store, device, peers.ranks, peers.rank)
 

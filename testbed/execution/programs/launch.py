@@ -92,25 +92,40 @@ def _process(
     values = _values(program, node, hosts, directory)
     metrics = fill(program.metrics, values)
     environment = {
-        **_with_own_programs({**program_environment(), **hosts.environment}), **_variables(values),
+        **_with_own_programs({**program_environment(), **hosts.environment}),
+        **_variables(values),
         **{name: fill(text, values) for name, text in program.env.items()},
-    }  # fmt: skip
+    }
     return ProgramProcess(
-        node=node, argv=tuple(fill(argument, values) for argument in command), environment=environment,
-        log=directory / LOGS / f"{node.name.replace('/', '.')}.log", reports_on_stdout=metrics == _STDOUT,
+        node=node,
+        argv=tuple(fill(argument, values) for argument in command),
+        environment=environment,
+        log=directory / LOGS / f"{node.name.replace('/', '.')}.log",
+        reports_on_stdout=metrics == _STDOUT,
         metrics_file=Path(program.cwd, metrics) if metrics not in ("", _STDOUT) else None,
         ends_run=program.ends == "all" or (program.ends == "first") == (node.rank == 0),
-    )  # fmt: skip
+    )
 
 
 def _values(program: ProgramPlan, node: NodePlan, hosts: Hosts, directory: Path) -> dict[str, str]:
     values: dict[str, object] = {
-        "rank": node.rank, "world_size": len(hosts.names), "local_rank": 0, "local_world_size": 1,
-        "workers": program.workers[node.rank], "node": node.name, "data_center": node.data_center,
-        "host": hosts.names[node.rank], "address": hosts.addresses[node.rank], "hosts": ",".join(hosts.names),
-        "addresses": ",".join(hosts.addresses), "hostfile": directory / LOGS / HOSTFILE, "interface": hosts.interface,
-        "master_addr": hosts.addresses[0], "master_port": hosts.master_port, "run_dir": directory,
-    }  # fmt: skip
+        "rank": node.rank,
+        "world_size": len(hosts.names),
+        "local_rank": 0,
+        "local_world_size": 1,
+        "workers": program.workers[node.rank],
+        "node": node.name,
+        "data_center": node.data_center,
+        "host": hosts.names[node.rank],
+        "address": hosts.addresses[node.rank],
+        "hosts": ",".join(hosts.names),
+        "addresses": ",".join(hosts.addresses),
+        "hostfile": directory / LOGS / HOSTFILE,
+        "interface": hosts.interface,
+        "master_addr": hosts.addresses[0],
+        "master_port": hosts.master_port,
+        "run_dir": directory,
+    }
     return {name: str(value) for name, value in values.items()}
 
 
@@ -120,10 +135,12 @@ def _variables(values: Mapping[str, str]) -> dict[str, str]:
     own = ("node", "data_center", "host", "address", "hosts", "addresses", "hostfile", "interface", "run_dir")
     return {
         **{name.upper(): values[name] for name in of_torchrun},
-        "GROUP_RANK": values["rank"], "GROUP_WORLD_SIZE": values["world_size"], "NODE_RANK": values["rank"],
+        "GROUP_RANK": values["rank"],
+        "GROUP_WORLD_SIZE": values["world_size"],
+        "NODE_RANK": values["rank"],
         "HYDRA_HOST_FILE": values["hostfile"],
         **{f"TESTBED_{name.upper()}": values[name] for name in own},
-    }  # fmt: skip
+    }
 
 
 def _with_own_programs(environment: Mapping[str, str]) -> dict[str, str]:

@@ -46,7 +46,8 @@ class Metrics:
             if samples is not None and math.isfinite(samples):
                 fields["samples"] = int(samples)
             yield "round", fields
-            self.last_step, self.last_loss = int(step), loss
+            self.last_step = int(step)
+            self.last_loss = loss
         if accuracy is not None:
             yield "evaluate", {"round": int(step), "snapshot_t": round(now_s, 6), "accuracy": accuracy}
 
@@ -67,7 +68,8 @@ class FileTail:
         """Return what was appended since the last call."""
         try:
             with open(self._path, "rb") as file:
-                version, before = _version(os.fstat(file.fileno())), self._before
+                version = _version(os.fstat(file.fileno()))
+                before = self._before
                 if version == before:
                     return b""
                 if version[0] < self._read or (before and version[0] == before[0]):

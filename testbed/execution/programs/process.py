@@ -25,7 +25,8 @@ def failure(process: ProgramProcess, code: int, killer: str) -> RunFailed:
 
     ``code``: exit status, or minus its signal; ``killer``: who killed it, as far as the kernel tells.
     """
-    node, lines = process.node, last_lines(process.log)
+    node = process.node
+    lines = last_lines(process.log)
     if code < 0:
         hint = f" ({killer})" if killer else ""
         known = -code in set(signal.Signals)  # real-time signals have no names
@@ -51,9 +52,14 @@ class RunningProcess:
     """A process that has been started. Its log of events is open until ``close``."""
 
     def __init__(
-        self, process: ProgramProcess, child: Child, directory: Path, now_s: float,
-        counters: Callable[[str], Counters | None], training: Mapping[str, object] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        process: ProgramProcess,
+        child: Child,
+        directory: Path,
+        now_s: float,
+        counters: Callable[[str], Counters | None],
+        training: Mapping[str, object] | None = None,
+    ) -> None:
         """Begin to record.
 
         directory  the run's
@@ -105,9 +111,14 @@ class RunningProcess:
         self._count(now_s)
         self._events.flush()
         return {
-            "kind": "status", "t": now_s, "round": self._metrics.last_step, "loss": self._metrics.last_loss,
-            "waiting_for": "", "waits": [], "activity": self._rounds,
-        }  # fmt: skip
+            "kind": "status",
+            "t": now_s,
+            "round": self._metrics.last_step,
+            "loss": self._metrics.last_loss,
+            "waiting_for": "",
+            "waits": [],
+            "activity": self._rounds,
+        }
 
     def wait(self) -> int:
         """Wait for the end, and read the rest of the output; return the exit status, negative after a signal."""

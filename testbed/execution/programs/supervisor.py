@@ -53,8 +53,12 @@ class Supervisor:
 
     def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, hosts: Hosts) -> None:
         assert plan.program is not None
-        self._plan, self._program, self._hosts = plan, plan.program, hosts
-        self._directory, self._report, self._epoch_ns = directory, report, epoch_ns
+        self._plan = plan
+        self._program = plan.program
+        self._hosts = hosts
+        self._directory = directory
+        self._report = report
+        self._epoch_ns = epoch_ns
         self._running: dict[str, RunningProcess] = {}
         self._kills = OomKills.now()
         self._failed: list[tuple[ProgramProcess, int, str]] = []  # as for ``failure``
@@ -111,11 +115,16 @@ class Supervisor:
         try:
             with open(process.log, "ab") as log:
                 child = self._hosts.start(
-                    process.node.name, [*around, *self._hosts.as_node(process.node.name), *process.argv],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if process.reports_on_stdout else log, stderr=log,
-                    pass_fds=(self._lifeline[0],), cwd=self._program.cwd, env=process.environment,
+                    process.node.name,
+                    [*around, *self._hosts.as_node(process.node.name), *process.argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if process.reports_on_stdout else log,
+                    stderr=log,
+                    pass_fds=(self._lifeline[0],),
+                    cwd=self._program.cwd,
+                    env=process.environment,
                     process_group=0,  # killed with the host's, it could not end what is below it
-                )  # fmt: skip
+                )
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
         running = RunningProcess(process, child, self._directory, self._now_s(), self._hosts.counters, training)
@@ -136,7 +145,8 @@ class Supervisor:
 
     def _wait_for_port(self, first: ProgramProcess) -> None:
         """Return when something on the first node listens on the program's port."""
-        port, node = self._program.listens, first.node.name
+        port = self._program.listens
+        node = first.node.name
         while node in self._running and not _listens(self._running[node].child.pid, port):
             self._turn(_PORT_CHECK_S)
             if time.monotonic() > self._deadline_s:
@@ -175,7 +185,8 @@ class Supervisor:
             self._report(line)
 
     def _on_end(self, running: RunningProcess) -> None:
-        now_s, node = self._now_s(), running.process.node.name
+        now_s = self._now_s()
+        node = running.process.node.name
         for descriptor in running.descriptors:
             with contextlib.suppress(KeyError):  # its output may have ended before
                 self._selector.unregister(descriptor)

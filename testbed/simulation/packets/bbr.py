@@ -25,12 +25,16 @@ from testbed.simulation.packets.delivery_rate import DeliveryRate, RateSample, W
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.tcp_model import LEAST_RTT_S
 
-_HIGH_GAIN, _DRAIN_GAIN, _WINDOW_GAIN = 739 / 256, 88 / 256, 2.0  # as Linux rounds 2/ln 2 and its inverse
+# as Linux rounds 2/ln 2 and its inverse
+_HIGH_GAIN = 739 / 256
+_DRAIN_GAIN = 88 / 256
+_WINDOW_GAIN = 2.0
 _CYCLE = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 _FIRST_PHASES = 7  # of which one is drawn to begin with: never that which drains
 _MARGIN = 0.99  # of the estimated rate, so that queues drain in the end
 _RATE_ROUNDS = 10
-_FULL_GROWTH, _FULL_ROUNDS = 1.25, 3
+_FULL_GROWTH = 1.25
+_FULL_ROUNDS = 3
 _LEAST_WINDOW = 4
 _FIRST_WINDOW = 10
 _RTT_KEPT_S = 10.0
@@ -38,10 +42,14 @@ _PROBE_RTT_S = 0.2
 _BURST_S = 1 / 1024  # what leaves at once (sk_pacing_shift)
 _BURST_BYTES = 65_536 - 1 - 320  # GSO_LEGACY_MAX_SIZE, less the largest headers
 _SMALL_RATE = 150_000  # bytes per second, below which segments leave one by one
-_EXTRA_ROUNDS, _EXTRA_S = 5, 0.1
-_POLICED_ROUNDS, _POLICED_MOST_ROUNDS, _POLICED_KEPT_ROUNDS = 4, 16, 48
+_EXTRA_ROUNDS = 5
+_EXTRA_S = 0.1
+_POLICED_ROUNDS = 4
+_POLICED_MOST_ROUNDS = 16
+_POLICED_KEPT_ROUNDS = 48
 _POLICED_LOSS = 50 / 256
-_POLICED_NEAR, _POLICED_NEAR_BYTES_PER_S = 1 / 8, 500
+_POLICED_NEAR = 1 / 8
+_POLICED_NEAR_BYTES_PER_S = 500
 
 
 class PacedState(CongestionState, Protocol):
@@ -79,16 +87,28 @@ class Bbr:
         self._random = random
         self.delivery = DeliveryRate(now_s)
         self._rate = WindowedMaximum(_RATE_ROUNDS)
-        self._rtt_s, self._rtt_seen_s = rtt_s, now_s
-        self._rounds, self._round_ends, self._round_starts = 0, 0, False
-        self._mode, self._gain = Mode.STARTUP, _HIGH_GAIN
-        self._full_rate, self._full_rounds, self._path_is_full = 0.0, 0, False
-        self._cycle, self._cycle_s = 0, now_s
-        self._probe_ends_s, self._probe_round_done = math.inf, False
+        self._rtt_s = rtt_s
+        self._rtt_seen_s = now_s
+        self._rounds = 0
+        self._round_ends = 0
+        self._round_starts = False
+        self._mode = Mode.STARTUP
+        self._gain = _HIGH_GAIN
+        self._full_rate = 0.0
+        self._full_rounds = 0
+        self._path_is_full = False
+        self._cycle = 0
+        self._cycle_s = now_s
+        self._probe_ends_s = math.inf
+        self._probe_round_done = False
         self._restarts = False  # sending begins after nothing was under way
-        self._prior_window, self._in_recovery, self._conserves = 0, False, False
-        self._epoch_s, self._epoch_segments = now_s, 0
-        self._extra, self._extra_rounds = [0.0, 0.0], 0
+        self._prior_window = 0
+        self._in_recovery = False
+        self._conserves = False
+        self._epoch_s = now_s
+        self._epoch_segments = 0
+        self._extra = [0.0, 0.0]
+        self._extra_rounds = 0
         self._policer = Policer(self.delivery)
         self.pacing_bytes_per_s = self._paced(window / max(rtt_s, LEAST_RTT_S), _HIGH_GAIN)
 
@@ -111,7 +131,9 @@ class Bbr:
     def resumed(self, of: CongestionState, now_s: float, idle_s: float) -> None:
         if not self.delivery.application_limited:
             return
-        self._restarts, self._epoch_s, self._epoch_segments = True, now_s, 0
+        self._restarts = True
+        self._epoch_s = now_s
+        self._epoch_segments = 0
         if self._mode is Mode.PROBE_RATE:
             self._set_pacing(1.0)
         elif self._mode is Mode.PROBE_RTT:
@@ -123,11 +145,14 @@ class Bbr:
         return of.threshold
 
     def timed_out(self, of: CongestionState, following: int) -> None:
-        self._in_recovery, self._full_rate, self._round_starts = True, 0.0, True
+        self._in_recovery = True
+        self._full_rate = 0.0
+        self._round_starts = True
         self._policer.sample(None, True, probes=False)
 
     def undone(self, of: CongestionState, prior_window: int) -> int:
-        self._full_rate, self._full_rounds = 0.0, 0
+        self._full_rate = 0.0
+        self._full_rounds = 0
         self._policer.reset()
         return of.window
 
@@ -165,7 +190,8 @@ class Bbr:
         if sample.prior_delivered >= self._round_ends:
             self._round_ends = self.delivery.delivered
             self._rounds += 1
-            self._round_starts, self._conserves = True, False
+            self._round_starts = True
+            self._conserves = False
         if self._policer.sample(sample, self._round_starts, self._mode is Mode.PROBE_RATE):
             self._begin_probing()
         rate = sample.delivered / sample.interval_s
@@ -182,7 +208,9 @@ class Bbr:
                 self._extra_rounds, self._extra = 0, [0.0, self._extra[0]]
         expected = self._estimate * (self.delivery.delivered_s - self._epoch_s)
         if self._epoch_segments <= expected:
-            self._epoch_segments, self._epoch_s, expected = 0, self.delivery.delivered_s, 0.0
+            self._epoch_segments = 0
+            self._epoch_s = self.delivery.delivered_s
+            expected = 0.0
         self._epoch_segments += sample.segments
         self._extra[0] = max(self._extra[0], min(self._epoch_segments - int(expected), of.window))
 
@@ -208,7 +236,8 @@ class Bbr:
         if self._path_is_full or not self._round_starts or sample.application_limited:
             return
         if self._rate.value >= _FULL_GROWTH * self._full_rate:
-            self._full_rate, self._full_rounds = self._rate.value, 0
+            self._full_rate = self._rate.value
+            self._full_rounds = 0
             return
         self._full_rounds += 1
         self._path_is_full = self._full_rounds >= _FULL_ROUNDS
@@ -223,7 +252,8 @@ class Bbr:
         now = of.now_s
         expired = now > self._rtt_seen_s + _RTT_KEPT_S
         if sample.rtt_s >= 0 and (sample.rtt_s < self._rtt_s or expired):
-            self._rtt_s, self._rtt_seen_s = sample.rtt_s, now
+            self._rtt_s = sample.rtt_s
+            self._rtt_seen_s = now
         if expired and not self._restarts and self._mode is not Mode.PROBE_RTT:
             self._mode = Mode.PROBE_RTT
             self._save_window(of)
@@ -231,7 +261,8 @@ class Bbr:
         if self._mode is Mode.PROBE_RTT:
             self.delivery.limit(of.in_flight)
             if self._probe_ends_s == math.inf and of.in_flight <= _LEAST_WINDOW:
-                self._probe_ends_s, self._probe_round_done = now + _PROBE_RTT_S, False
+                self._probe_ends_s = now + _PROBE_RTT_S
+                self._probe_round_done = False
                 self._round_ends = self.delivery.delivered
             elif self._probe_ends_s < math.inf:
                 self._probe_round_done = self._probe_round_done or self._round_starts
@@ -282,7 +313,8 @@ class Bbr:
         if sample.segments:
             window = max(of.window - sample.losses, 1) if sample.losses else of.window
             if repairs and not self._in_recovery:  # one round trip sends as many as arrive
-                self._conserves, self._round_ends = True, self.delivery.delivered
+                self._conserves = True
+                self._round_ends = self.delivery.delivered
                 window = of.in_flight + sample.segments
             elif self._in_recovery and not repairs:
                 window, self._conserves = max(window, self._prior_window), False
@@ -316,7 +348,8 @@ class Policer:
     )  # fmt: skip
 
     def __init__(self, delivery: DeliveryRate) -> None:
-        self._delivery, self._lost = delivery, 0
+        self._delivery = delivery
+        self._lost = 0
         self.reset()
 
     def reset(self) -> None:
@@ -325,8 +358,10 @@ class Policer:
         self._begin()
 
     def _begin(self) -> None:
-        self._begin_s, self._begin_delivered = self._delivery.delivered_s, self._delivery.delivered
-        self._begin_lost, self._rounds = self._lost, 0
+        self._begin_s = self._delivery.delivered_s
+        self._begin_delivered = self._delivery.delivered
+        self._begin_lost = self._lost
+        self._rounds = 0
 
     def sample(self, sample: RateSample | None, round_starts: bool, probes: bool) -> bool:
         """Take a sample; None after a timeout. Return whether the rate that was found has been used for long enough."""
@@ -352,7 +387,8 @@ class Policer:
         return False
 
     def _end(self) -> None:
-        delivered, lost = self._delivery.delivered - self._begin_delivered, self._lost - self._begin_lost
+        delivered = self._delivery.delivered - self._begin_delivered
+        lost = self._lost - self._begin_lost
         lasted_s = self._delivery.delivered_s - self._begin_s
         if not delivered or lost < _POLICED_LOSS * delivered or lasted_s < 1e-3:
             return
@@ -361,7 +397,8 @@ class Policer:
         if self._rate and (
             difference <= _POLICED_NEAR * self._rate or difference * SEGMENT_BYTES <= _POLICED_NEAR_BYTES_PER_S
         ):
-            self.rate, self._rounds = (rate + self._rate) / 2, 0
+            self.rate = (rate + self._rate) / 2
+            self._rounds = 0
             return
         self._rate = rate
         self._begin()

@@ -96,8 +96,12 @@ class Cubic(Reno):
 
     def __init__(self) -> None:
         super().__init__()
-        self._round_ends, self._round_begin_s, self._last_train_s = -1, -math.inf, -math.inf
-        self._least_s, self._samples = math.inf, 0  # of the round
+        self._round_ends = -1
+        self._round_begin_s = -math.inf
+        self._last_train_s = -math.inf
+        # of the round
+        self._least_s = math.inf
+        self._samples = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -107,16 +111,21 @@ class Cubic(Reno):
         self._peak = self._last_window = self._origin = 0
         self._reno_acknowledged = self._reno_window = 0
         self._k_s = 0.0
-        self._updated_s, self._cubic_count = -math.inf, 1
+        self._updated_s = -math.inf
+        self._cubic_count = 1
 
     def _count(self, of: CongestionState, segments: int) -> int:
-        now, window = of.now_s, of.window
+        now = of.now_s
+        window = of.window
         self._reno_acknowledged += segments
         if self._last_window == window and now - self._updated_s <= 1 / 32:
             return self._cubic_count
-        self._last_window, self._updated_s = window, now
+        self._last_window = window
+        self._updated_s = now
         if self._epoch_s is None:
-            self._epoch_s, self._reno_acknowledged, self._reno_window = now, segments, window
+            self._epoch_s = now
+            self._reno_acknowledged = segments
+            self._reno_window = window
             self._k_s = (max(self._peak - window, 0) / _GROWTH) ** (1 / 3)
             self._origin = max(self._peak, window)
         delay_s = self._delay_s if self._delay_s < math.inf else 0.0  # as in Linux, while none is known
@@ -156,11 +165,14 @@ class Cubic(Reno):
 
     def _begin_round(self, now_s: float, following: int) -> None:
         self._round_begin_s = self._last_train_s = now_s
-        self._round_ends, self._least_s, self._samples = following, math.inf, 0
+        self._round_ends = following
+        self._least_s = math.inf
+        self._samples = 0
 
     def _look_for_end(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:
         """HyStart: end slow start if the path seems to be full."""
-        now, delay_s = of.now_s, self._delay_s
+        now = of.now_s
+        delay_s = self._delay_s
         if acknowledged > self._round_ends:
             self._begin_round(now, following)
         if of.window < _LOW_WINDOW:

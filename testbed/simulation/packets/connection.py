@@ -43,12 +43,21 @@ class PacketConnection:
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], TcpSender | LanSender],
+        self,
+        clock: Clock,
+        path: SitePath,
+        model: TcpModel,
+        connect: Callable[[], TcpSender | LanSender],
         random: Random,
-    ) -> None:  # fmt: skip
-        self._clock, self._path, self._connect, self._random = clock, path, connect, random
+    ) -> None:
+        self._clock = clock
+        self._path = path
+        self._connect = connect
+        self._random = random
         self.queue = SimulatedSendQueue()  # of messages that have not begun
-        self._left_bytes, self._item = 0, None  # of the message that the socket is taking
+        # of the message that the socket is taking
+        self._left_bytes = 0
+        self._item = None
         self._limit_bytes = model.unsent_limit_bytes or math.inf
         self._batch_bytes = batch_bytes(self._limit_bytes)
         self._buffer_bytes = 0  # that fit into the last buffer of the socket
@@ -91,7 +100,8 @@ class PacketConnection:
         """Let the socket take no more until then; infinity: what it has not taken is lost with the process."""
         self._stopped_until_s = max(until_s, self._stopped_until_s)
         if until_s == math.inf:
-            self.queue, self._left_bytes = SimulatedSendQueue(), 0
+            self.queue = SimulatedSendQueue()
+            self._left_bytes = 0
         elif self.busy:
             self._clock.at(until_s, self._continue)
 
@@ -132,7 +142,8 @@ class PacketConnection:
 
     def _fill(self) -> None:
         """Let the socket take what it has room for."""
-        sender, queue = self._sender, self.queue
+        sender = self._sender
+        queue = self.queue
         if self._stopped:
             return
         while self._left_bytes or queue.length:

@@ -41,7 +41,9 @@ class DeliveryRate:
     __slots__ = ("_first_sent_s", "_last", "_limited_until", "_send_s", "delivered", "delivered_s")
 
     def __init__(self, now_s: float) -> None:
-        self.delivered, self.delivered_s, self._first_sent_s = 0, now_s, now_s
+        self.delivered = 0
+        self.delivered_s = now_s
+        self._first_sent_s = now_s
         self._limited_until = 0
         self._last: tuple[float, int, DeliveryState] | None = None  # of the acknowledgement: when it was sent, which
         self._send_s = 0.0
@@ -95,14 +97,16 @@ class WindowedMaximum:
     __slots__ = ("_best", "_length")
 
     def __init__(self, length: int) -> None:
-        self._length, self._best = length, [(0, 0.0)] * 3
+        self._length = length
+        self._best = [(0, 0.0)] * 3
 
     @property
     def value(self) -> float:
         return self._best[0][1]
 
     def add(self, number: int, value: float) -> None:
-        best, sample = self._best, (number, value)
+        best = self._best
+        sample = (number, value)
         if value >= best[0][1] or number - best[2][0] > self._length:
             self._best = [sample] * 3
             return

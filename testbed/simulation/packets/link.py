@@ -51,7 +51,9 @@ class PacketLink:
     )  # fmt: skip
 
     def __init__(self, clock: Clock, state: WanLink, random: Random, channels: int = 0) -> None:
-        self._clock, self.state, self._random = clock, state, random
+        self._clock = clock
+        self.state = state
+        self._random = random
         self._limit_bytes = max(state.plan.queue_bytes, FRAME_BYTES)  # of each queue
         self._queues: tuple[deque[Packet], ...] = tuple(deque() for _ in range(channels + 1))
         self._channel_bytes = [0] * (channels + 1)
@@ -75,7 +77,8 @@ class PacketLink:
 
     def arrive(self, packet: Packet) -> None:
         """Take a packet: send it, queue it, or drop it."""
-        channel, size_bytes = packet.channel, packet.size_bytes
+        channel = packet.channel
+        size_bytes = packet.size_bytes
         if self._empty_s <= self._clock.now and self._seconds_per_byte < math.inf and not self.backlog_bytes:
             self._send(packet)
         elif self._channel_bytes[channel] + size_bytes <= self._limit_bytes:
@@ -131,7 +134,8 @@ class PacketPort:
 
     def __init__(self, rate_bps: float) -> None:
         self._seconds_per_byte = 8 / rate_bps
-        self._burst_s, self._empty_s = burst_bytes(rate_bps) * self._seconds_per_byte, -math.inf
+        self._burst_s = burst_bytes(rate_bps) * self._seconds_per_byte
+        self._empty_s = -math.inf
 
     def leaves_s(self, now_s: float, size_bytes: int) -> float:
         """Return when a packet leaves that arrives now."""
@@ -148,12 +152,16 @@ class PacketPath:
     def __init__(
         self, clock: Clock, links: tuple[PacketLink, ...], ports: tuple[PacketPort, PacketPort], lan_delay_s: float
     ) -> None:
-        self._clock, self._ports, self._lan_delay_s = clock, ports, lan_delay_s
+        self._clock = clock
+        self._ports = ports
+        self._lan_delay_s = lan_delay_s
         self._links = links[::-1]
 
     def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any, channel: int = 0) -> float:
         """Send a frame; at the other end, call ``receive(argument)``. Return when it leaves the sender's port."""
-        hops, now, arrival = list(self._links), self._clock.now, (size_bytes, receive, argument)
+        hops = list(self._links)
+        now = self._clock.now
+        arrival = (size_bytes, receive, argument)
         arrive: Callable[[Any], None] = hops.pop().arrive if hops else self._received
         packet = Packet(size_bytes, hops, self._received, arrival, channel) if self._links else arrival
         leaves_s = self._ports[0].leaves_s(now, size_bytes)
@@ -184,9 +192,11 @@ class HostQueue:
     __slots__ = ("_clock", "_frames", "_path", "_waiting_bytes", "_waits")
 
     def __init__(self, clock: Clock, path: PacketPath) -> None:
-        self._clock, self._path = clock, path
+        self._clock = clock
+        self._path = path
         self._frames: deque[tuple[float, int]] = deque()  # that have not left: when each will, and its bytes
-        self._waiting_bytes, self._waits = 0, False
+        self._waiting_bytes = 0
+        self._waits = False
 
     @property
     def empty(self) -> bool:
@@ -203,7 +213,8 @@ class HostQueue:
         """Whether at least so much waits; then ``on_room()`` follows when less does."""
         if not self._waits:
             self._forget_left()
-            room_s, waiting_bytes = -1.0, self._waiting_bytes
+            room_s = -1.0
+            waiting_bytes = self._waiting_bytes
             for leaves_s, size_bytes in self._frames:
                 if waiting_bytes < limit_bytes:
                     break
@@ -218,6 +229,7 @@ class HostQueue:
         on_room()
 
     def _forget_left(self) -> None:
-        frames, now = self._frames, self._clock.now
+        frames = self._frames
+        now = self._clock.now
         while frames and frames[0][0] <= now:
             self._waiting_bytes -= frames.popleft()[1]

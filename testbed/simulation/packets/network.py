@@ -34,7 +34,8 @@ class PacketCarrier:
     """Carries best-effort messages from one node to another. ``deliver``: what has arrived."""
 
     def __init__(self, path: PacketPath, deliver: Callable[[Envelope], None]) -> None:
-        self._path, self._deliver = path, deliver
+        self._path = path
+        self._deliver = deliver
 
     def carry(self, item: Item, channel: int) -> None:
         """Send a message in its datagrams, one after another. All have to arrive."""
@@ -53,7 +54,10 @@ class PacketNetwork:
     """Packets over the links of ``paths``, whose state they follow."""
 
     def __init__(self, clock: Clock, plan: Plan, paths: PathTable, model: TcpModel) -> None:
-        self._clock, self._paths, self._model, self._seed = clock, paths, model, plan.seed
+        self._clock = clock
+        self._paths = paths
+        self._model = model
+        self._seed = plan.seed
         channels = plan.transport.best_effort_channels
         self.links: list[PacketLink] = []
         for link in paths.links:

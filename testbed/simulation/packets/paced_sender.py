@@ -29,7 +29,8 @@ class BurstPacer:
     __slots__ = ("_segments", "next_s")
 
     def __init__(self, segments: int) -> None:
-        self._segments, self.next_s = segments, -math.inf
+        self._segments = segments
+        self.next_s = -math.inf
 
     def sent(self, now_s: float, segments: int, size_bytes: int, bytes_per_s: float) -> None:
         """A burst leaves. What it is late by shortens the pause after it, by half of it at most."""
@@ -51,7 +52,8 @@ class PacedSender(TcpSender):
         super().__init__(clock, path, model, rtt_s, self._bbr)
         self.window += model.setup_segments  # it grows even if nothing fills it
         self._restarts = False
-        self._pacer, self._waits_for_pacer = BurstPacer(model.setup_segments), False
+        self._pacer = BurstPacer(model.setup_segments)
+        self._waits_for_pacer = False
 
     def connect(self, receiver: TcpReceiver, delivery: DeliveryRate | None = None) -> None:
         super().connect(receiver, delivery or self._bbr.delivery)
@@ -100,7 +102,8 @@ class PacedSender(TcpSender):
         self.on_room()
 
     def _set_window(self, delivered: Delivered, prior: Prior) -> None:
-        now, marked = self._clock.now, self._scoreboard.marked
+        now = self._clock.now
+        marked = self._scoreboard.marked
         rtt_s = now - delivered.latest_s if delivered.latest_s <= now else -1.0
         told = delivered.segments, marked - prior.marked, marked, prior.in_flight
         sample = self._bbr.delivery.sample(now, told, rtt_s, self._round_trips.least_s)

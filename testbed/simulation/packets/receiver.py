@@ -40,26 +40,36 @@ class TcpReceiver:
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, back: PacketPath, acknowledge: Callable[[Acknowledgement], None],
-        deliver: Callable[[Any], None], rtt_s: float,
-    ) -> None:  # fmt: skip
-        self._clock, self._back, self._acknowledge, self._deliver = clock, back, acknowledge, deliver
+        self,
+        clock: Clock,
+        back: PacketPath,
+        acknowledge: Callable[[Acknowledgement], None],
+        deliver: Callable[[Any], None],
+        rtt_s: float,
+    ) -> None:
+        self._clock = clock
+        self._back = back
+        self._acknowledge = acknowledge
+        self._deliver = deliver
         self._rtt_s = rtt_s
         self._next = 0
         self._out_of_order: dict[int, TcpSegment] = {}
         self.beyond: list[int] = []
         self._arrived_beyond = 0  # until now
-        self._quick, self._heard_s = _QUICK, clock.now
+        self._quick = _QUICK
+        self._heard_s = clock.now
         self._unacknowledged_bytes = 0
         self._echo_s = math.inf  # when the first segment was sent that has not been acknowledged
         self._of_gap = 0  # acknowledgements sent since the gap moved
-        self._gathered, self._gathered_at = 0, -1
+        self._gathered = 0
+        self._gathered_at = -1
         self._timer_s = math.inf
 
     def arrive(self, arrival: tuple[TcpSegment, float]) -> None:
         """Take a segment, and when it was sent."""
         segment, sent_s = arrival
-        number, now = segment.number, self._clock.now
+        number = segment.number
+        now = self._clock.now
         if now - self._heard_s > self._rtt_s + 0.2:  # longer than the retransmission timeout
             self._quick = _QUICK
         self._heard_s = now
@@ -76,7 +86,8 @@ class TcpReceiver:
 
     def _take(self, segment: TcpSegment) -> None:
         """Take the one that was expected, and what had arrived behind it."""
-        out_of_order, fills = self._out_of_order, bool(self._out_of_order)
+        out_of_order = self._out_of_order
+        fills = bool(self._out_of_order)
         pushed = segment.pushed
         following: TcpSegment | None = segment
         while following is not None:
@@ -94,7 +105,8 @@ class TcpReceiver:
 
     def _tell_of_gap(self) -> None:
         if self._gathered_at != self._next:
-            self._gathered_at, self._of_gap = self._next, 0
+            self._gathered_at = self._next
+            self._of_gap = 0
         self._of_gap += 1
         if self._of_gap <= _AT_ONCE or self._gathered >= _GATHERED:
             self._send()
@@ -113,7 +125,9 @@ class TcpReceiver:
             self._send()
 
     def _send(self, duplicate: bool = False) -> None:
-        self._timer_s, self._unacknowledged_bytes, self._gathered = math.inf, 0, 0
+        self._timer_s = math.inf
+        self._unacknowledged_bytes = 0
+        self._gathered = 0
         self._quick = max(0, self._quick - 1)
         size_bytes = HEADER_BYTES + (_SELECTIVE_BYTES if self._out_of_order or duplicate else 0)
         acknowledgement = Acknowledgement(self._next, self._arrived_beyond, self._echo_s, duplicate)

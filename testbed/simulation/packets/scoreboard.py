@@ -46,10 +46,14 @@ class Scoreboard:
     )  # fmt: skip
 
     def __init__(self, beyond: list[int], delivery: DeliveryRate | None) -> None:
-        self._beyond, self._seen = beyond, 0  # arrivals beyond gaps that are not known yet, and how many are known
+        # arrivals beyond gaps that are not known yet, and how many are known
+        self._beyond = beyond
+        self._seen = 0
         self._segments: dict[int, TcpSegment] = {}
         self._order: deque[tuple[float, TcpSegment]] = deque()  # by the time of sending
-        self._latest, self._latest_rtt_s = (-math.inf, -1), 0.0  # of those that have arrived, the one sent last
+        # of those that have arrived, the one sent last
+        self._latest = (-math.inf, -1)
+        self._latest_rtt_s = 0.0
         self._look_from = 0  # no segment before is to be sent again
         self.first = self.following = 0
         self.sacked = self.lost = self.again = self.marked = 0
@@ -94,8 +98,11 @@ class Scoreboard:
         self.sent(segment, now_s)
 
     def acknowledge(self, acknowledgement: Acknowledgement, now_s: float, least_rtt_s: float) -> Delivered:
-        first, following = self.first, acknowledgement.next_number
-        delivered, oldest_s, latest_s = 0, math.nan, math.nan
+        first = self.first
+        following = acknowledgement.next_number
+        delivered = 0
+        oldest_s = math.nan
+        latest_s = math.nan
         for number in (*range(first, following), *self._newly_beyond(acknowledgement)):
             segment = self._segments.pop(number) if number < following else self._segments[number]
             if segment.again:
@@ -143,7 +150,8 @@ class Scoreboard:
 
     def _forget_arrived(self) -> None:
         """Keep no segment of which nothing is to be found out: its messages would stay in memory, too."""
-        order, first = self._order, self.first
+        order = self._order
+        first = self.first
         while order:
             sent_s, segment = order[0]
             if segment.number >= first and segment.sent_s == sent_s and not segment.sacked:

@@ -71,7 +71,8 @@ class TcpSender:
     )  # fmt: skip
 
     def __init__(self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: Reno | Bbr) -> None:
-        self._clock, self._control = clock, control
+        self._clock = clock
+        self._control = control
         self._host_queue = HostQueue(clock, path)
         self._restarts = model.slow_start_after_idle
         self._round_trips = RoundTripTimes(rtt_s)
@@ -81,13 +82,23 @@ class TcpSender:
         self._limit = model.window_limit_bytes / SEGMENT_BYTES
         self.unsent_bytes = 0
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
-        self._state, self._high = RecoveryState.OPEN, 0  # until all before ``_high`` is acknowledged
-        self._prior_window, self._recovered, self._resent = 0, 0, 0  # of PRR
+        # until all before ``_high`` is acknowledged
+        self._state = RecoveryState.OPEN
+        self._high = 0
+        # of PRR
+        self._prior_window = 0
+        self._recovered = 0
+        self._resent = 0
         self._prior_threshold = math.inf
         self._noted_s = -math.inf  # when the present loss was noted
-        self._probe_ends, self._probe_resent = -1, False  # of a tail loss probe; negative: none is under way
-        self._limited, self._most_out, self._limited_until = False, 0, 0
-        self._window_used, self._window_used_s = 0, clock.now
+        # of a tail loss probe; negative: none is under way
+        self._probe_ends = -1
+        self._probe_resent = False
+        self._limited = False
+        self._most_out = 0
+        self._limited_until = 0
+        self._window_used = 0
+        self._window_used_s = clock.now
         self._timer_s = self._reordering_at_s = self._wakes_s = math.inf
         self.on_room: Callable[[], None] = self.push
 
@@ -129,7 +140,9 @@ class TcpSender:
 
     def push(self, more: bool = False) -> None:
         """Send what the window allows. ``more``: only full segments, as more is being written."""
-        scoreboard, sent, limited = self._scoreboard, 0, False
+        scoreboard = self._scoreboard
+        sent = 0
+        limited = False
         least_bytes = SEGMENT_BYTES if more else 1
         while self.unsent_bytes >= least_bytes:
             if scoreboard.in_flight >= self.window or scoreboard.out >= self._limit:
@@ -173,7 +186,8 @@ class TcpSender:
         size_bytes = min(self.unsent_bytes, SEGMENT_BYTES)
         self.unsent_bytes -= size_bytes
         messages = take_messages(self._ends, size_bytes)
-        scoreboard, now = self._scoreboard, self._clock.now
+        scoreboard = self._scoreboard
+        now = self._clock.now
         segment = TcpSegment(scoreboard.following, size_bytes, not self.unsent_bytes, messages)
         if scoreboard.in_flight == 0:
             self._control.resumed(self, now, now - self._last_sent_s)
@@ -210,9 +224,12 @@ class TcpSender:
             or limited
             or (not self._limited and scoreboard.out > self._most_out)
         ):
-            self._limited, self._most_out, self._limited_until = limited, scoreboard.out, scoreboard.following
+            self._limited = limited
+            self._most_out = scoreboard.out
+            self._limited_until = scoreboard.following
         if self._is_limited:
-            self._window_used, self._window_used_s = 0, self._clock.now
+            self._window_used = 0
+            self._window_used_s = self._clock.now
             return
         self._window_used = max(self._window_used, scoreboard.out)
         if self._restarts and self._clock.now - self._window_used_s >= self._round_trips.timeout_s:
@@ -228,11 +245,13 @@ class TcpSender:
         if self._state is RecoveryState.OPEN and used < self.window:
             self.threshold = self._present_threshold()
             self.window = (self.window + used) // 2
-        self._window_used, self._window_used_s = 0, self._clock.now
+        self._window_used = 0
+        self._window_used_s = self._clock.now
 
     def _shrink_after_idle(self) -> None:
         """Halve the window for each timeout in which nothing was sent (RFC 2861; Linux: ``tcp_cwnd_restart``)."""
-        timeout_s, idle_s = self._round_trips.timeout_s, self._clock.now - self._last_sent_s
+        timeout_s = self._round_trips.timeout_s
+        idle_s = self._clock.now - self._last_sent_s
         if idle_s <= timeout_s:
             return
         self.threshold = self._present_threshold()
@@ -240,7 +259,8 @@ class TcpSender:
         while (idle_s := idle_s - timeout_s) > 0 and self.window > least:
             self.window //= 2
         self.window = max(self.window, least)
-        self._window_used, self._window_used_s = 0, self._clock.now
+        self._window_used = 0
+        self._window_used_s = self._clock.now
 
     def _present_threshold(self) -> float:
         if self._state is RecoveryState.RECOVERY:
@@ -250,7 +270,9 @@ class TcpSender:
     # ---- acknowledgements ---------------------------------------------------------------------------------------
 
     def acknowledged(self, acknowledgement: Acknowledgement) -> None:
-        now, scoreboard, round_trips = self._clock.now, self._scoreboard, self._round_trips
+        now = self._clock.now
+        scoreboard = self._scoreboard
+        round_trips = self._round_trips
         self.now_s = now
         prior = Prior(scoreboard.lost, scoreboard.marked, scoreboard.in_flight)
         delivered = scoreboard.acknowledge(acknowledgement, now, round_trips.least_s)
@@ -291,12 +313,15 @@ class TcpSender:
             settle_s = min(self._round_trips.least_s / 4, self._round_trips.smoothed_s)
         self._reordering_at_s = self._scoreboard.find_lost(self._clock.now, settle_s)
         if self._scoreboard.lost and self._state is RecoveryState.OPEN:
-            self._state, self._high, self._probe_ends = RecoveryState.RECOVERY, self._scoreboard.following, -1
+            self._state = RecoveryState.RECOVERY
+            self._high = self._scoreboard.following
+            self._probe_ends = -1
             self._recovered = self._resent = 0
             self._note_loss()
 
     def _note_loss(self) -> None:
-        self._prior_window, self._prior_threshold = self.window, self.threshold
+        self._prior_window = self.window
+        self._prior_threshold = self.threshold
         self._noted_s = self._clock.now
         self.threshold = self._control.reduced(self)
 
@@ -304,7 +329,8 @@ class TcpSender:
         """PRR: let the window follow what is delivered. ``advanced``: in order, and nothing more is lost."""
         if delivered <= 0:
             return
-        in_flight, threshold = self._scoreboard.in_flight, int(self.threshold)
+        in_flight = self._scoreboard.in_flight
+        threshold = int(self.threshold)
         self._recovered += delivered
         if in_flight > threshold:
             send = math.ceil(threshold * self._recovered / self._prior_window) - self._resent
@@ -330,7 +356,9 @@ class TcpSender:
             self._note_loss()
         self._scoreboard.lose_all(self._clock.now)
         self._control.timed_out(self, self._scoreboard.following)
-        self._state, self._high, self._probe_ends = RecoveryState.LOSS, self._scoreboard.following, -1
+        self._state = RecoveryState.LOSS
+        self._high = self._scoreboard.following
+        self._probe_ends = -1
         self.window = self._scoreboard.in_flight + 1
         self._round_trips.back_off()
         if self.gave_up:
@@ -349,7 +377,8 @@ class TcpSender:
     # ---- timers -------------------------------------------------------------------------------------------------
 
     def _set_timer(self, after_sending: bool = False) -> None:
-        scoreboard, now = self._scoreboard, self._clock.now
+        scoreboard = self._scoreboard
+        now = self._clock.now
         if not scoreboard.out:
             self._timer_s = self._reordering_at_s = math.inf
             return

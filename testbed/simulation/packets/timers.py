@@ -43,7 +43,8 @@ class RoundTripTimes:
         if acknowledged > self._round_ends:
             if self._largest_s < self._variation_s:
                 self._variation_s -= (self._variation_s - self._largest_s) / 4
-            self._round_ends, self._largest_s = following, _LEAST_S
+            self._round_ends = following
+            self._largest_s = _LEAST_S
 
     def back_off(self) -> None:
         self._backoff += 1
