@@ -65,13 +65,6 @@ def test_help_is_light() -> None:
     assert "exit codes:" in done.stdout
 
 
-def test_commands_that_train_nothing_import_no_torch(tmp_path: Path) -> None:
-    """Importing torch takes longer than they do."""
-    verb = ["sweep", "quickstart", "--seeds", "2", "--dry-run"]
-    code = f"import sys\nfrom testbed.cli.main import main\nsys.modules['torch'] = None\nassert main({verb}) == 0"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-
-
 @for_each("verb", ["validate", "plan", "run"])
 def test_a_bad_scenario_is_one_message_and_creates_nothing(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
