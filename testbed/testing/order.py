@@ -84,7 +84,12 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
     """An order with best_effort opens 1 to MAX_CHANNELS channels, as its options, which are Dgt's, say; others none."""
     entry: type[Order] = subject.entry
     options = subject.options
-    told = {name: getattr(entry, name)(options) for name in ("channels", "overlaps", "needs_loss", "repairs_losses")}
+    told = {
+        "channels": entry.channels(options),
+        "overlaps": entry.overlaps(options),
+        "needs_loss": entry.needs_loss(options),
+        "repairs_losses": entry.repairs_losses(options),
+    }
     flags = [value for name, value in told.items() if name != "channels"]
     require(all(isinstance(flag, bool) for flag in flags), str(told), "return bool(…)")
     if not entry.best_effort:
@@ -92,6 +97,10 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
         return
     require(isinstance(options, Dgt.Options), f"Options are {options!r}", "write class Options(Dgt.Options)")
     require(told["channels"] in range(1, MAX_CHANNELS + 1), f"{told['channels']!r} channels")
-    for name in ("channels", "needs_loss", "repairs_losses"):
-        does = getattr(Dgt, name)(options)
+    sent_with = {
+        "channels": Dgt.channels(options),
+        "needs_loss": Dgt.needs_loss(options),
+        "repairs_losses": Dgt.repairs_losses(options),
+    }
+    for name, does in sent_with.items():
         require(told[name] == does, f"{name} is {told[name]!r}, and blocks are sent with {does!r}")
