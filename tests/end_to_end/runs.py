@@ -41,7 +41,7 @@ def run_scenario(
     An emulation needs a host process in namespaces of its own. The others run in this process, as in that of the host:
     its imports are warm, and a new process would spend three seconds on them.
     """
-    if network is not None:
+    if network is not None and back_end == "simulate":
         overrides = (f"simulation.network={network}", *overrides)
     plan = build_plan(load(scenario, overrides), back_end)
     directory.mkdir(parents=True)
