@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.codec.options import CODECS
+from testbed.plan.asynchronous import shares_rounds
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.order import ORDERS
@@ -54,6 +55,7 @@ def foldable(plan: Plan) -> bool:
         and all(len(worker.parents) <= 1 for worker in plan.training_workers)  # else several flows share its own port
         and inside_of(technique.paradigm.options) is None
         and SYNC[technique.sync_tier1.kind].waits
+        and not shares_rounds(plan)  # the budget of such a run counts every worker
         and not SYNC[technique.sync_tier1.kind].needs_reports
         and not OVERLAYS[overlay.kind].relays
         and CODECS[codec.kind].size_only

@@ -45,7 +45,6 @@ CASES = {
     "unequal steps": ("device.variation=0.4",),
     "hfa": ("sync={kind: hfa, k1: 3, k2: 2}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
             "device.variation=0.2"),
-    "mixedsync above": ("sync={tier1: fsa, tier2: mixedsync}", "device.variation=0.4"),
     "p3": ("order={kind: p3, slice: 4 MB, overlap: none}", "device.variation=0.4"),
     "layers": ("order={kind: p3, slice: 4 MB, overlap: layers}",),
     "fp16": ("codec=fp16", "device.variation=0.4"),
