@@ -1,6 +1,6 @@
 """What makes the delays and impairments of emulated links: netem, or a delay line where the kernel lacks it.
 
-Both follow the rows of the shared table, which any process may change: a delay line reads its row, netem is told.
+Any process may change a row of the shared table. A delay line reads its row for every packet; netem has to be told.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files on their way to the run directory: an agent tells what its nodes have written, and the driver writes it there.
 
-Events are told while their files grow, and a file is emptied when the driver has the whole. Checkpoints and the files
-of failures are told once they are complete. Every machine has a part of a checkpoint; it is valid when the manifest
-and all files that it names have arrived.
+The agent sends events while their files grow, and empties a file when the driver has all of it. It sends checkpoints
+and the files of failures when they are complete. Each machine has a part of a checkpoint, which is valid when the
+manifest and all files that the manifest names have arrived.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class WrittenFiles:
             self._told_bytes[path] = file.tell()
 
     def _complete(self) -> Iterator[Path]:
-        """Yield the files that are told whole: they got their names when they were complete."""
+        """Yield the files that are sent in one piece: each got its name when it was complete."""
         yield from sorted((self._directory / FAILURES).glob("[!.]*.txt"))
         folders = sorted((self._directory / CHECKPOINTS).glob("*ckpt-*"), key=_round_of)
         for folder in folders:

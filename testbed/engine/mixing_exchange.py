@@ -23,15 +23,13 @@ from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.membership import MembershipChanged
-from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, serverless_worker
+from testbed.engine.serverless import FIRST_VALUES_BYTES, Buckets, PlaceInRun, ServerlessExchange, serverless_worker
 from testbed.paradigms import PARADIGMS, OwnParadigm
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard.slices import buckets_of
 from testbed.state import State
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Role
-
-FIRST_VALUES_BYTES = 25_000_000  # of one message
 
 
 def mixing_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:

@@ -12,8 +12,8 @@ leaves or joins, every node
 4. then the rounds that are not over are made again, by those who take part since (``on_agreed``). Without servers, who
    lacks something takes the state of another first (STATE).
 
-A change meanwhile begins a new epoch, with new reports. Either all nodes are told the agreement of an epoch, or none.
-Without servers the same reports take the place of the barrier before training, with epoch 0.
+A change meanwhile begins a new epoch, with new reports. The scheduler sends the agreement of an epoch to all nodes or
+to none. Without servers the same reports take the place of the barrier before training, with epoch 0.
 
 ``EpochMail`` drops messages of rounds that have ended with their epoch, and those of processes that were lost.
 """
@@ -103,7 +103,7 @@ class EpochReports:
 
 
 class FirstRounds:
-    """The rounds with which workers of a run with servers begin that join it: the next one that nobody has begun.
+    """The first rounds of workers that join a run with servers: for each, the earliest round that no worker has begun.
 
     The workers of a local server have rounds of their own between two that cross the WAN, so a worker goes by them. The
     first worker of a data centre begins after the last round that has crossed the WAN. Where replies are held back from

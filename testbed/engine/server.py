@@ -94,7 +94,7 @@ class Server:
         self._copied_round: dict[int, int] = {}  # by key: the last one that another server has summed
         self._valued_round: dict[int, int] = {}  # by key: the round of its value
         self._pulls: dict[int, list[str]] = {}  # by key: members whose pull waits for a value from upstream
-        self._waiting: dict[int, list[tuple[str, int]]] = {}  # by key: who waits for the end of a round, and its push
+        self._waiting: dict[int, list[tuple[str, int]]] = {}  # by key: members that wait, and for which round
         self._lost: set[str] = set()  # children of which a process was lost
         self._priorities: dict[int, int] = {}  # by key: that of its last push
         self._resumed_codecs: dict[str, Any] = {}  # a checkpoint's, until their members declare
@@ -248,7 +248,7 @@ class Server:
 
         A member that joins pulls the value of the round before its first: with an older one it would have other
         parameters than all others in its first round. Where all who were to make that round are lost, it begins with
-        what there is. A push of a round in which its member has no part is answered with the value of that round.
+        what there is. A member that pushes to a round without taking part in it is sent the value after that round.
         """
         waiting = self._waiting.pop(key, [])
         valued_round = self._valued_round.get(key, self._begin_round - 1)

@@ -28,6 +28,7 @@ from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
+FIRST_VALUES_BYTES = 25_000_000  # of one message, where values of training are not cut into buckets
 
 
 @dataclass(frozen=True, slots=True)

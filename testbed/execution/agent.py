@@ -4,8 +4,8 @@
 (``testbed.cluster.agent_process``) and ends when the socket DESCRIPTOR closes: then nothing of the run is left on the
 machine. It has one thread and no event loop, as nodes are forked from it. The first message is its ``Ticket``.
 
-Others are a number, a question and its arguments; the answer has the number. What nodes say and how they end is told
-without being asked, and so is what they have written. The questions:
+Every other message is a number, a question and its arguments, and its answer has the same number. Without being asked,
+the agent reports what its nodes say, how they end, and what they have written. The questions:
 
 describe  what this machine is                   clock    CLOCK_MONOTONIC, in ns
 prepare   import and read what nodes need        listen   bind the ports of the nodes here; answers with them

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -49,7 +50,7 @@ def _state(run: RunDirectory, warn: Warn) -> str:
 
 
 @dataclass(slots=True)
-class Pool:
+class Pool(ABC):
     """Runs points, several at a time: on this machine (``LocalPool``), or on those of a cluster.
 
     directory(point)  where a point runs
@@ -99,24 +100,24 @@ class Pool:
                 left.append(point)
         return left
 
-    def _prepare(self, points: Sequence[SweepPoint]) -> None:
+    def _prepare(self, points: Sequence[SweepPoint]) -> None:  # noqa: B027 - optional
         """Get ready for these points."""
 
+    @abstractmethod
     def _room(self, point: SweepPoint) -> int:
         """Return how many points like this one may run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _start(self, point: SweepPoint) -> bool:
         """Start a point. Return False if another process is known to run it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_ended(self) -> list[SweepPoint]:
         """Wait a while for a point to end, and report it. Return those that another process has turned out to run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self) -> None:
         """End what runs, after an interruption."""
-        raise NotImplementedError
 
 
 class LocalPool(Pool):

@@ -66,7 +66,7 @@ class AsynchronousGossip(GossipAlgorithm):
         self._counts = LocalStepCounts(plan, world.node, peers.names)
         self._made: dict[str, int] = {}  # steps by worker, at the one that counts
         self._granted: dict[str, int] = {}  # steps that each may make, likewise
-        self._ended: set[str] = set()  # who was told that no more are left
+        self._ended: set[str] = set()  # workers that know that no steps are left for them
         self._scored = 0  # how often the mean model was
         self._may_make = 0  # steps of this worker
         self._told: Future[None] = world.future()  # that it may make more, or that no more are left

@@ -25,7 +25,7 @@ from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.serverless import PlaceInRun, serverless_worker
+from testbed.engine.serverless import FIRST_VALUES_BYTES, PlaceInRun, serverless_worker
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -35,7 +35,6 @@ from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Mixing, OneMixin
 from testbed.policy.shard.slices import buckets_of
 from testbed.world import Role, World
 
-FIRST_VALUES_BYTES = 25_000_000  # of one message
 _SPARSE_STEP = 0.2  # γ where a message holds some elements only: with 1, models follow what is long out of date
 
 
