@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.engine.inbox import Mail
 from testbed.messages import Message, MessageKind
 from testbed.plan.asynchronous import rounds_of_each
 from testbed.plan.model import NodePlan, Plan
-from testbed.state import State
 from testbed.world import World
 
 
@@ -20,7 +17,8 @@ class Departure:
 
     It leaves between two of its rounds, when every push is answered, and after a round whose aggregate crossed the
     WAN: what a data centre has only averaged inside (HFA) would be lost with its last worker. So what it has computed
-    is in the model, and no other node waits for it. The scheduler makes it a new membership epoch.
+    is in the model, and no other node waits for it. The scheduler makes it a new membership epoch. Where a run goes on
+    from a checkpoint, the world asks once more.
     """
 
     def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
@@ -34,13 +32,6 @@ class Departure:
         self._last_round = rounds_of_each(plan) - 1
         self._asked = False
         inbox.on(MessageKind.LEAVE, self._on_asked)
-
-    def state(self) -> State:
-        """Return whether it was asked to leave, where it does so after a later round."""
-        return {"asked": int(self._asked)} if self._asked else {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._asked = "asked" in state
 
     def due(self, round_: int) -> bool:
         """Return whether ``round_``, which is over, was this worker's last. After the run's last one all end alike."""

@@ -94,8 +94,6 @@ class RoundDriver:
         if self._node.trains:
             self._learner.load_state(below("learner", state))
             self._evaluation.load_state(below("evaluation", state))
-            if self._departure is not None:
-                self._departure.load_state(below("departure", state))
         await self._exchange.begin(below("exchange", state), self._checkpointer.first_round - 1)
 
     def _over(self, done: RoundDone) -> None:
@@ -122,6 +120,4 @@ class RoundDriver:
 
     async def _state(self) -> State:
         state = under("learner", self._learner.state()) | under("exchange", self._exchange.state())
-        if self._departure is not None:
-            state |= under("departure", self._departure.state())
         return state | under("evaluation", await self._evaluation.state())

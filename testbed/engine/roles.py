@@ -161,6 +161,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         server = Server(world, mail, policy, make_own, upstream, _members_of(plan, node, session), send)
         session.peers.on_agreed.append(server.on_agreed)
         membership.on_members_lost.append(upstream.on_members_lost)
+        membership.on_ready.append(lambda: upstream.on_members_lost(membership.absent))
         if blocks is not None:
             server.on_ended = blocks.forget
         if relayed:

@@ -123,6 +123,8 @@ class NodeEffects:
 
     ``apply`` says what is to be done about a fault that begins or ends: (``kill`` | ``stop`` | ``continue`` | ``leave``
     | ``start``, node). ``start`` is of a run whose other nodes have gone on; see ``starting``.
+
+    asked  the nodes that have been asked to leave, in that order; some may have left since
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -130,6 +132,7 @@ class NodeEffects:
         # by node: why it is absent, each a fault's number or a kind, and whether that has an end
         self._absent: defaultdict[str, dict[int | str, bool]] = defaultdict(dict)
         self._stopped: defaultdict[str, set[int]] = defaultdict(set)  # by node: the pauses of its present process
+        self.asked: list[str] = []
         for fault in plan.faults:
             for node in fault.targets if fault.kind == "join" else ():
                 self._absent[node]["join"] = True
@@ -149,6 +152,7 @@ class NodeEffects:
             return "kill"
         if kind == "leave":
             absent["leave"] = False
+            self.asked.append(node)
             return "leave"
         if kind in ("kill", "join"):
             absent.pop("join" if kind == "join" else due.number, None)

@@ -57,6 +57,8 @@ class FaultInjector:
             self._due.started(line["t"])
             for due in self._due.past:  # of a run that goes on: its nodes are as they were then
                 self.effects.apply(due)
+            for node in self.effects.asked:
+                self._send(node, LEAVE_SIGNAL)
         elif line["kind"] == "round":
             self._due.finished(line["round"], line["t"])
         elif line["kind"] == "epoch" and line["message"] == HAS_LEFT:

@@ -54,7 +54,10 @@ class SimulatedFaults:
             self._arm()
 
     def resume(self) -> None:
-        """Take note of the faults before the instant at which a resumed run goes on; some of them may last longer."""
+        """Take note of the faults before the instant at which a resumed run goes on; some of them may last longer.
+
+        Processes that were asked to leave and had yet to do so are asked once more: no state of a node says so.
+        """
         for due in self._due.past:
             for action, node in self._effects.apply(due) if due.fault.kind in DONE_TO_NODES else ():
                 if action == "kill":
@@ -63,6 +66,8 @@ class SimulatedFaults:
                     self._count_silence(node, due)
         if self._due.paused_s:
             self._clock.at_background(self._due.resumed_s, self._pause_again)
+        for node in self._effects.asked:
+            self._nodes.dismiss(node)
 
     def _pause_again(self, _: Any) -> None:
         for node, until_s in self._due.paused_s.items():
@@ -73,6 +78,7 @@ class SimulatedFaults:
         if kind == "train" and self._due.training_since_s is None:
             self._due.started(self._clock.now)
             self._schedule_silences()
+            self.resume()
         elif kind == "round" and self._counts_rounds:
             self._due.finished(fields["round"], self._clock.now)
         elif kind == "epoch" and fields["message"] == HAS_LEFT:

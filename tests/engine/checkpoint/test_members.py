@@ -31,6 +31,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "at workers": (AT_WORKER, faults(RETURNS)),
     "layers": ("order=p3", faults(RETURNS)),
     "replica": (faults("kind: kill, node: hub/global0, round: 5", RETURNS), REPLICA),
+    "replica lost": (faults("kind: kill, node: hub/replica0, round: 1"), REPLICA),
     "dgt": ("order={kind: dgt, block: 128 bytes, k: 0.2, adaptive: false}", faults(RETURNS)),
     "schedules": ("overlay={kind: tsengine, ports: 1, chunk: 1 KB}", faults(RETURNS)),
     "trees": ("paradigm=ps", "overlay={kind: tree, degree: 1}", faults(RETURNS)),
@@ -54,7 +55,7 @@ def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], l
 SLOWLY = ("reports", "dgt", "trees", "pairs", "layers")  # 2 s each; all are drawn by the campaign of instants, too
 
 
-@pytest.mark.sample(1)  # of 10, which take 9 s
+@pytest.mark.sample(1, "replica lost")  # of 11, which take 10 s
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow) if each in SLOWLY else each for each in CASES]
 )
@@ -102,6 +103,47 @@ def test_if_one_is_lost_while_all_write_they_write_once_more(tmp_path: Path, mon
     run_until(plan_of(*EVERY, CONTINUE, faults(f"kind: kill, node: west/worker0, at: {at_ms} ms")), tmp_path / "hit")
     assert written.count((1, "hub/worker0")) == written.count((1, "hub/global0")) == 2
     assert (1, "west/worker0") in written, "it had written already"
+
+
+def test_who_was_asked_to_leave_leaves_although_it_waited_to_be_let_in(tmp_path: Path) -> None:
+    """The worker of the west registers while all write, and is asked before the checkpoint is there."""
+    wrote_ms = _wrote_ms(tmp_path / "calm", "hub/worker0", "kind: join, node: west/worker0, at: 9 s")
+    join = f"kind: join, node: west/worker0, at: {wrote_ms - 5} ms"
+    leave = f"kind: leave, node: west/worker0, at: {wrote_ms + 5} ms"
+    plan = plan_of(*EVERY, CONTINUE, faults(join, leave))
+    expected, found = _killed_after_the_first_checkpoint(plan, tmp_path, waiting=("west/server0", "west/worker0"))
+    assert found == expected != []
+    assert any(event["kind"] == "final" and event["node"] == "west/worker0" for event in found)
+
+
+def test_who_was_asked_to_leave_after_it_had_written_leaves(tmp_path: Path) -> None:
+    at_ms = _wrote_ms(tmp_path / "calm", "west/worker0") + 1
+    plan = plan_of(*EVERY, CONTINUE, faults(f"kind: leave, node: west/worker0, at: {at_ms} ms"))
+    expected, found = _killed_after_the_first_checkpoint(plan, tmp_path, waiting=())
+    assert found == expected != []
+    assert not [event for event in found if event["kind"] == "round" and event["node"] == "west/worker0"][2:]
+
+
+def _wrote_ms(directory: Path, node: str, *texts: str) -> int:
+    """When, from the beginning of training, a node has written its part of the first checkpoint."""
+    events = run_until(plan_of(*EVERY, CONTINUE, faults(*texts)), directory)
+    begin_s = next(event["t"] for event in events if event["kind"] == "train")
+    waits = (event for event in events if event["kind"] == "wait" and event["waiting_for"] == "barrier 'saved/1'")
+    wrote_s: float = next(event["t0"] for event in waits if event["node"] == node)
+    return round(1e3 * (wrote_s - begin_s))
+
+
+def _killed_after_the_first_checkpoint(
+    plan: Plan, directory: Path, waiting: tuple[str, ...]
+) -> tuple[list[Event], list[Event]]:
+    """What a run does after that, and what it does when it was killed then and resumed."""
+    whole = run_until(plan, directory / "whole")
+    written_s = next(event["t"] for event in whole if event["kind"] == "checkpoint")
+    run_until(plan, directory / "killed", written_s + 0.001)
+    files = CheckpointFiles(directory / "killed" / "checkpoints", plan)
+    assert files.resumed is not None and files.resumed.members.waiting == waiting
+    since_s = resumed_at(directory / "killed", plan)
+    return story(whole, since_s), story(run_until(plan, directory / "killed"), since_s)
 
 
 @pytest.mark.slow  # 24 s each
