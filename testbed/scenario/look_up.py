@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,6 +71,9 @@ def measured(files: Sequence[str], overrides: Sequence[str] = ()) -> NetworkDesc
     overrides  ``key=value`` texts: what a scenario may write beside ``measurements``
     """
     paths = [Path(os.path.realpath(file)) for file in files]
+    for name, path in zip(files, paths, strict=True):
+        if not path.is_file():
+            raise ScenarioError(f"{name}: no such file")
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     names = [Scalar(str(path.relative_to(folder)), Where(name)) for path, name in zip(paths, files, strict=True)]
     root = _mapping({"measurements": SequenceNode(Where(files[0]), [*names])}, files[0])
@@ -92,6 +95,8 @@ def _is_scenario(path: Path) -> bool:
 
 
 def _read(root: Node, overrides: Sequence[str], folder: Path, allow_code: bool) -> Topology:
+    # Keys that ``network`` or ``measured`` wrote, and no user. A problem at one of them names its file in its text.
+    ours = [f"topology.{key}" for key in root.entries] if isinstance(root, Mapping) else []
     mistakes = override_language.apply(root, overrides, override_language.Known())
     source = root.where.source
     holder = _mapping({"topology": root}, source)
@@ -99,7 +104,9 @@ def _read(root: Node, overrides: Sequence[str], folder: Path, allow_code: bool) 
     try:
         read = _Holder.model_validate(plain(holder), context=context)
     except ValidationError as error:
-        raise ScenarioError(mistakes + lines_of(problems_of(error, holder, _Holder))) from None
+        problems = problems_of(error, holder, _Holder)
+        named = [replace(problem, path=None) if problem.path in ours else problem for problem in problems]
+        raise ScenarioError(mistakes + lines_of(named)) from None
     if mistakes:
         raise ScenarioError(mistakes)
     return read.topology

@@ -103,3 +103,24 @@ def test_a_trace_that_is_too_long_is_resampled_as_the_message_says(
     out(capsys, *shlex.split(cure))
     told = json.loads(out(capsys, "trace", "SHORT.csv", "--json"))
     assert len(told["values"]) == (MAX_POINTS + 10) / 10 and set(told["values"]) == {5.5e6}
+
+
+@for_each(
+    ("command", "said"),
+    [
+        ("import words.csv", "words.csv:2: expected 3 cells ('ten' is not a number)"),
+        ("import gone.csv", "gone.csv: no such file"),
+        ("import rtt.csv", "rtt.csv: no rate for a-b (add a file of bandwidth, or a default: 'rate: 1 Gbit/s')"),
+        ("import rtt.csv --set rate=3", "--set rate=3: topology.rate: 3 has no unit (write a unit, e.g. '10 Mbit/s')"),
+        ("cut.gml", "cut.gml:2: not valid GML: expected ']', found EOF"),
+    ],
+)
+def test_a_refusal_names_the_file_or_option_and_no_key_that_nobody_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("words.csv").write_text("from,to,rtt_ms\na,b,ten\n")
+    Path("rtt.csv").write_text("from,to,rtt_ms\na,b,10\n")
+    Path("cut.gml").write_text("graph [ node [ id 0 ")
+    assert main(["topology", *shlex.split(command)]) == 2
+    assert capsys.readouterr().err.startswith(f"testbed: {said}")

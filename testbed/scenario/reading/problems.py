@@ -36,15 +36,21 @@ _REMOVED = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake of a scenario."""
+    """One mistake of a scenario.
+
+    where  in the file
+    path   of keys, ``""`` for the whole document; ``None``: no scenario was written, and ``text`` names the place
+    text   what is wrong
+    hint   the cure
+    """
 
     where: Where
-    path: str
+    path: str | None
     text: str
     hint: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.path or 'document'}: {self.text}"
+        text = self.text if self.path is None else f"{self.where}: {self.path or 'document'}: {self.text}"
         return f"{text} ({self.hint})" if self.hint else text
 
 
@@ -62,10 +68,12 @@ def problems_of(error: ValidationError, root: Node, model: type[BaseModel], only
     """
     details = [detail for detail in error.errors(include_url=False) if only in (None, detail["type"])]
     problems = [problem for detail in details for problem in _problems(detail, root, model)]
-    misspelt = {(problem.path.rpartition(".")[0], problem.hint) for problem in problems if problem.text == UNKNOWN_KEY}
+    misspelt = {
+        ((problem.path or "").rpartition(".")[0], problem.hint) for problem in problems if problem.text == UNKNOWN_KEY
+    }
 
     def is_meant(problem: Problem) -> bool:
-        section, _, key = problem.path.rpartition(".")
+        section, _, key = (problem.path or "").rpartition(".")
         return (section, f"did you mean '{key}'?") in misspelt
 
     return [problem for problem in problems if not is_meant(problem)]
