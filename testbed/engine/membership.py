@@ -120,7 +120,7 @@ class Membership:
         await self._world.send(self._registers_at, self._registration)
         await self._world.wait(self._ready, "all nodes to register", self._timeouts.rendezvous_s)
 
-    async def barrier(self, name: str, size: int = 0, deadline_s: float | None = None, **meta: str) -> dict[str, Any]:
+    async def barrier(self, name: str, size: int = 0, deadline_s: float | None = None, **meta: Any) -> dict[str, Any]:
         """Return the scheduler's metadata when all have reached the barrier ``name``.
 
         size        how many that is, where the scheduler does not know it

@@ -110,6 +110,7 @@ class MembershipLedger:
         self.absent.update(dict.fromkeys(leaving))
         for name in leaving:
             self.joined.pop(name, None)
+            self.first.pop(name, None)
         if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
             raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
         self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)
@@ -208,6 +209,7 @@ class Scheduler:
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier
         self._sizes: dict[str, int] = {}
+        self._rounds_begun: int | None = None  # by the scripts that wait in a barrier; ``None``: they have finished
         self._trained: set[str] = set()  # workers that were released from that barrier
         self._digests: dict[str, str] = {}  # of checkpoint files, by node
         self._order = {node.name: number for number, node in enumerate(plan.nodes)}
@@ -248,6 +250,8 @@ class Scheduler:
             self._refuse_endless_barrier()
             self._training_has_ended = self._training_has_ended or message.sender in self._training_workers
             await self._skip_checkpoints(world)
+            if SCRIPTS in self._arrived:  # by a worker that has joined after the others were released from the last one
+                await self._release_if_complete(world, SCRIPTS)
         elif message.kind is MessageKind.LOST:
             await self._remove(world, message.sender, message.meta["why"])
         elif message.kind is MessageKind.LEAVE:
@@ -300,6 +304,8 @@ class Scheduler:
             summed = max(self._agreement.progress(name) for name in members if name not in self._workers)
             decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined, summed)
             decision["holder"] = ""  # the values are at the servers
+            if SCRIPTS in self._arrived:  # who has joined may come to the barrier or not, which is known from now on
+                await self._release_if_complete(world, SCRIPTS)
         elif self._resuming is None:
             self._begin_training(world)
         await _release(world, members, **decision)
@@ -312,9 +318,27 @@ class Scheduler:
             return self._saving is not None and set(arrived).issuperset(self._saving)
         if name == TRAINED and self._agrees:
             return self._trained.union(arrived).issuperset(self._members())
+        if name == SCRIPTS and self._first_rounds is not None:
+            return self._all_scripts_have_come(arrived)
         if name in (TRAIN, SCRIPTS) and self._plan.recovery.on_failure == "continue":
             return set(arrived).issuperset(self._starting)
         return len(arrived) >= self._sizes[name]
+
+    def _all_scripts_have_come(self, arrived: Collection[str]) -> bool:
+        """Return whether no other script comes to the barrier at which these wait.
+
+        A worker that has joined may still be starting. It comes unless it begins with a later round; and as long as
+        nobody knows its first round, the others wait.
+        """
+        first = self._ledger.first
+        if any(name in self._ledger.joined and name not in first for name in self._members()):
+            return False
+        begun = self._rounds_begun
+        if begun is None:
+            others = self._finished  # before these have joined
+        else:
+            others = [name for name, round_ in first.items() if round_ >= begun]
+        return set(arrived).issuperset(set(self._members()).difference(others))
 
     async def _rendezvous(self, world: World) -> None:
         missing = dict.fromkeys(self._first_nodes)
@@ -348,6 +372,7 @@ class Scheduler:
         arrived.extend([node for node in collected if node in self._training_workers] or [message.sender])
         self._digests[message.sender] = message.meta.get("sha256", "")
         self._sizes[name] = message.meta["size"]
+        self._rounds_begun = message.meta.get("rounds_begun", self._rounds_begun)
         self._training_has_ended = self._training_has_ended or name == TRAINED
         self._refuse_endless_barrier()
         await self._skip_checkpoints(world)
@@ -357,7 +382,8 @@ class Scheduler:
 
     def _refuse_endless_barrier(self) -> None:
         for name, nodes in self._arrived.items():
-            if name.startswith(SCRIPTS) and nodes and self._finished:
+            have_joined = self._rounds_begun is None and all(node in self._ledger.joined for node in nodes)
+            if name.startswith(SCRIPTS) and nodes and self._finished and not have_joined:
                 raise RunFailed(
                     f"{nodes[0]} waits in store.barrier() for {self._finished[0]}, whose script has ended: all "
                     "workers must call it equally often"

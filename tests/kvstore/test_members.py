@@ -156,6 +156,31 @@ def test_a_script_that_starts_again_joins(name: str, tmp_path: Path) -> None:
         assert len(hashes(events)) == 1
 
 
+BARRIERS = [  # algorithm, the round in which the worker is lost, and for how long
+    (("paradigm=ps", "sync={kind: ssp, staleness: 1}"), 3, "100 ms"),  # the others wait in a barrier while it starts
+    (("sync=mixedsync",), 3, "160 ms"),  # they come to the next barrier while it starts
+    ((), 4, "230 ms"),  # they have left the last barrier, and not yet ended, when it is back
+]
+
+
+@for_each(("texts", "round_", "away"), BARRIERS)
+def test_who_joins_meets_the_others_at_barriers(texts: tuple[str, ...], round_: int, away: str, tmp_path: Path) -> None:
+    kill = f"kind: kill, node: east/worker1, round: {round_}, for: {away}"
+    events = ended(tmp_path, KEYS + "store.finish()\n", *texts, faults(kill))
+    assert [event["begins"] for event in events if event["kind"] == "epoch"] == [False, True]
+    assert rounds(events, "hub/worker0") == list(range(ROUNDS))
+
+
+@pytest.mark.slow  # 30 s
+@pytest.mark.parametrize("texts", [(), ("sync=mixedsync",), ("paradigm=ps", "sync={kind: ssp, staleness: 1}")])
+def test_who_joins_at_any_time_meets_the_others_at_barriers(texts: tuple[str, ...], tmp_path: Path) -> None:
+    for round_ in range(1, 8):
+        for away_ms in (10, 45, 100, 160, 230, 320, 450):
+            kill = f"kind: kill, node: east/worker1, round: {round_}, for: {away_ms} ms"
+            (folder := tmp_path / f"{round_}-{away_ms}").mkdir()
+            assert ended(folder, KEYS + "store.finish()\n", *texts, faults(kill))
+
+
 def test_its_loop_begins_with_the_round_it_joins(tmp_path: Path) -> None:
     """With the objects of the others as they are after the round before."""
     ended(tmp_path, LOOP, faults(RETURNS))

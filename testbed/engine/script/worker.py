@@ -384,13 +384,23 @@ class ScriptWorker:
         self._local_steps += 1
 
     async def barrier(self) -> None:
+        rounds_begun = self.rounds + 1 if self._local_steps else self.rounds
+        await self._meet(max([rounds_begun, *self._next_round.values()]))
+
+    async def _meet(self, rounds_begun: int | None) -> None:
+        """Wait for the workers that come to this barrier: a worker that joins does if it begins with an earlier round.
+
+        rounds_begun  by this worker; ``None``: all workers come, whatever round they join with
+        """
         self._barriers += 1
-        name = SCRIPTS if self._job.continues else f"{SCRIPTS} {self._barriers}"
-        await self._membership.barrier(name, self._job.workers)
+        if self._job.continues:
+            await self._membership.barrier(SCRIPTS, rounds_begun=rounds_begun)
+        else:
+            await self._membership.barrier(f"{SCRIPTS} {self._barriers}", self._job.workers)
         self._restart()
 
     async def finish(self) -> list[Tensor] | None:
-        await self.barrier()
+        await self._meet(None)
         if not self._job.at_server or self._job.rank > 0:
             return None
         self._has_final_values = True
