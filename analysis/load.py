@@ -175,7 +175,7 @@ def _plan(path: Path, sha256: str) -> dict[str, Any]:
     return plan
 
 
-_OF_BACK_END = ("back_end", "warnings", "timeouts", "transport", "cluster")
+_OF_BACK_END = ("back_end", "warnings", "timeouts", "transport", "cluster", "simulation")
 
 
 def _without_back_end(plan: Mapping[str, Any]) -> dict[str, Any]:

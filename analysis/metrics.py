@@ -135,24 +135,34 @@ def utilisation(links: pd.DataFrame, begin_s: float = -math.inf, end_s: float = 
 
 
 def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """Return round times in s and the relative error of each scenario that was both simulated and emulated."""
-    times: dict[str, dict[str, list[float]]] = {}
+    """Return round times in s and the relative error of each scenario that was both simulated and emulated.
+
+    ``network``: how the simulation carried messages. One that was simulated by packets and by flows has a row for each.
+    """
+    emulated: dict[str, list[float]] = {}
+    simulated: dict[tuple[str, str], list[float]] = {}
+    names: dict[str, str] = {}
     for run in runs:
-        if run.result and run.result["round_time_s"]:
-            of_scenario = times.setdefault(run.scenario_key, {})
-            of_scenario.setdefault(run.plan["back_end"], []).append(run.result["round_time_s"])
-    names = {run.scenario_key: run.plan["name"] for run in runs}
+        if not run.result or not run.result["round_time_s"]:
+            continue
+        names[run.scenario_key] = run.plan["name"]
+        round_s = run.result["round_time_s"]
+        if run.plan["back_end"] == "emulate":
+            emulated.setdefault(run.scenario_key, []).append(round_s)
+        elif run.plan["back_end"] == "simulate":
+            simulated.setdefault((run.scenario_key, run.plan["simulation"]["network"]), []).append(round_s)
     rows = []
-    for key, found in times.items():
-        if {"simulate", "emulate"} <= found.keys():
-            simulated = fmean(found["simulate"])
-            emulated = fmean(found["emulate"])
+    for (key, network), found in simulated.items():
+        if key in emulated:
+            simulated_s = fmean(found)
+            emulated_s = fmean(emulated[key])
             rows.append(
                 {
                     "name": names[key],
-                    "simulated_s": simulated,
-                    "emulated_s": emulated,
-                    "error": relative_error(simulated, emulated),
+                    "network": network,
+                    "simulated_s": simulated_s,
+                    "emulated_s": emulated_s,
+                    "error": relative_error(simulated_s, emulated_s),
                 }
             )
     return rows

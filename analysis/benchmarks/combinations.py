@@ -132,8 +132,12 @@ def _options(rng: random.Random, axis: str, kind: str) -> Iterator[str]:
 
 
 def plan_of(case: DrawnCase, back_end: str = "simulate") -> Plan:
-    """Return the Plan of a combination. Raise ``ScenarioError`` if it is refused."""
-    return build_plan(loads(BASE, overrides=(*case.settings, f"run.on={back_end}")), back_end)
+    """Return the Plan of a combination. Raise ``ScenarioError`` if it is refused.
+
+    Flows carry the bytes of messages alone, which ``wrong_bytes`` compares; packets would add acknowledgements.
+    """
+    network = ["simulation.network=flows"] if back_end == "simulate" else []
+    return build_plan(loads(BASE, overrides=(*case.settings, *network, f"run.on={back_end}")), back_end)
 
 
 @dataclass(frozen=True, slots=True)

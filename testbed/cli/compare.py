@@ -60,7 +60,7 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
         console.print("the first run has no target: --target ACCURACY compares times to one")
     for error in errors:
         console.print(
-            f"{error['name']}: simulated {numbers.seconds(error['simulated_s'])}, emulated "
+            f"{error['name']}: simulated by {error['network']} {numbers.seconds(error['simulated_s'])}, emulated "
             f"{numbers.seconds(error['emulated_s'])} per round: {error['error']:+.1%}"
         )
     console.print("written: " + ", ".join(str(path) for path in files))

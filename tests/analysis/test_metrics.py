@@ -57,6 +57,12 @@ def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[Store
     assert metrics.simulation_errors(runs[1:]) == []
 
 
+def test_both_models_of_the_network_are_compared_with_the_emulated_run(runs: list[StoredRun]) -> None:
+    plan = runs[1].plan
+    packets = replace(runs[1], plan={**plan, "simulation": {**plan["simulation"], "network": "packets"}})
+    assert [row["network"] for row in metrics.simulation_errors([*runs, packets])] == ["flows", "packets"]
+
+
 def test_comparison_rows_and_csv(runs: list[StoredRun], tmp_path: Path) -> None:
     rows = compare.comparison(runs)
     assert [row["label"] for row in rows] == ["FSA, emulated", "FSA, simulated", "HFA, emulated"]

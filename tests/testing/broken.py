@@ -76,7 +76,7 @@ class UndeclaredSteps(Fsa):
         super().__init__(tier, options)
         self._workers = [worker.name for member in tier.members for worker in member.workers]
 
-    def _steps(self) -> Mapping[str, int]:
+    def steps(self) -> Mapping[str, int]:
         return dict.fromkeys(self._workers, 3)
 
 

@@ -119,7 +119,7 @@ class ESync(Fsa):
             if worker in self._reported_by:  # else it was lost below a member that is there
                 self._reports[worker] = _medians(self._recent[worker])
 
-    def _steps(self) -> Mapping[str, int]:
+    def steps(self) -> Mapping[str, int]:
         return balanced_steps(self._reports, self._options) if self._assigns else {}
 
 

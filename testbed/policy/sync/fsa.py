@@ -7,7 +7,7 @@ taken in rank order, so the result does not depend on the order of arrival.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,14 +53,18 @@ class Fsa(SyncPolicy):
         if begun.missing:
             return []
         del self._begun[where]
-        answer = Reply(push.key, (push.round,) * len(begun.members), begun.members, self._steps(), by=push.member)
-        return [self._combine(push.key, push.round, begun.members), answer]
+        answer = Reply(push.key, (push.round,) * len(begun.members), begun.members, self.steps(), by=push.member)
+        return [*self.combine(push.key, push.round, begun.members), answer]
 
-    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
-        return Aggregate(key, round_, members)
+    def combine(self, key: int, round_: int, members: tuple[str, ...]) -> Sequence[Aggregate]:
+        """Return what becomes of a complete round: by default one sum of all members' contributions.
 
-    def _steps(self) -> Mapping[str, int]:
-        """Return the local steps of the next round by worker, for algorithms that assign any."""
+        For variants of FSA. The server takes a step along each aggregate, in this order.
+        """
+        return (Aggregate(key, round_, members),)
+
+    def steps(self) -> Mapping[str, int]:
+        """Return the local steps of the next round by worker, for variants of FSA that assign any."""
         return {}
 
 

@@ -15,6 +15,7 @@ key changes tier in the same round, because the round, not a counter of some key
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,5 +51,5 @@ class Hfa(Fsa):
     def lan_rounds(cls, options: Options) -> int:
         return options.k2
 
-    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
-        return Aggregate(key, round_, members, up=(round_ + 1) % self._k2 == 0)
+    def combine(self, key: int, round_: int, members: tuple[str, ...]) -> Sequence[Aggregate]:
+        return (Aggregate(key, round_, members, up=(round_ + 1) % self._k2 == 0),)
