@@ -10,7 +10,7 @@ Where workers do not wait for each other, a global server scores the model (``gl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -110,8 +110,7 @@ class Scores:
 class Evaluation:
     """One worker evaluates, of those that take part the first; at the others every method does nothing.
 
-    Where the membership may change, ``members`` says who they are: when the one that evaluates is lost, the next one
-    goes on.
+    Where the membership may change, ``done_by`` says who that is: when it is lost, the next one goes on.
 
     active  whether this worker evaluates: it comes first, and no server scores the model
     """
@@ -123,16 +122,16 @@ class Evaluation:
         self._every = training.evaluate_every
         self._rounds = training.rounds
         self._at_top = is_scored_at_top(plan)
-        self._before = {plan.training_workers[0].name} - {world.node}  # one of them will do: there may be thousands
+        self._is_first = world.node == plan.training_workers[0].name
         self._scores = Scores(world, learner, training.target_accuracy)
 
     @property
     def active(self) -> bool:
-        return not self._before and not self._at_top
+        return self._is_first and not self._at_top
 
-    def members(self, names: Sequence[str]) -> None:
-        """Let the first of these workers evaluate; to be called between two rounds only."""
-        self._before = set(names[: names.index(self._world.node)] if self._world.node in names else names)
+    def done_by(self, worker: str) -> None:
+        """Let this worker evaluate; to be called between two rounds only."""
+        self._is_first = worker == self._world.node
 
     def begin(self, rounds: int, workers: int, resumed: Checkpoint | None = None) -> None:
         """Record the start of training: ``rounds`` at most, by ``workers``.
@@ -140,7 +139,7 @@ class Evaluation:
         ``resumed``: the checkpoint that the run begins with.
         """
         self._scores.resume(resumed)
-        if not self._before:
+        if self._is_first:
             self._world.record("train", rounds=rounds, workers=workers, **trained_before(self._world.now(), resumed))
 
     async def before_push(self, round_: int) -> bool:
@@ -177,11 +176,11 @@ class Evaluation:
 
     async def state(self) -> State:
         """Return what a checkpoint keeps: at the first worker, what it knows of scores."""
-        return {} if self._before else await self._scores.state()
+        return await self._scores.state() if self._is_first else {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         if "reached" in state:
-            self._before = set()
+            self._is_first = True
             self._scores.load_state(state)
 
     def _take(self, round_: int) -> None:

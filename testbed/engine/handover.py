@@ -39,9 +39,9 @@ class Handover:
         """Return another worker's state after ``round_``. Raise ``RunFailed`` if no one is left that may have it."""
         peers = self._peers
         mine = self._peers.joined_in(self._world.node) or 0
-        while older := [name for name in peers.by_seniority if (peers.joined_in(name) or 0) < mine]:
+        while (peers.joined_in(peers.eldest) or 0) < mine:
             try:
-                return await peers.states.ask(older[0], round_)
+                return await peers.states.ask(peers.eldest, round_)
             except MembershipChanged:
                 continue
         raise RunFailed(f"{self._world.node} has joined, and no other training worker is left that has the model")

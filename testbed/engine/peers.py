@@ -20,7 +20,7 @@ to none. Without servers the same reports take the place of the barrier before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,11 @@ def has_servers(plan: Plan) -> bool:
     return any(node.role in ("server", "global_server") for node in plan.nodes)
 
 
+def has_all(there: Collection[str], wanted: Collection[str]) -> bool:
+    """Return whether all that are ``wanted`` are ``there``: mostly a comparison of numbers, as they come one by one."""
+    return len(there) >= len(wanted) and set(there).issuperset(wanted)
+
+
 class EpochReports:
     """The reports of an epoch."""
 
@@ -81,11 +86,10 @@ class EpochReports:
         if epoch == self._epoch:
             self._reports[node] = meta["progress"], meta["last"]
 
-    def decide(self, epoch: int, members: Iterable[str]) -> dict[str, Any] | None:
+    def decide(self, epoch: int, members: Sequence[str]) -> dict[str, Any] | None:
         """Return what to tell ``members``, in rank order; ``None``: not yet, or they have been told."""
-        members = list(members)
         reports = self._reports if self._epoch == epoch else {}
-        if self._decided == epoch or any(name not in reports for name in members):
+        if self._decided == epoch or not has_all(reports, members):
             return None
         self._decided = epoch
         most = max(reports[name][0] for name in members)
@@ -183,9 +187,9 @@ class Peers:
         self._world = world
         self._membership = membership
         self.continues, self._has_servers = agrees(plan), has_servers(plan)
-        self._workers = [worker.name for worker in plan.training_workers]
+        self._workers = plan.training_workers
         self._is_between = plan.node(world.node).role == "server"  # its rounds are those of its workers
-        self.greets: set[str] = set() if self._has_servers else set(self._workers)
+        self.greets: set[str] = set() if self._has_servers else {worker.name for worker in self._workers}
         self._gone: set[str] = set()
         self._joined_in: dict[str, int] = {}  # epochs, of those that have joined a run in progress
         self._heard: dict[str, int] = {}
@@ -209,12 +213,15 @@ class Peers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self._workers if name not in self._gone)
+        return tuple(worker.name for worker in self._workers if worker.name not in self._gone)
 
     @property
-    def by_seniority(self) -> list[str]:
-        """``names``, those that have joined a run in progress after all that were there."""
-        return sorted(self.names, key=lambda name: self._joined_in.get(name, 0))
+    def eldest(self) -> str:
+        """The first of ``names`` that was there from the start; of a run without one, the first that has joined."""
+        for worker in self._workers:
+            if worker.name not in self._gone and worker.name not in self._joined_in:
+                return worker.name
+        return min(self.names, key=lambda name: self._joined_in.get(name, 0))
 
     def joined_in(self, name: str) -> int | None:
         """Return the epoch in which a node's process has joined (0: from the start); ``None`` if it is lost."""
@@ -420,12 +427,13 @@ def first_rounds(plan: Plan, server: NodePlan, peers: Peers) -> dict[str, int]:
 
     Of a local server it is that of the first of its workers, or the next round that crosses the WAN.
     """
-    present = set(peers.names)
     across = sync_setup.rounds_apart(plan, server)
     found = {}
     for child in sync_setup.contributors(plan, server):
-        workers = present.intersection((child, *plan.node(child).children))
-        if peers.joined_in(child) is not None and workers:
-            first = min(map(peers.first_round, workers))
+        below = (plan.node(name) for name in (child, *plan.node(child).children))
+        workers = [node.name for node in below if node.role == "worker" and node.trains]
+        present = [name for name in workers if peers.joined_in(name) is not None]
+        if peers.joined_in(child) is not None and present:
+            first = min(map(peers.first_round, present))
             found[child] = (first // across + 1) * across - 1 if first else 0
     return found

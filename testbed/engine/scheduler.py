@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from testbed.engine.checkpoint import CheckpointFiles, Members, commit
@@ -18,11 +19,10 @@ from testbed.engine.membership import (
     collected_at,
     collector_of,
 )
-from testbed.engine.peers import TRAINED, EpochReports, FirstRounds, agrees, has_servers
+from testbed.engine.peers import TRAINED, EpochReports, FirstRounds, agrees, has_all, has_servers
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.asynchronous import is_scored_at_top
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.results.events import HAS_LEFT, WAS_LOST
 from testbed.world import World
@@ -52,6 +52,15 @@ class MembershipLedger:
         self.first = dict(begin.first)  # rounds, of workers of these, as far as all have agreed
         self._successors = dict(begin.successors)  # by lost server
         self.epoch = begin.epoch
+        self._present: list[str] = []
+        self._training: list[str] = []
+        self._note_present()
+
+    def _note_present(self) -> None:
+        """Keep who takes part: with thousands of nodes it is asked for at each of their messages."""
+        present = [node for node in self._nodes.values() if node.role != "scheduler" and node.name not in self.absent]
+        self._present = [node.name for node in present]
+        self._training = [node.name for node in present if node.role == "worker" and node.trains]
 
     def members(self, more_waiting: Collection[str], trained_s: float) -> Members:
         """Return who takes part, for a checkpoint. ``more_waiting``: who has registered and is let in later."""
@@ -87,8 +96,13 @@ class MembershipLedger:
         meta |= {"first": dict(self.first)} if self.first else {}
         return meta | ({"heirs": self._successors} if self._successors else {})
 
-    def present(self) -> list[str]:
-        return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.absent]
+    def present(self) -> Sequence[str]:
+        """Return who takes part, in the Plan's order."""
+        return self._present
+
+    def training(self) -> Sequence[str]:
+        """Return the workers of these that train."""
+        return self._training
 
     async def remove(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
         """Remove ``node`` and the nodes that depend on it, tell the others, and return the removed ones.
@@ -108,10 +122,11 @@ class MembershipLedger:
         self._left.update(leaving if well else ())
         told = self.present()
         self.absent.update(dict.fromkeys(leaving))
+        self._note_present()
         for name in leaving:
             self.joined.pop(name, None)
             self.first.pop(name, None)
-        if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
+        if not self._training:
             raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
         self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)
         meta = {"epoch": self.epoch, "left": leaving, "why": f"{leaving[0]} is lost ({why})"}
@@ -153,6 +168,7 @@ class MembershipLedger:
                 joined[name] = self._waiting.pop(name)
                 self.absent.pop(name, None)
                 self._left.discard(name)
+        self._note_present()
         for name, process_s in joined.items():
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
@@ -190,7 +206,7 @@ class Scheduler:
         self._plan = plan
         self._files = files
         self._resuming = files.resumed if files else None  # until all nodes have loaded their states
-        late = late_comers(plan)
+        late = plan.late_comers
         begin = self._resuming.members if self._resuming else Members(absent=late, new=late)
         self._first_nodes = tuple(
             node.name for node in plan.nodes if node.role != "scheduler" and node.name not in begin.missing
@@ -291,16 +307,13 @@ class Scheduler:
         if self._agrees:
             await self._agree(world)
 
-    def _members(self) -> list[str]:
-        return [name for name in self._ledger.present() if name in self._training_workers]
-
     async def _agree(self, world: World) -> None:
-        members = self._members() if self._first_rounds is None else self._ledger.present()
+        members = self._ledger.training() if self._first_rounds is None else self._ledger.present()
         decision = self._agreement.decide(self._ledger.epoch, members)
         if decision is None:
             return
         if self._first_rounds is not None:
-            progress = {name: self._agreement.progress(name) for name in self._members()}
+            progress = {name: self._agreement.progress(name) for name in self._ledger.training()}
             summed = max(self._agreement.progress(name) for name in members if name not in self._workers)
             decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined, summed)
             decision["holder"] = ""  # the values are at the servers
@@ -313,15 +326,16 @@ class Scheduler:
     def _is_complete(self, name: str) -> bool:
         arrived = self._arrived[name]
         if name.startswith(CHECKPOINT):
-            return set(arrived).issuperset(self._members())
+            return has_all(arrived, self._ledger.training())
         if name.startswith(SAVED):
-            return self._saving is not None and set(arrived).issuperset(self._saving)
+            return self._saving is not None and has_all(arrived, self._saving)
         if name == TRAINED and self._agrees:
-            return self._trained.union(arrived).issuperset(self._members())
+            awaited = len(self._ledger.training()) - len(self._trained)
+            return len(arrived) >= awaited and has_all(self._trained.union(arrived), self._ledger.training())
         if name == SCRIPTS and self._first_rounds is not None:
             return self._all_scripts_have_come(arrived)
         if name in (TRAIN, SCRIPTS) and self._plan.recovery.on_failure == "continue":
-            return set(arrived).issuperset(self._starting)
+            return has_all(arrived, self._starting)
         return len(arrived) >= self._sizes[name]
 
     def _all_scripts_have_come(self, arrived: Collection[str]) -> bool:
@@ -331,19 +345,19 @@ class Scheduler:
         nobody knows its first round, the others wait.
         """
         first = self._ledger.first
-        if any(name in self._ledger.joined and name not in first for name in self._members()):
+        if any(name in self._ledger.joined and name not in first for name in self._ledger.training()):
             return False
         begun = self._rounds_begun
         if begun is None:
             others = self._finished  # before these have joined
         else:
             others = [name for name, round_ in first.items() if round_ >= begun]
-        return set(arrived).issuperset(set(self._members()).difference(others))
+        return set(arrived).issuperset(set(self._ledger.training()).difference(others))
 
     async def _rendezvous(self, world: World) -> None:
         missing = dict.fromkeys(self._first_nodes)
         while missing:
-            names = ", ".join(list(missing)[:5]) + (", …" if len(missing) > 5 else "")
+            names = ", ".join(islice(missing, 5)) + (", …" if len(missing) > 5 else "")
             message = await world.receive(f"registration of {names}", self._timeouts.rendezvous_s)
             if message.kind is MessageKind.LOST:
                 why = message.meta["why"]
@@ -414,7 +428,8 @@ class Scheduler:
 
     def _savers(self) -> set[str]:
         """Return who writes a checkpoint: the workers, servers and replicas that take part."""
-        return {name for name in self._ledger.present() if name in self._training_workers or name not in self._workers}
+        servers = (name for name in self._ledger.present() if name not in self._workers)
+        return {*self._ledger.training(), *servers}
 
     def _saving_in_order(self) -> list[str]:
         """Return who writes, in the Plan's order: a resumed run cannot repeat the one in which they came."""

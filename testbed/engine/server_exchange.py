@@ -24,7 +24,6 @@ from testbed.engine.peers import Peers
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.slicing import needs_loss, table_widths
 from testbed.plan.asynchronous import rounds_of_each
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import State, below, under
 from testbed.training.learner import SegmentedLearner
@@ -71,7 +70,7 @@ class ServerExchange(Exchange):
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
         self._arrived: list[ReplyControl] = []  # while the steps of a later round go on (streaming)
-        self.workers = len(plan.training_workers) - sum(plan.node(name).trains for name in late_comers(plan))
+        self.workers = plan.first_workers
         self.end: float = rounds_of_each(plan)
 
     async def begin(self, state: State | None, after: int) -> None:
@@ -164,7 +163,7 @@ class ServerExchange(Exchange):
 
     def _choose_who_evaluates(self) -> None:
         if self._peers.continues:
-            self.evaluation.members(self._peers.by_seniority)
+            self.evaluation.done_by(self._peers.eldest)
 
     async def finish(self, rounds: int) -> FinalScore:
         changed = await self._work.finish(self._world)

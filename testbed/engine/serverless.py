@@ -55,7 +55,7 @@ class ServerlessExchange(Exchange):
         self._learner = learner
         self._buckets = buckets
         self.evaluation = Evaluation(self._world, plan, learner)
-        self._peers.on_change.append(lambda _: self.evaluation.members(self._peers.by_seniority))
+        self._peers.on_change.append(lambda _: self.evaluation.done_by(self._peers.eldest))
         self._progress = NOTHING
         self._epoch = 0  # of those with whom this worker exchanges
         self.workers = len(plan.training_workers)
@@ -71,7 +71,7 @@ class ServerlessExchange(Exchange):
         await self.prepare(values)
         self._epoch = self._peers.epoch
         if state is not None:
-            self.evaluation.members(self._peers.by_seniority)
+            self.evaluation.done_by(self._peers.eldest)
             self.load_state(state)
 
     async def _first_values(self) -> tuple[list[Tensor], int]:
@@ -139,7 +139,7 @@ class ServerlessExchange(Exchange):
             await peers.greet()
             peers.report(self._progress)
             await self.agree()
-            self.evaluation.members(peers.by_seniority)
+            self.evaluation.done_by(peers.eldest)
             self.workers = len(peers.names)
         else:
             peers.progress = self._progress

@@ -24,7 +24,6 @@ from testbed.errors import Interrupted
 from testbed.execution.devices import uses_gpus
 from testbed.execution.scripts import is_scripted
 from testbed.paradigms import library_of
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 
 Record = Callable[..., None]
@@ -56,7 +55,7 @@ def is_predictable(plan: Plan) -> bool:
         or plan.is_spread
         or plan.program is not None
         or library_of(paradigm.kind, paradigm.options)
-        or late_comers(plan)
+        or plan.late_comers
         or is_scripted(plan)
         or uses_gpus(plan)
         or any(link.jitter_s > 0 for link in plan.network.links)

@@ -60,7 +60,7 @@ class FaultClock:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.absent: frozenset[str] = frozenset(late_comers(plan))
+        self.absent: frozenset[str] = frozenset(plan.late_comers)
         self.past: tuple[Due, ...] = ()
         self.resumed_s = -math.inf
         self.rounds_s: list[tuple[int, float]] = []
@@ -143,20 +143,6 @@ def expendable(plan: Plan) -> frozenset[str]:
         return frozenset()
     roles = {"worker", "server", "replica"} | ({"global_server"} if plan.recovery.replicas else set())
     return frozenset(node.name for node in plan.nodes if node.role in roles)
-
-
-def late_comers(plan: Plan) -> tuple[str, ...]:
-    """Return the nodes that join later: those named, and servers all of whose workers join, with these workers."""
-    named = {name for fault in plan.faults if fault.kind == "join" for name in fault.targets}
-    if not named:
-        return ()
-    servers = {
-        node.name
-        for node in plan.nodes
-        if node.role == "server" and (node.name in named or (node.children and named.issuperset(node.children)))
-    }
-    workers = {name for server in servers for name in plan.node(server).children}
-    return tuple(node.name for node in plan.nodes if node.name in named | servers | workers)
 
 
 def needed_with(plan: Plan, node: str) -> tuple[str, ...]:

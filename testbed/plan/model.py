@@ -561,6 +561,23 @@ class Plan:
         return Counter(parent for worker in self.training_workers for parent in worker.parents)
 
     @cached_property
+    def late_comers(self) -> tuple[str, ...]:
+        """Names of the nodes that join later: those of the faults, and servers all of whose workers join, with them."""
+        named = {name for fault in self.faults if fault.kind == "join" for name in fault.targets}
+        if not named:
+            return ()
+        late = set(named)
+        for server in self.with_role("server"):
+            if server.name in named or (server.children and named.issuperset(server.children)):
+                late.update((server.name, *server.children))
+        return tuple(node.name for node in self.nodes if node.name in late)
+
+    @cached_property
+    def first_workers(self) -> int:
+        """The number of training workers that begin together: of those that do not join later."""
+        return len({worker.name for worker in self.training_workers}.difference(self.late_comers))
+
+    @cached_property
     def contributing(self) -> frozenset[str]:
         """Names of the training workers, and of the servers that they push to."""
         parents = {parent for worker in self.training_workers for parent in worker.parents}

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Protocol, Self
 
 from testbed.garbage import frozen_garbage
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.processes.child import Child, Line, end_all, fork
 from testbed.realtime.auth import new_credentials
@@ -90,7 +89,7 @@ class NodeProcesses:
         self._credentials = launch.credentials or new_credentials(plan.transport.tls)
         self._endpoints = launch.endpoints or Endpoints(plan, in_namespaces=launch.enter is not None)
         self._kills = OomKills.now()
-        self._absent = frozenset(late_comers(plan)) if launch.absent is None else launch.absent
+        self._absent = frozenset(plan.late_comers) if launch.absent is None else launch.absent
         self._number = {node.name: number for number, node in enumerate(plan.nodes)}
         self._tokens = Tokens.make(launch.cores, len(plan.nodes))
         used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}

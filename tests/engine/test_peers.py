@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
 from unittest.mock import Mock
 
@@ -45,6 +46,27 @@ def test_reports_of_an_earlier_epoch_decide_nothing() -> None:
 def test_without_values_the_first_has_them() -> None:
     decision = reports(0, a=NOTHING, b=NOTHING).decide(0, ["a", "b"])
     assert decision is not None and (decision["progress"], decision["holder"]) == (FIRST_VALUES, "a")
+
+
+class CountedNames(list[str]):
+    """Names, and how often somebody has gone through them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_with_thousands_of_nodes_nobody_goes_through_all_of_them_at_every_report() -> None:
+    names = CountedNames(f"worker{number}" for number in range(100))
+    made = EpochReports()
+    for name in list(names)[:-1]:
+        made.report(name, {"name": "agree/1", "progress": 4, "last": LAST})
+        assert made.decide(1, names) is None
+    assert names.walks == 1, "by this test"
+    made.report(names[-1], {"name": "agree/1", "progress": 4, "last": LAST})
+    assert made.decide(1, names) is not None
 
 
 HUB, EAST, EAST1, WEST = "hub/worker0", "east/worker0", "east/worker1", "west/worker0"

@@ -24,7 +24,6 @@ from testbed.engine import sync_setup
 from testbed.errors import NodeLost, RunFailed
 from testbed.garbage import relaxed_garbage_collection
 from testbed.ids import data_center_of
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from tests.faults.plans import quick_plan, recovery_of
@@ -151,7 +150,7 @@ def _updates(ended: Ended) -> Iterator[tuple[dict[str, object], int]]:
 def _rounds(ended: Ended) -> str:
     """Who was never hit has done every round."""
     gone = {name for event in ended.events("epoch") for name in event["targets"].split(", ")}
-    gone |= set(late_comers(ended.plan))
+    gone |= set(ended.plan.late_comers)
     for node in ended.plan.training_workers:
         if node.name not in gone and sorted(set(ended.rounds(node.name))) != rounds_of_all(
             ended, node.name, ROUNDS - 1

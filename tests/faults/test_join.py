@@ -9,7 +9,6 @@ import pytest
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.errors import ScenarioError
 from testbed.plan.asynchronous import shares_rounds
-from testbed.plan.fault_clock import late_comers
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, rounds_of_all, run
 from tests.faults.test_continue import LAST, SAME_VALUES, TECHNIQUES, agree
 from tests.for_each import for_each
@@ -75,9 +74,10 @@ def test_its_learning_rate_is_that_of_the_others(tmp_path: Path, paradigm: str) 
 
 def test_a_server_comes_with_the_first_of_its_workers() -> None:
     one, other = "kind: join, node: east/worker0, at: 1 s", "kind: join, node: east/worker1, at: 2 s"
-    assert late_comers(plan_of(CONTINUE, faults(one))) == ("east/worker0",)
-    assert set(late_comers(plan_of(CONTINUE, faults(one, other)))) == {"east/worker0", "east/worker1", "east/server0"}
-    assert late_comers(plan_of()) == ()
+    assert plan_of(CONTINUE, faults(one)).late_comers == ("east/worker0",)
+    assert set(plan_of(CONTINUE, faults(one, other)).late_comers) == {"east/worker0", "east/worker1", "east/server0"}
+    assert plan_of().late_comers == ()
+    assert [plan_of(CONTINUE, faults(*some)).first_workers for some in ((), (one,), (one, other))] == [4, 3, 2]
 
 
 def test_two_workers_of_a_data_centre_one_after_the_other(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ class AsynchronousGossip(GossipAlgorithm):
     def _meet(self) -> None:
         """Mix with those who take part from now on."""
         self._names = self._peers.names
-        self._counter = self._peers.by_seniority[0]  # who scores as well
+        self._counter = self._peers.eldest  # who scores as well
         self._rank = self._names.index(self._world.node) if self._world.node in self._names else 0
         self._inside, self._everyone = (Partners(graph, self._rank) for graph in self._graphs_of(self._names))
 

@@ -141,7 +141,7 @@ class SynchronousGossip(GossipAlgorithm):
         names = tuple(joined_in)
         mixing = self._make_mixing(names)
         compression = self._make_compression(mixing, names, epoch == 0)
-        return MixingRounds(epoch, since, self._peers.by_seniority[0], joined_in, mixing, compression)
+        return MixingRounds(epoch, since, self._peers.eldest, joined_in, mixing, compression)
 
     @property
     def end(self) -> float:

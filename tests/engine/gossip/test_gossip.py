@@ -125,7 +125,7 @@ class FixedPeers:
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.on_change, self.stamp = tuple(names), [], {}
-        self.by_seniority = names
+        self.eldest = names[0]
 
     def joined_in(self, name: str) -> int:
         return 0
