@@ -14,8 +14,7 @@ from testbed.engine.exchange import Exchange, RoundDone
 from testbed.engine.guard import Guarded
 from testbed.engine.session import Session
 from testbed.plan.model import NodePlan, Plan
-from testbed.state import State, below, under
-from testbed.training.learner import SegmentedLearner
+from testbed.state import State, Stateful, below, under
 
 
 class RoundDriver:
@@ -29,12 +28,15 @@ class RoundDriver:
         session: Session,
         plan: Plan,
         node: NodePlan,
-        learner: SegmentedLearner,
+        learner: Stateful,
         exchange: Exchange,
         files: CheckpointFiles | None,
         departure: Departure | None = None,
     ) -> None:
-        """``departure``: decides when this worker leaves, in a paradigm whose workers may."""
+        """``learner``: what the state of this worker's model is in, beside that of ``exchange``.
+
+        ``departure``: decides when this worker leaves, in a paradigm whose workers may.
+        """
         self._world = session.world
         self._membership = session.membership
         self._plan = plan
@@ -55,7 +57,8 @@ class RoundDriver:
         checkpointer = self._checkpointer
         first_round = await exchange.meet(checkpointer.resume if checkpointer.resumed else None)
         round_ = max(checkpointer.first_round, first_round)
-        self._evaluation.begin(self._plan.training.rounds, exchange.workers, checkpointer.checkpoint)
+        if exchange.end > 0:
+            self._evaluation.begin(self._plan.training.rounds, exchange.workers, checkpointer.checkpoint)
         if self._membership.joined_late and round_ < exchange.end:
             await self._keep(round_ - 1)  # the others meet after the round before
         while await self._begins(round_):
@@ -99,6 +102,7 @@ class RoundDriver:
     def _over(self, done: RoundDone) -> None:
         result = done.result
         waited = {} if done.waited_s is None else {"waited_s": round(done.waited_s, 6)}
+        rates = {"learning_rates": done.learning_rates} if done.learning_rates else {}
         self._world.record(
             "round",
             t0=done.started_s,
@@ -107,6 +111,7 @@ class RoundDriver:
             samples=result.samples,
             steps=result.steps,
             **waited,
+            **rates,
         )
         self._exchange.score(done.round)
 
@@ -115,7 +120,7 @@ class RoundDriver:
         if not self._checkpointer.due(round_):
             return
         await self._exchange.settle()
-        if round_ + 1 < self._exchange.end:
+        if round_ + 1 < self._exchange.end and self._exchange.can_keep:
             await self._checkpointer.save(round_, self._state)
 
     async def _state(self) -> State:

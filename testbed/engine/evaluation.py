@@ -10,7 +10,7 @@ Where workers do not wait for each other, a global server scores the model (``gl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -24,6 +24,8 @@ from testbed.state import State
 from testbed.training.learner import Learner, Score
 from testbed.world import Future, World
 
+Evaluate = Callable[[list[Tensor]], Score | None]
+
 
 @dataclass(slots=True)
 class _Snapshot:
@@ -36,9 +38,9 @@ class _Snapshot:
 class Scores:
     """Scores one model after the other. ``reached``: two in a row were at or above the target accuracy."""
 
-    def __init__(self, world: World, learner: Learner, target: float | None) -> None:
+    def __init__(self, world: World, evaluate: Evaluate, target: float | None) -> None:
         self._world = world
-        self._learner = learner
+        self._evaluate = evaluate
         self._target = target
         self._snapshot: _Snapshot | None = None
         self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
@@ -53,7 +55,7 @@ class Scores:
     def take(self, round_: int, epoch: int, values: list[Tensor], time_s: float) -> None:
         """Start scoring ``values``, the model's after ``round_``, in that pass over the data, at ``time_s``."""
         assert self._snapshot is None, "the score before has not been collected"
-        score = self._world.aside(lambda: self._learner.evaluate(values))
+        score = self._world.aside(lambda: self._evaluate(values))
         self._snapshot = _Snapshot(round_, epoch, time_s, score)
 
     async def collect(self) -> None:
@@ -115,7 +117,8 @@ class Evaluation:
     active  whether this worker evaluates: it comes first, and no server scores the model
     """
 
-    def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
+    def __init__(self, world: World, plan: Plan, learner: Learner | None) -> None:
+        """``learner``: what scores its model; ``None``: a script does, and reports it."""
         training = plan.training
         self._world = world
         self._learner = learner
@@ -123,11 +126,19 @@ class Evaluation:
         self._rounds = training.rounds
         self._at_top = is_scored_at_top(plan)
         self._is_first = world.node == plan.training_workers[0].name
-        self._scores = Scores(world, learner, training.target_accuracy)
+        self._scores = Scores(world, self._evaluate, training.target_accuracy)
+
+    @property
+    def _model(self) -> Learner:
+        assert self._learner is not None, "a script scores its model itself"
+        return self._learner
+
+    def _evaluate(self, values: list[Tensor]) -> Score | None:
+        return self._model.evaluate(values)
 
     @property
     def active(self) -> bool:
-        return self._is_first and not self._at_top
+        return self._is_first and not self._at_top and self._learner is not None
 
     def done_by(self, worker: str) -> None:
         """Let this worker evaluate; to be called between two rounds only."""
@@ -163,7 +174,7 @@ class Evaluation:
 
     def take(self, round_: int, values: list[Tensor], time_s: float) -> None:
         """Start scoring values that are not the learner's own; the score before has been collected."""
-        self._scores.take(round_, self._learner.epoch, values, time_s)
+        self._scores.take(round_, self._model.epoch, values, time_s)
 
     async def finish(self, round_: int, *, changed: bool = False) -> None:
         """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
@@ -184,7 +195,7 @@ class Evaluation:
             self._scores.load_state(state)
 
     def _take(self, round_: int) -> None:
-        self.take(round_, self._learner.values(), self._world.now())
+        self.take(round_, self._model.values(), self._world.now())
 
 
 def trained_before(now_s: float, resumed: Checkpoint | None) -> dict[str, Any]:

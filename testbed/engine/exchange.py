@@ -21,12 +21,14 @@ class RoundDone:
     started_s  when its local work began
     result     of its local work
     waited_s   how long servers held its new values back for others; ``None`` where no server does
+    learning_rates  of a script's optimizer; empty where nobody knows them
     """
 
     round: int
     started_s: float
     result: LocalResult
     waited_s: float | None = None
+    learning_rates: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ class Exchange(ABC):
 
     async def settle(self) -> None:  # noqa: B027 - optional
         """Receive all values that are still on their way."""
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a checkpoint can be made, after ``settle``: of a script only between two of its steps."""
+        return True
 
     @abstractmethod
     def state(self) -> State:

@@ -27,11 +27,14 @@ from testbed.world import Work, World
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
-    """Local work done: the flat tensors to push by key, mean loss, number of samples, number of steps."""
+    """Local work done: the flat tensors to push by key, mean loss, number of samples, number of steps.
+
+    Nobody knows the loss and the samples of a script.
+    """
 
     contributions: dict[int, Tensor]
-    loss: float
-    samples: int
+    loss: float | None
+    samples: int | None
     steps: int
 
 

@@ -32,9 +32,9 @@ from testbed.engine.pipeline import PipelinedExchange
 from testbed.engine.replica import Copies, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
+from testbed.engine.script.exchange import ScriptExchange, script_job
 from testbed.engine.script.thread import start_script
 from testbed.engine.script.watch import ScriptWatch
-from testbed.engine.script.worker import ScriptWorker, script_job
 from testbed.engine.server import Server, ServerMembers
 from testbed.engine.server_exchange import ServerExchange, ServerParts
 from testbed.engine.session import Session
@@ -46,7 +46,7 @@ from testbed.placing import place_of
 from testbed.plan.asynchronous import is_scored_at_top, shares_rounds
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
-from testbed.state import State, Stateful, joined, take_over
+from testbed.state import Memoryless, State, Stateful, joined, take_over
 from testbed.training.learner import SegmentedLearner
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
@@ -132,12 +132,15 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
         handover = handover_of(session, plan, at_top=False)
         await session.join()
         await session.peers.greet()
-        checkpointer = Checkpointer(world, session.membership, plan, files)
-        worker = ScriptWorker(world, plan, session, store, job, checkpointer, handover)
-        await worker.run(start_script(plan, node, job, watch))
+        thread = start_script(plan, node, job, watch)
+        exchange = ScriptExchange(session, plan, store, job, thread, handover)
+        try:
+            rounds = await RoundDriver(session, plan, node, Memoryless(), exchange, files).run()
+        finally:
+            thread.abandon()
         await store.leave()
         await session.finish()
-        return await session.record_final(worker.values, rounds=worker.rounds)
+        return await session.record_final(exchange.values, rounds=rounds)
 
     return run
 

@@ -125,7 +125,7 @@ class MembershipLedger:
         self._note_present()
         for name in leaving:
             self.joined.pop(name, None)
-            self.first.pop(name, None)
+        self.first = {name: round_ for name, round_ in self.first.items() if name not in leaving}
         if not self._training:
             raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
         self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)

@@ -1,6 +1,6 @@
 """A script's session: its node in a run, or, outside a run, a single worker in this process.
 
-The requests that a session answers, by name (``engine.script.worker`` carries them out):
+The requests that a session answers, by name (``engine.script.exchange`` carries them out):
 
 begin(values, optimizer, compression, together)
                                        all keys are known: agree on first values. Answer: the master's, by key.
@@ -23,10 +23,11 @@ score(accuracy, loss)                  as measured by the script on its test set
 not_finite(what, where, count, can_be_left_out)  ``count`` numbers of a gradient, say, are not finite. Answered where
                                        the scenario lets the script leave them out, which then does; else the run ends
 resume()                               the step with which the script begins, the local steps of its round, and what
-                                       ``keep`` was given, here or by a script that this one joins (None: nothing);
-                                       None where the run begins, and the script with it
+                                       ``between_steps`` was given, here or by a script that this one joins (None:
+                                       nothing); None where the run begins, and the script with it
 first_round()                          the round that a script that has joined a run in progress begins with; else 0
-keep(step, get)                        before ``step``: make a checkpoint if one is due, with what ``get`` returns
+between_steps(step, get)               ``step`` is the next one. If a checkpoint is due, it is made here, with what
+                                       ``get`` returns
 holds(get, get_optimizer, get_rates)   ``get`` returns the script's parameters, which are its worker's final values;
                                        ``get_optimizer`` the state of its optimizer, as bytes; ``get_rates`` the
                                        learning rates of its groups, as text

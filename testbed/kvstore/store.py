@@ -362,7 +362,7 @@ class KVStore:
 
     def _keep(self, step: int, kept: Mapping[str, Any]) -> None:
         generators = generator_states()  # in this thread, whose generators they are
-        self._session.ask("keep", step, lambda: saved_objects(kept, generators))
+        self._session.ask("between_steps", step, lambda: saved_objects(kept, generators))
 
     def first_values(self) -> list[Tensor]:
         """Return the first values, flat, in the order of ``init``."""

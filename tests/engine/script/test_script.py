@@ -21,8 +21,8 @@ import torch
 from testbed import api
 from testbed.costs import USER_CODE
 from testbed.engine.roles import make_role
+from testbed.engine.script.exchange import ScriptExchange
 from testbed.engine.script.modules import ScriptModules
-from testbed.engine.script.worker import ScriptWorker
 from testbed.errors import RunFailed, ScenarioError
 from testbed.execution import simulate as in_virtual_time
 from testbed.kvstore import GeoOptimizer, KVStore, connect
@@ -698,7 +698,7 @@ class Clock:
 @for_each("waits", [False, True])
 def test_what_is_untimed_begins_no_step_in_the_future(waits: bool) -> None:
     """A block within a step of 1 s takes 3 s, with another block in it, and with a wait that begins the step anew."""
-    worker, clock = ScriptWorker.__new__(ScriptWorker), Clock()
+    worker, clock = ScriptExchange.__new__(ScriptExchange), Clock()
     worker._world, worker._began_s, worker._untimed = clock, 0.0, 0  # type: ignore[assignment]
 
     async def block() -> None:
@@ -725,7 +725,7 @@ def test_a_node_reads_messages_while_a_script_that_joins_waits_for_the_end_of_a_
             time.sleep(0.6)
 
     async def program(world: RealWorld) -> float:
-        worker = ScriptWorker.__new__(ScriptWorker)
+        worker = ScriptExchange.__new__(ScriptExchange)
         worker._world, worker.rounds, worker._thread = world, 0, Mock(in_place=lambda: turn)
         worker._get_objects = worker._get_optimizer = worker._get_parameters = None
         world.spawn(world.compute(Work(USER_CODE), compute), "a turn")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from testbed.engine.script import thread as script_thread
+from testbed.engine.script.exchange import ScriptExchange
 from testbed.engine.script.thread import ScriptThread
-from testbed.engine.script.worker import ScriptWorker
 from testbed.kvstore.session import ScriptJob
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
@@ -102,7 +102,7 @@ class _Node:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.call_from_thread = asyncio.get_running_loop().call_soon_threadsafe
-        self.membership = self.peers = self
+        self.world = self.membership = self.peers = self
 
     def now(self) -> float:
         return 0.0
@@ -130,8 +130,8 @@ def test_a_request_is_carried_out_after_all_that_the_script_has_posted(tmp_path:
     async def run() -> list[str]:
         node: Any = _Node()
         plan = build_plan(load(THREE_SITES), "simulate")
-        worker = ScriptWorker(node, plan, node, node, ScriptJob(), node)
-        await worker.run(ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0))
+        thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
+        await ScriptExchange(node, plan, node, ScriptJob(), thread).run(0, lambda done: None)
         return list(node.calls)
 
     assert asyncio.run(run()) == ["push 0", "push 1", "push 2", "barrier"]

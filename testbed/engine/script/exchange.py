@@ -1,4 +1,8 @@
-"""A user's script as a worker: carries out the requests that its thread makes.
+"""A user's script as a worker's exchange: carries out the requests that its thread makes.
+
+The script has the loop over steps, so nobody can tell it when a round begins. Its thread stands still in each request,
+however, and goes on only with the answer. So the driver lets it go on: ``run`` until the request that ends a round is
+answered and the next one is there, ``settle`` until the script stands where a checkpoint can be made of it.
 
 The script really computes (``World.compute`` of kind ``USER_CODE``), and a training step then takes what the worker's
 device takes, counted from where the script began to compute.
@@ -6,6 +10,7 @@ device takes, counted from where the script began to compute.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
@@ -19,18 +24,18 @@ from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.buckets import Buckets, script_buckets_of
-from testbed.engine.checkpoint import Checkpointer
-from testbed.engine.evaluation import trained_before
+from testbed.engine.evaluation import Evaluation
+from testbed.engine.exchange import Exchange, FinalScore, RoundDone
 from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
-from testbed.engine.local_work import copying
+from testbed.engine.local_work import LocalResult, copying
 from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.engine.session import Session
 from testbed.errors import RunFailed
 from testbed.finite import end_or_leave_out
-from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer
+from testbed.kvstore.session import Posted, ScriptJob, ScriptOptimizer
 from testbed.kvstore.store import pull_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -39,36 +44,50 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.results.events import NO_STEP, NOT_EXCHANGED, NOT_FINISHED
 from testbed.state import State, below, under
-from testbed.world import Future, Work, World
+from testbed.world import Future, Work
+
+Request = tuple[str, tuple[Any, ...]]  # its name, and its arguments
+BEGIN = "begin"  # of a script that has declared its keys
+BETWEEN_STEPS = "between_steps"
 
 
-class ScriptWorker:
+class ScriptExchange(Exchange):
     """Carries out the requests of one script (``testbed.kvstore.session``), each by a method of its own.
 
     values  the values that the script holds in the end, by key
     rounds  the number of rounds done
     """
 
-    _thread: ScriptThread
-
     def __init__(
         self,
-        world: World,
-        plan: Plan,
         session: Session,
+        plan: Plan,
         store: KVWorker,
         job: ScriptJob,
-        checkpointer: Checkpointer,
+        thread: ScriptThread,
         handover: Handover | None = None,
     ) -> None:
         """``handover``: where others that join may need this script's objects, as it does theirs."""
-        self._world = world
+        self._world = session.world
+        self._thread = thread
+        if self._world.call_from_thread is not None:
+            thread.on_posted = partial(self._world.call_from_thread, self._on_posted)
+        self._next: Request | None = None  # of the script, not yet carried out
+        self._answer: Any = None  # to the one before
+        self._ended = False
+        self._over: Callable[[RoundDone], None] = lambda done: None
+        self._round = -1  # the last one that the driver has asked for
+        self._stands = False  # while all begin to train, or write
+        self._is_kept = False  # this run has made a checkpoint, or begins with one
+        self._unkept_round = -1  # after which a checkpoint was due
+        self._resumed: State = {}
+        self.evaluation = Evaluation(self._world, plan, None)
+        self.workers = job.workers
+        self.end = math.inf  # until the script has ended
         self._store = store
         self._job = job
         self._membership = session.membership
         self._peers = session.peers
-        self._checkpointer = checkpointer
-        self._kept_round = -1
         self._handover = handover
         self._next_step = 0
         self._carrying_out: Future[None] | None = None  # of what the script has posted
@@ -79,10 +98,10 @@ class ScriptWorker:
         self._taken: State | None = None  # from another worker
         self._declared_steps = sync_setup.local_steps(plan)  # no algorithm assigns scripts others
         self._plan, self._buckets = plan, Buckets(())
-        self._began_s = world.now()
+        self._began_s = self._world.now()
         self._untimed_s = 0.0
         self._untimed = 0
-        self._round_began_s = world.now()
+        self._round_began_s = self._world.now()
         self._next_round: dict[int, int] = {}  # by key
         self._taken_keys: set[int] = set()  # whose new values the script has, in this round
         self._round_keys: set[int] = set()  # the same, of the whole round before
@@ -97,90 +116,137 @@ class ScriptWorker:
 
         self._requests: dict[str, Callable[..., Awaitable[Any]]] = {
             "barrier": self.barrier,
-            "begin": self.begin,
             "exchange": self.exchange,
-            "finish": self.finish,
+            "finish": self.take_final_values,
             "first_round": self.first_round,
             "holds": self.holds,
-            "keep": self.keep,
+            BETWEEN_STEPS: self.between_steps,
             "not_finite": self.not_finite,
             "push": self.push,
             "resume": self.resume,
-            "score": self.score,
+            "score": self.take_score,
             "step": self.step,
             "take_over": self.take_over,
             "untimed": self.untimed,
             "value": self.value,
         }
 
-    async def run(self, thread: ScriptThread) -> None:
-        """Carry out requests until the script ends."""
-        answer: Any = None
-        self._thread = thread
-        if self._world.call_from_thread is not None:
-            thread.on_posted = partial(self._world.call_from_thread, partial(self._on_posted, thread))
-        try:
-            while True:
-                request = await self._world.compute(Work(USER_CODE, self.rounds), partial(thread.resume, answer))
-                while thread.posted or self._carrying_out is not None:
-                    self._on_posted(thread)
-                    assert self._carrying_out is not None
-                    await self._world.wait(self._carrying_out, "the pushes before")
-                if request is None:
-                    if self._taken_keys:
-                        self._end_round(self.rounds)
-                    self._warn_of_no_checkpoint()
-                    self._warn_of_mixed_up_ranks()
-                    self._tell_end()
-                    self.values = self._current_values()
-                    return
-                what, arguments = request
-                answer = await self._requests[what](*arguments)
-        finally:
-            thread.abandon()
+    # ---- the driver's side --------------------------------------------------------------------------------------
 
-    def _on_posted(self, thread: ScriptThread) -> None:
-        if self._carrying_out is None and thread.posted:
-            self._carrying_out = self._world.spawn(self._carry_out(thread), "pushes of the script")
-
-    async def _carry_out(self, thread: ScriptThread) -> None:
-        while thread.posted:
-            posted, what, arguments = thread.posted.popleft()
-            posted.answer = await self._requests[what](*arguments)
-        self._carrying_out = None
-
-    async def begin(
-        self, values: list[Tensor], optimizer: ScriptOptimizer | None, compression: NamedOptions | None, together: int
-    ) -> list[Tensor]:
-        state = self._checkpointer.state
-        self._store.load_state(below("store", state))
+    async def begin(self, state: State | None, after: int) -> None:
+        await self._go_on(lambda what: what == BEGIN)
+        if self._next is None:
+            return  # the script has ended without a store
+        values, optimizer, compression, together = self._next[1]
         codec = compression[0] if compression else None
         self._buckets = script_buckets_of(self._plan, [value.numel() for value in values], together, codec)
+        if state is not None:
+            self._store.load_state(below("store", state))
         await self._store.declare(self._buckets.sizes, compression)
         if optimizer is not None:
             self._handover = None  # values at the servers are all that there is
-        if self._checkpointer.resumed:
+        if state is not None:
             self._load_state(state)
-            self._peers.begun(self.rounds - 1)
-            await self._checkpointer.resume()
+            self._peers.begun(after)
         elif self._membership.joined_late:
             await self._pull()
             self._begin_at(self._peers.first_round(self._world.node))
-            await self._membership.barrier(BEGUN, 1)
         else:
             if self._job.rank == 0:
-                notes = {"optimizer": list(astuple(optimizer))} if optimizer else None
-                first = await self._buckets.joined(self._world, dict(enumerate(values)))
-                for number, value in first.items():
-                    await self._store.init(number, value, notes)
+                await self._set_first_values(values, optimizer)
             await self._pull()
+        self._round = self.rounds - 1
+        self._stands = True
+
+    async def _set_first_values(self, values: list[Tensor], optimizer: ScriptOptimizer | None) -> None:
+        notes = {"optimizer": list(astuple(optimizer))} if optimizer else None
+        first = await self._buckets.joined(self._world, dict(enumerate(values)))
+        for number, value in first.items():
+            await self._store.init(number, value, notes)
+
+    async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
+        if self._ended:
+            return 0
+        if resume is not None:
+            await resume()
+        elif self._membership.joined_late:
+            await self._membership.barrier(BEGUN, 1)
+        else:
             await self._membership.barrier(TRAIN, self._job.workers)
-        if self._job.rank == 0:
-            before = trained_before(self._world.now(), self._checkpointer.checkpoint)
-            self._world.record("train", rounds=self._job.rounds, workers=self._job.workers, **before)
+        return self.rounds
+
+    async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
+        """Let the script go on until the round is over. It may end several by one call, of which it takes no values."""
+        self._over = over
+        self._round = round_
+        await self._go_on(lambda what: self.rounds > round_)
+
+    async def settle(self) -> None:
+        """Let the script go on to the end of its step, where a checkpoint can be made."""
+        self._unkept_round = self.rounds - 1
+        await self._go_on(lambda what: what in (BETWEEN_STEPS, "push", "exchange"))
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether the script stands between two steps of ``store.steps``, after the driver's round and no later one."""
+        at_end_of_step = self._next is not None and self._next[0] == BETWEEN_STEPS
+        return at_end_of_step and self.rounds == self._round + 1 and self._store.idle
+
+    async def finish(self, rounds: int) -> FinalScore:
+        self._warn_of_no_checkpoint()
+        self._warn_of_mixed_up_ranks()
+        self._tell_end()
+        self.values = self._current_values()
+        return FinalScore(rounds - 1, changed=False)
+
+    async def _go_on(self, stops: Callable[[str], bool]) -> None:
+        """Carry out requests until the script ends, or makes one that ``stops`` it: that is then the next one."""
+        while (request := await self._request()) is not None:
+            what, arguments = request
+            if stops(what):
+                return
+            self._next = None
+            self._answer = await self._requests[what](*arguments)
+
+    async def _request(self) -> Request | None:
+        """Return the script's next request, after all that it has posted before; ``None``: it has ended."""
+        if self._stands:
+            await self._begin_again()
+        if self._next is not None or self._ended:
+            return self._next
+        turn = Work(USER_CODE, self.rounds)
+        self._next = await self._world.compute(turn, partial(self._thread.resume, self._answer))
+        while self._thread.posted or self._carrying_out is not None:
+            self._on_posted()
+            assert self._carrying_out is not None
+            await self._world.wait(self._carrying_out, "the pushes before")
+        if self._next is None:
+            self._ended = True
+            if self._taken_keys:
+                self._round_is_over(self.rounds)
+            self.end = self.rounds
+        return self._next
+
+    async def _begin_again(self) -> None:
+        """Let the script's time go on when all have begun to train, or have written."""
+        self._stands = False
         self._restart()
         self._round_began_s = self._world.now()
-        return await self._copies(self._values)
+        if self._next is not None and self._next[0] == BEGIN:
+            self._next = None
+            self._answer = await self._copies(self._values)
+
+    def _on_posted(self) -> None:
+        if self._carrying_out is None and self._thread.posted:
+            self._carrying_out = self._world.spawn(self._carry_out(), "pushes of the script")
+
+    async def _carry_out(self) -> None:
+        while self._thread.posted:
+            posted, what, arguments = self._thread.posted.popleft()
+            posted.answer = await self._requests[what](*arguments)
+        self._carrying_out = None
+
+    # ---- requests -----------------------------------------------------------------------------------------------
 
     async def _pull(self) -> None:
         pulled = await self._store.pull(range(len(self._buckets.sizes)))
@@ -206,7 +272,7 @@ class ScriptWorker:
             self._store.drop(other, before.answer)
         round_ = self._next_round.get(key, 0)
         if round_ > self.rounds and key in self._taken_keys:
-            self._end_round(self.rounds)  # the script takes no more of it
+            self._round_is_over(self.rounds)  # the script takes no more of it
         if round_ == self.rounds:
             self._note_done()
         self._next_round[key] = round_ + 1
@@ -235,7 +301,7 @@ class ScriptWorker:
             notes = {"no_gradient": True} if without.issuperset(self._buckets.keys[number]) else None
             await self._store.push(number, round_, tensor, notes)
         control = merge_controls([await self._receive(number, round_) for number in contributions])
-        self._end_round(round_, steps, control.waited_s)
+        self._round_is_over(round_, steps, control.waited_s)
         copies = await self._copies([self._values[key] for key in tensors])
         return dict(zip(tensors, copies, strict=True)), self._declared_steps(self.rounds)
 
@@ -252,10 +318,9 @@ class ScriptWorker:
         return control
 
     async def resume(self) -> tuple[int, int, Tensor | None] | None:
-        state = self._checkpointer.state
-        if self._checkpointer.resumed:
+        if self._resumed:
             self._note_done()
-            return state["step"], self._declared_steps(self.rounds), state["content"]
+            return self._resumed["step"], self._declared_steps(self.rounds), self._resumed["content"]
         if not self._membership.joined_late or self.rounds == 0:
             return None
         content = (await self._take_over()).get("objects")
@@ -294,37 +359,31 @@ class ScriptWorker:
 
         return await self._world.compute(Work(USER_CODE, self.rounds), state)
 
-    async def keep(self, step: int, get: Callable[[], Tensor]) -> None:
+    async def between_steps(self, step: int, get: Callable[[], Tensor]) -> None:
+        """Note where the script stands. If a checkpoint was due here, the driver has had it made."""
         self._get_objects = get
-        round_ = self.rounds - 1
         self._note_done()
-        if round_ == self._kept_round or round_ < 0 or not self._checkpointer.due(round_):
-            return
-        if not self._store.idle:
+        if self._unkept_round == self.rounds - 1 and not self._store.idle:
             raise RunFailed(
                 f"{self._world.node}: a checkpoint is due, and the script has not waited for all its pushes"
             )
-        self._kept_round = round_
 
-        async def state() -> State:
-            with self._thread.in_place():
-                return self._state(step, get())
-
-        await self._checkpointer.save(round_, state)
-        self._restart()
-        self._round_began_s = self._world.now()
-
-    def _state(self, step: int, content: Tensor) -> State:
-        state: State = {
-            "step": step,
-            "content": content,
-            "rounds": self.rounds,
-            "timed_steps": self._timed_steps,
-            "barriers": self._barriers,
-            "round_keys": " ".join(map(str, sorted(self._round_keys))),
-        }
-        # servers may have sums of gradients; a resumed script begins with parameters all the same
-        values = self._current_values()
+    def state(self) -> State:
+        assert self._next is not None, "a checkpoint of a script that has ended"
+        step, get = self._next[1]
+        self._is_kept = True
+        self._stands = True
+        with self._thread.in_place():
+            state: State = {
+                "step": step,
+                "content": get(),
+                "rounds": self.rounds,
+                "timed_steps": self._timed_steps,
+                "barriers": self._barriers,
+                "round_keys": " ".join(map(str, sorted(self._round_keys))),
+            }
+            # servers may have sums of gradients; a resumed script begins with parameters all the same
+            values = self._current_values()
         state |= under("value", {str(key): value for key, value in enumerate(values)})
         state |= under("next", {str(key): round_ for key, round_ in self._next_round.items()})
         return state | under("store", self._store.state())
@@ -339,7 +398,8 @@ class ScriptWorker:
         self._values = [[values[str(key)]] for key in range(len(values))]
         self._next_round = {int(key): round_ for key, round_ in below("next", state).items()}
         self.rounds = state["rounds"]
-        self._kept_round = state["rounds"] - 1
+        self._is_kept = True
+        self._resumed = dict(state)
         self._timed_steps = state["timed_steps"]
         self._barriers = state["barriers"]
         self._round_keys = set(map(int, state.get("round_keys", "").split()))
@@ -363,7 +423,7 @@ class ScriptWorker:
             self._world.record("warning", message=message)
 
     def _warn_of_no_checkpoint(self) -> None:
-        if self._job.checkpoints and self._kept_round < 0 and self._job.rank == 0:
+        if self._job.checkpoints and not self._is_kept and self._job.rank == 0:
             message = "no checkpoint was made: let the script loop over store.steps(count, model=…, optimizer=…)"
             self._world.record("warning", message=message)
 
@@ -399,7 +459,7 @@ class ScriptWorker:
             await self._membership.barrier(f"{SCRIPTS} {self._barriers}", self._job.workers)
         self._restart()
 
-    async def finish(self) -> list[Tensor] | None:
+    async def take_final_values(self) -> list[Tensor] | None:
         await self._meet(None)
         if not self._job.at_server or self._job.rank > 0:
             return None
@@ -415,7 +475,7 @@ class ScriptWorker:
         elif not self._untimed:  # what has waited within the block has begun the step anew
             self._began_s += self._world.now() - max(self._untimed_s, self._began_s)
 
-    async def score(self, accuracy: float | None, loss: float | None) -> None:
+    async def take_score(self, accuracy: float | None, loss: float | None) -> None:
         if self._job.rank == 0 and (accuracy is not None or loss is not None):
             self._score_may_be_early = self._job.at_server and not self._has_final_values
             known = {} if accuracy is None else {"accuracy": accuracy}
@@ -437,24 +497,16 @@ class ScriptWorker:
         These are the keys that it took in the round before; all, in its first round. It need not push or pull others.
         """
         while round_ > self.rounds:
-            self._end_round(self.rounds)
+            self._round_is_over(self.rounds)
         if round_ == self.rounds:
             self._taken_keys.add(key)
             if self._taken_keys >= (self._round_keys or set(range(len(self._values)))):
-                self._end_round(round_)
+                self._round_is_over(round_)
 
-    def _end_round(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
+    def _round_is_over(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
-        self._world.record(
-            "round",
-            t0=self._round_began_s,
-            round=round_,
-            loss=None,
-            samples=None,
-            steps=steps,
-            waited_s=round(waited_s, 6),
-            learning_rates=self._get_rates() or None,
-        )
+        result = LocalResult({}, None, None, steps)
+        self._over(RoundDone(round_, self._round_began_s, result, waited_s, self._get_rates()))
         self.rounds = round_ + 1
         self._local_steps = 0
         self._restart()
