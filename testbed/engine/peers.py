@@ -50,6 +50,7 @@ ROUND_MESSAGES = frozenset(
         MessageKind.SPREAD,
         MessageKind.ASK,
         MessageKind.TELL,
+        MessageKind.COLLECTIVE,
     }
 )
 """What ends with its epoch, where all wait for each other."""
@@ -156,6 +157,18 @@ class FirstRounds:
         return (reached + 1) // self._lan_rounds * self._lan_rounds
 
 
+@dataclass(slots=True)
+class Company:
+    """Those who take part between two changes of the membership.
+
+    stamp  tells what they send to each other from what others have sent before
+    ended  whether the membership has changed since
+    """
+
+    stamp: Mapping[str, int] = field(default_factory=dict)
+    ended: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Agreed:
     """What all nodes of an epoch know: the largest ``progress``, its ``holder``, and the earliest ``last`` round.
@@ -172,6 +185,8 @@ class Agreed:
 
 class Peers:
     """``names``: the training workers that take part, in the Plan's order. ``epoch``: the newest that is known here.
+
+    company    those who take part in that epoch
 
     continues  whether nodes may be lost, or join
     progress   what this node reports; it must not change between a change of the epoch and the agreement on it
@@ -194,6 +209,7 @@ class Peers:
         self._joined_in: dict[str, int] = {}  # epochs, of those that have joined a run in progress
         self._heard: dict[str, int] = {}
         self.epoch = self._reported = 0
+        self.company = Company()
         self._ready = False
         self.progress: int | None = NOTHING if self._has_servers else None  # None: nothing to report yet
         self.last = plan.training.rounds - 1
@@ -245,10 +261,6 @@ class Peers:
     def round_stamp(self) -> dict[str, int]:
         """Return what tells messages of rounds since the last agreement from those before."""
         return {"epoch": self._newest.epoch} if self._newest.epoch > 0 else {}
-
-    def accepts(self, message: Message) -> bool:
-        """Return whether ``message`` is of a process that takes part."""
-        return self.joined_in(message.sender) == int(message.meta.get("epoch", 0))
 
     @property
     def joined_late(self) -> bool:
@@ -306,13 +318,16 @@ class Peers:
         self.epoch = membership.newest_epoch
         if not membership.joined_late:
             self._heard = dict(membership.joined)  # all begin together where the run goes on
-        for call in self.on_change if self.epoch else ():
-            call(self.epoch)
+        if self.epoch:
+            self._end_company()
         if self._has_servers and not membership.joined_late:
             self._reported = self.epoch + 1
             self._take(Agreed(self.epoch, FIRST_VALUES, first=membership.first))
         elif self._has_servers:
             self._report()
+        elif not membership.joined_late:
+            self._newest = Agreed(self.epoch, FIRST_VALUES)  # they exchange first values before they agree
+            self._hand_over_early()
 
     def _on_lost(self, nodes: list[str]) -> None:
         self._gone.update(nodes)
@@ -334,9 +349,14 @@ class Peers:
         if self._decision.done():
             self._decision = self._world.future()
         self.states.give_up()
+        self._end_company()
+        self._report()
+
+    def _end_company(self) -> None:
+        self.company.ended = True
+        self.company = Company({"epoch": self.epoch})
         for call in self.on_change:
             call(self.epoch)
-        self._report()
 
     def _on_hello(self, message: Message) -> None:
         self._heard[message.sender] = message.meta["epoch"]
@@ -368,6 +388,9 @@ class Peers:
             call(agreed)
         if agreed.epoch == self.epoch:
             self._decision.set_result(agreed)
+        self._hand_over_early()
+
+    def _hand_over_early(self) -> None:
         early, self._early = self._early, []
         for mail, message, handler in early:
             mail.take(message, handler)

@@ -57,7 +57,7 @@ class ServerlessExchange(Exchange):
         self.evaluation = Evaluation(self._world, plan, learner)
         self._peers.on_change.append(lambda _: self.evaluation.done_by(self._peers.eldest))
         self._progress = NOTHING
-        self._epoch = 0  # of those with whom this worker exchanges
+        self._company = self._peers.company  # with whom this worker exchanges
         self.workers = len(plan.training_workers)
 
     async def begin(self, state: State | None, after: int) -> None:
@@ -69,7 +69,7 @@ class ServerlessExchange(Exchange):
         if not self._node.trains:
             return
         await self.prepare(values)
-        self._epoch = self._peers.epoch
+        self._company = self._peers.company
         if state is not None:
             self.evaluation.done_by(self._peers.eldest)
             self.load_state(state)
@@ -107,22 +107,23 @@ class ServerlessExchange(Exchange):
 
     @property
     def grouped(self) -> bool:
-        """Whether this worker exchanges with those who take part in the newest epoch."""
-        return self._epoch == self._peers.epoch
+        """Whether this worker exchanges with those who take part now."""
+        return not self._company.ended
 
     async def agree(self) -> None:
         """Return when all workers agree who takes part, and this one has what the others have."""
         peers = self._peers
         while True:
             agreed, state = await peers.agreed(self._take_from)
+            company = peers.company
             if state is not None:
                 await self.take_place(state, agreed.progress)
-            if agreed.epoch == peers.epoch:
+            if not company.ended:
                 break
         if peers.progress == NOTHING:
             peers.progress = FIRST_VALUES  # no worker has any: these are the first
         await self.regroup()
-        self._epoch = agreed.epoch
+        self._company = company
 
     def _take_from(self, agreed: Agreed) -> str:
         progress = NOTHING if self._peers.progress is None else self._peers.progress
@@ -162,9 +163,8 @@ def serverless_worker(
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        mail = CollectiveMail(world, session.inbox)
         peers = session.peers
-        peers.on_change.append(mail.change_to)
+        mail = CollectiveMail(world, session.inbox, peers)
         session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
         session.use(learner)
         await session.join()

@@ -37,8 +37,8 @@ class Collectives:
     """This node's view of a group of ranks. ``codec``: see ``operation.Flat``; it is used wherever tensors are added.
 
     ``shape`` (default: all ranks in one group, unsegmented) says which ranks are near each other. ``name`` tells
-    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come. A group is of
-    the membership epoch in which it is made; calls raise ``MembershipChanged`` when that is over.
+    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come. Calls
+    raise ``MembershipChanged`` when the membership has changed since the group was made.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Collectives:
         self.shape = shape or GroupShape(self.size)
         self._schedules: dict[Algorithm, Schedule] = {}
         self._operations = self.round = self.priority = 0
-        self._epoch = mail.epoch
+        self._company = mail.company
 
     def all_reduce(self, tensor: Tensor, algorithm: Algorithm = ring) -> Call[Tensor]:
         """The sum of all ranks' tensors, at every rank the same bits."""
@@ -161,9 +161,10 @@ class Collectives:
         return gathered()
 
     def _next(self, flag: bool = False) -> Operation:
-        tag = Tag(self._name, self._operations, 0, self._epoch)
+        tag = Tag(self._name, self._operations, 0)
         self._operations += 1
-        return Operation(self._world, self._mail, self.ranks, tag, self.round, self.priority, flag)
+        group = self.ranks, self._company
+        return Operation(self._world, self._mail, group, tag, self.round, self.priority, flag)
 
     def _broadcast(self, tensor: Tensor, schedule: Schedule) -> Call[Tensor]:
         buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)

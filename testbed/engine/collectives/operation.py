@@ -12,50 +12,57 @@ from typing import Any, NamedTuple, TypeVar
 from testbed.engine.collectives.buffers import Buffer, Parts
 from testbed.engine.inbox import Inbox
 from testbed.engine.membership import MembershipChanged
+from testbed.engine.peers import Company, EpochMail, Peers
 from testbed.messages import Message, MessageKind
 from testbed.policy.collective.schedule import RankTransfer, Schedule, Steps
 from testbed.world import Future, World
 
 T = TypeVar("T")
-_Place = tuple[str, int, int, int, str]  # group, operation, pipe, epoch, sender
+_Place = tuple[str, int, int, str]  # group, operation, pipe, sender
 
 
 class Tag(NamedTuple):
-    """One pipe of one operation of one group of ranks, in one membership epoch."""
+    """One pipe of one operation of one group of ranks."""
 
     group: str
     operation: int
     pipe: int
-    epoch: int
 
 
 class CollectiveMail:
     """One per node. Messages of a tag and a sender are taken in the order in which they were sent.
 
-    ``epoch``: of the membership. What is under way in an earlier one ends with ``MembershipChanged``, and its messages
-    are dropped: none of them can enter a sum that is begun anew.
+    ``company``: those who take part now. When that ends, so does what is under way, with ``MembershipChanged``.
     """
 
-    def __init__(self, world: World, inbox: Inbox) -> None:
+    def __init__(self, world: World, inbox: Inbox, peers: Peers | None = None) -> None:
+        """``peers``: of workers whose membership may change."""
         self._world = world
+        self._peers = peers
         self._arrived: dict[_Place, deque[Message]] = {}
         self._awaited: dict[_Place, Future[Message]] = {}
-        self.epoch = 0
-        inbox.on(MessageKind.COLLECTIVE, self._on_message)
+        self._unchanging = Company()
+        if peers is None:
+            inbox.on(MessageKind.COLLECTIVE, self._on_message)
+        else:
+            EpochMail(inbox, peers, together=True).on(MessageKind.COLLECTIVE, self._on_message)
+            peers.on_change.append(lambda _: self._give_up())
+            peers.on_agreed.append(lambda _: self._arrived.clear())  # what has come since is of operations that ended
 
-    def change_to(self, epoch: int) -> None:
-        self.epoch = epoch
+    @property
+    def company(self) -> Company:
+        return self._unchanging if self._peers is None else self._peers.company
+
+    def _give_up(self) -> None:
         awaited, self._awaited = self._awaited, {}
         for future in awaited.values():
             future.set_exception(MembershipChanged())
-        self._arrived = {place: messages for place, messages in self._arrived.items() if place[3] >= epoch}
 
-    def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
+    def send(self, to: str, tag: Tag, company: Company, message: Message) -> Coroutine[Any, Any, None]:
         message.key = tag.operation
         message.meta["group"] = tag.group
         message.meta["pipe"] = tag.pipe
-        if tag.epoch:
-            message.meta["epoch"] = tag.epoch
+        message.meta |= company.stamp
         return self._world.send(to, message)
 
     def take(self, source: str, tag: Tag) -> Message | None:
@@ -69,9 +76,12 @@ class CollectiveMail:
             del self._arrived[place]
         return message
 
-    def receive(self, source: str, tag: Tag) -> Coroutine[Any, Any, Message]:
-        """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait."""
-        if tag.epoch != self.epoch:
+    def receive(self, source: str, tag: Tag, company: Company) -> Coroutine[Any, Any, Message]:
+        """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait.
+
+        Raise ``MembershipChanged`` if the ``company`` of the operation has ended.
+        """
+        if company.ended:
             raise MembershipChanged
         place = (*tag, source)
         assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
@@ -81,10 +91,7 @@ class CollectiveMail:
 
     def _on_message(self, message: Message) -> None:
         meta = message.meta
-        epoch = meta.get("epoch", 0)
-        if epoch < self.epoch:
-            return
-        place = (meta["group"], message.key, meta["pipe"], epoch, message.sender)
+        place = (meta["group"], message.key, meta["pipe"], message.sender)
         awaited = self._awaited.pop(place, None)
         if awaited is not None:
             awaited.set_result(message)
@@ -105,17 +112,25 @@ async def unless_changed(work: Coroutine[Any, Any, T]) -> tuple[bool, T | None]:
 class Operation:
     """One operation at one rank.
 
+    group            its ranks, and their company
     tag              of its first pipe
     round, priority  training round and urgency of its messages
     flag             whether a rank that this one has heard of, directly or not, raised it
     """
 
     def __init__(
-        self, world: World, mail: CollectiveMail, ranks: Sequence[str], tag: Tag, round_: int, priority: int, flag: bool
+        self,
+        world: World,
+        mail: CollectiveMail,
+        group: tuple[Sequence[str], Company],
+        tag: Tag,
+        round_: int,
+        priority: int,
+        flag: bool,
     ) -> None:
         self._world = world
         self._mail = mail
-        self._ranks = ranks
+        self._ranks, self._company = group
         self._tag = tag
         self.round = round_
         self._priority = priority
@@ -154,11 +169,11 @@ class Operation:
     def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}
         message = Message(MessageKind.COLLECTIVE, -1, self.round, meta, parts, self._priority)
-        return self._mail.send(to, tag, message)
+        return self._mail.send(to, tag, self._company, message)
 
     async def _receive(self, tag: Tag, receive: RankTransfer, buffer: Buffer) -> None:
         source = self._ranks[receive.peer]
-        message = self._mail.take(source, tag) or await self._mail.receive(source, tag)
+        message = self._mail.take(source, tag) or await self._mail.receive(source, tag, self._company)
         if "flag" in message.meta:
             self.flag = True
         await buffer.write(receive, message.parts)

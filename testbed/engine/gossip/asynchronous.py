@@ -229,7 +229,7 @@ class AsynchronousGossip(GossipAlgorithm):
             self._world.spawn(self._mean.give(worker, round_, self._model.flat), "a model to be scored")
         offers, self._offers = self._offers, []
         for offer in offers:
-            if not self._peers.accepts(offer):
+            if self._peers.is_of_the_lost(offer):
                 continue  # lost since it came
             mine = self._model.flat
             self._world.spawn(self._mail.send(offer.sender, "answer", offer.round, mine), "an answer")

@@ -87,7 +87,7 @@ class FinalModel:
         return ended | await self._world.compute(work, self._gossip.give)
 
     async def _agree(self) -> None:
-        """Return when all agree on the newest epoch, and this worker has the result, if another has."""
+        """Return when all agree who takes part, and this worker has the result, if another has."""
         _, state = await self._peers.agreed(
             lambda agreed: agreed.holder if agreed.progress == ENDED and not self.known else ""
         )
@@ -104,13 +104,13 @@ class FinalModel:
                 await self._agree()
             if self.known:
                 return
-            epoch = self._peers.epoch
+            company = self._peers.company
             workers = self._workers()
             try:
                 mean, distance = await _average(workers, self._gossip.value)
             except MembershipChanged:
                 continue
-            if self._peers.epoch == epoch:
+            if not company.ended:
                 self.distance = distance
                 self._load(torch.split(mean, list(self._learner.sizes)))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from testbed.engine import sync_setup
 from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.local_work import LocalResult, LocalWork, optimizer_work
-from testbed.engine.peers import Peers
+from testbed.engine.peers import EpochMail, Peers
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.state import State, below, under
@@ -80,17 +80,14 @@ class OwnModel:
 
 
 class GossipMail:
-    """Hands a worker's gossip messages to handlers by their sort (``what``). Handlers return at once.
-
-    Messages of processes that do not take part any more are dropped.
-    """
+    """Hands a worker's gossip messages to handlers by their sort (``what``). Handlers return at once."""
 
     def __init__(self, world: World, inbox: Inbox, peers: Peers) -> None:
         self._world = world
         self.peers = peers
         self._handlers: dict[str, Handler] = {}
         self._models: dict[tuple[int, str], Future[Message | None]] = {}
-        inbox.on(MessageKind.GOSSIP, self._on_message)
+        EpochMail(inbox, peers, together=False).on(MessageKind.GOSSIP, self._on_message)
         peers.on_change.append(lambda _: self._drop_lost())
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
@@ -115,8 +112,7 @@ class GossipMail:
         return message
 
     def _on_message(self, message: Message) -> None:
-        if self.peers.accepts(message):
-            self._handlers[message.meta["what"]](message)
+        self._handlers[message.meta["what"]](message)
 
     def _drop_lost(self) -> None:
         for place in [place for place in self._models if self.peers.joined_in(place[1]) is None]:
