@@ -63,6 +63,7 @@ done
 stamp=.venv/.ready
 wanted="$(cat setup.sh pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1)$tests"
 if [[ "$(cat "$stamp" 2>/dev/null)" = "$wanted"* ]] && .venv/bin/testbed --version >/dev/null 2>&1; then
+  .venv/bin/python -m testbed.simulation.precompile
   say "ready (.venv/bin/testbed)"
   if [ -n "$exact" ]; then .venv/bin/testbed exact build; fi
   exit 0
@@ -97,6 +98,8 @@ fi
 say "installing the testbed and its Python packages"
 # setuptools builds the testbed, so that no environment is made for that; what cannot be had is told by the last step
 pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE '^(torch|triton)==' constraints.txt) || true
+# On the core that has nothing more to unpack, numba compiles what simulations load
+.venv/bin/python -m testbed.simulation.precompile || say "numba did not compile the simulator; long runs will try again"
 wait
 pip install --no-compile --no-build-isolation -c constraints.txt -e '.[mpi,dev]'
 # In a folder of its own: where it is installed, PyTorch imports it, which costs each process a second

@@ -4,7 +4,8 @@
     testbed bench simulator --cases fsa-1000x16,flows
 
 Each case runs in a process of its own. ``processor_s`` is the processor time on one core of one unit: of a warm round
-(the first one, in which torch loads what it needs, is left out), of one all-reduce, or of one flow. ``before_s`` is the
+(the first one, in which torch loads what it needs, is left out), of one all-reduce, of one flow, or of one packet: a
+segment of a long transfer over one link, with its acknowledgement. ``before_s`` is the
 processor time until the end of the first round, ``memory_mb`` the largest memory of the process. Bounds are aims for
 two shared cores at about 2.6 GHz. ``messages_per_s``: messages between nodes in one second of the processor. The unit
 of ``star-1000`` is the whole command `testbed run large/star-1000`: ``before_s`` is its part before the host starts,
@@ -25,9 +26,11 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from analysis.benchmarks.harness import Row, listed
+from testbed.plan.model import LinkPlan
 
 _TIMEOUT_S = 1800
 _STAR = """
@@ -128,6 +131,38 @@ def flows(sites: int = 100, each: int = 160) -> Measured:
     return Measured(took_s / (sites * each), 0.0, simulated_s)
 
 
+def packets(control: str, megabytes: int = 200) -> Measured:
+    """Measure the packet network alone: one long transfer of messages of 1 MB over 100 Mbit/s and 20 ms."""
+    from testbed.simulation.clock import Clock
+    from testbed.simulation.packets.connection import PacketConnection
+    from testbed.simulation.packets.engine import PacketEngine
+    from testbed.simulation.packets.segment import SEGMENT_BYTES
+    from testbed.simulation.paths import SitePath, WanLink
+    from testbed.simulation.tcp_model import TcpModel
+
+    def run() -> tuple[float, float]:
+        clock = Clock()
+        engine = PacketEngine(clock, compiled=True)
+        plan = LinkPlan(name="", source="a", target="b", rate_bps=100e6, delay_s=0.02, queue_bytes=256_000)
+        paths = []
+        for _ in range(2):
+            ports = engine.add_port(1e9), engine.add_port(1e9)
+            paths.append(engine.add_path((engine.add_link(WanLink(plan), Random(1), 0),), ports, 0.0))
+        model = TcpModel(congestion_control=control, unsent_limit_bytes=131_072)
+        way = SitePath("wan", (), 0.0, delay_s=0.02)
+        connection = PacketConnection(engine, way, (paths[0], paths[1]), model, control, lambda message: None)
+        for number in range(megabytes):
+            connection.send(1e6, 0, number)
+        begin_s = time.process_time()
+        clock.finish()
+        return time.process_time() - begin_s, clock.now
+
+    run()
+    took_s, simulated_s = run()
+    segments = megabytes * 1e6 / SEGMENT_BYTES
+    return Measured(took_s / segments, 0.0, simulated_s / segments)
+
+
 def star_1000() -> Measured:
     """Measure the command and all of its processes."""
     from testbed.results.summary import read_result
@@ -153,6 +188,8 @@ RING = "{kind: allreduce, algorithm: ring, segments: 1}"  # by default each chun
 P3 = "{kind: p3, slice: 700 KB, overlap: none}"
 CASES = {
     "flows": Case("the flow network alone, 100 classes", flows, 15e-6),
+    "packets-cubic": Case("the packet network alone, CUBIC", partial(packets, "cubic"), 1e-6),
+    "packets-bbr": Case("the packet network alone, BBR", partial(packets, "bbr"), 1e-6),
     "fsa-1000x16": Case(
         "FSA, 1000 x 16 workers whose steps differ, unfolded",
         star(1000, 16, fold="false", variation=0.5),

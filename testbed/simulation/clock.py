@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from simpy import Environment, Event
@@ -22,7 +22,31 @@ T = TypeVar("T")
 Callback = Callable[[Any], None]
 
 _UNSET: Any = object()
+_NEVER = (float("inf"), 0)
 _BATCH_EVENTS = 64  # between two checks of ``Clock.stopped`` in ``Clock.finish``
+
+
+class EventSource(Protocol):
+    """What has events beside the clock's, in one order with them: by time, and then by the order of scheduling.
+
+    next_s     when its next event is; infinite: it has none
+    events, background_events  how many it has; background ones among these
+    precedes(time_s, number)   whether its next event precedes this one of the clock
+    numbers_now()              for each event of its next instant, the clock's number when it was scheduled, in order
+    run(until_s, until_number) let events happen, up to this one of the clock
+    step()                     let one event of the present instant happen
+    """
+
+    @property
+    def next_s(self) -> float: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def background_events(self) -> int: ...
+    def precedes(self, time_s: float, number: int) -> bool: ...
+    def numbers_now(self) -> list[int]: ...
+    def run(self, until_s: float, until_number: int) -> None: ...
+    def step(self) -> None: ...
 
 
 class Clock(Environment):  # type: ignore[misc]
@@ -40,6 +64,9 @@ class Clock(Environment):  # type: ignore[misc]
     Events run by time, then in the order of scheduling; the urgent ones of an instant precede its others. What is
     scheduled for the present instant, as half of all events are, waits in a queue of its own instead of in the heap.
 
+    A ``source`` has events of its own, most of which happen without the clock. At an instant at which both have events,
+    and while what the source has called runs, those of the source have entries in ``ready``, one each, in their order.
+
     Background events (samples, traces, deadlines) do not mean that the run advances: when only these are left, no
     node can do anything before a deadline expires.
     """
@@ -55,6 +82,9 @@ class Clock(Environment):  # type: ignore[misc]
         self.on_background: Callable[[], None] = lambda: None  # called before and after each background event
         self._heap: list[tuple[float, int, Callback, Any]] = []  # of later instants
         self._numbers = itertools.count()
+        self.number: Callable[[], int] = self._numbers.__next__  # a number that no event of the clock has
+        self.source: EventSource | None = None
+        self._steps = 0  # entries in ``ready`` of events of the source
         self.urgent: deque[tuple[Callback, Any]] = deque()  # of the present instant, as are those in ``ready``
         self.ready: deque[tuple[Callback, Any]] = deque()
         self._background_events = 0  # among the scheduled events
@@ -116,6 +146,7 @@ class Clock(Environment):  # type: ignore[misc]
         ready = self.ready
         urgent = self.urgent
         at_end_of_instant = self._at_end_of_instant
+        source = self.source
         for _ in range(events):
             if urgent:
                 callback, argument = urgent.popleft()
@@ -128,9 +159,13 @@ class Clock(Environment):  # type: ignore[misc]
                 at_end_of_instant.clear()
                 for callback in callbacks:
                     callback(None)
+            elif source is not None and source.precedes(*(heap[0][:2] if heap else _NEVER)):
+                source.run(*(heap[0][:2] if heap else _NEVER))
             elif heap:
                 now, _, callback, argument = heappop(heap)
                 self.now = now
+                if source is not None and source.next_s == now:
+                    self.gather_instant()
                 while heap and heap[0][0] == now:
                     ready.append(heappop(heap)[2:])
                 callback(argument)
@@ -138,6 +173,28 @@ class Clock(Environment):  # type: ignore[misc]
                 raise EmptySchedule
             if self.stopped:
                 return
+
+    def gather_instant(self) -> None:
+        """Move the events of this instant to ``ready``; for those of the source, entries."""
+        heap = self._heap
+        now = self.now
+        if self.source is not None and self.source.next_s == now:
+            for number in self.source.numbers_now():
+                while heap and heap[0][0] == now and heap[0][1] < number:
+                    self.ready.append(heappop(heap)[2:])
+                self.add_steps(1)
+        while heap and heap[0][0] == now:
+            self.ready.append(heappop(heap)[2:])
+
+    def add_steps(self, count: int) -> None:
+        """Add entries for the next events of the source, which are of this instant."""
+        self._steps += count
+        self.ready.extend([(self._step_source, None)] * count)
+
+    def _step_source(self, _: Any) -> None:
+        assert self.source is not None, "only a source has entries"
+        self._steps -= 1
+        self.source.step()
 
     def finish(self) -> None:
         """Process events until none is left or ``stopped`` is set."""
@@ -157,7 +214,8 @@ class Clock(Environment):  # type: ignore[misc]
         """Time of the next event; infinite if there is none."""
         if self._at_end_of_instant or self.ready or self.urgent:
             return self.now
-        return self._heap[0][0] if self._heap else float("inf")
+        next_s = self._heap[0][0] if self._heap else float("inf")
+        return next_s if self.source is None else min(next_s, self.source.next_s)
 
     def idle_but_for(self, callback: Callback) -> bool:
         """Whether only background events are scheduled, and calls of ``callback``."""
@@ -166,10 +224,16 @@ class Clock(Environment):  # type: ignore[misc]
         return not self._at_end_of_instant and all(each in kept for each in scheduled)
 
     @property
+    def foreground_events(self) -> int:
+        """How many events are scheduled, but for background events and those of the source."""
+        return len(self._heap) + len(self.ready) + len(self.urgent) - self._steps - self._background_events
+
+    @property
     def only_background(self) -> bool:
         """Whether only background events are scheduled."""
-        scheduled = len(self._heap) + len(self.ready) + len(self.urgent)
-        return scheduled == self._background_events and not self._at_end_of_instant
+        source = self.source
+        others = 0 if source is None else source.events - source.background_events
+        return self.foreground_events + others == 0 and not self._at_end_of_instant
 
 
 def _process_event(event: Event) -> None:

@@ -57,7 +57,7 @@ class SimulatedNetwork:
         self.flows: FlowPeers | None = None
         user: LinkUser
         if plan.simulation.by_packet and tcp.slow_start:
-            user = self.packets = PacketNetwork(clock, plan, paths, tcp)
+            user = self.packets = PacketNetwork(clock, plan, paths, tcp, compiled)
         else:
             self.flows = FlowPeers(plan, clock, tcp, paths, compiled, folded)
             user = self.flows.links
@@ -97,7 +97,9 @@ class SimulatedNetwork:
         carry: Callable[[Item, int], None]
         if self.packets is not None:
             connection = self.packets.connect(source.node, target.node, deliver)
-            carry = PacketCarrier(self.packets.path(source.node, target.node), target.inbox.deliver).carry
+            carry = PacketCarrier(
+                self.packets.engine, self.packets.path(source.node, target.node), target.inbox.deliver
+            ).carry
         else:
             assert self.flows is not None, "a network has packets or flows"
             connection, carry = self.flows.connect(source, target, path, deliver)

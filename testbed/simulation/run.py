@@ -116,6 +116,8 @@ class Simulation:
         self._log = EventLog(run_directory / "events", "links", beside=self.events)
         paths = PathTable(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
         self._network = SimulatedNetwork(plan, self.clock, self._tcp, paths, options.compiled, self._members, self._log)
+        if self._network.packets is not None:
+            self._network.packets.engine.warn = self._warning
         self._waits = Waits(self.clock)
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.plan.model import LinkPlan
-from testbed.simulation.packets.link import PacketLink
+from testbed.simulation.packets.engine import PacketEngine
 from testbed.simulation.paths import SitePath, WanLink
 
 
@@ -23,6 +23,6 @@ def path_over(link: WanLink) -> SitePath:
     return path
 
 
-def change(link: PacketLink, rate_bps: float, delay_s: float, loss: float = 0.0) -> None:
-    link.state.rate_bps, link.state.delay_s, link.state.loss = rate_bps, delay_s, loss
-    link.changed()
+def change(engine: PacketEngine, link: int, state: WanLink, rate_bps: float, delay_s: float, loss: float = 0.0) -> None:
+    state.rate_bps, state.delay_s, state.loss = rate_bps, delay_s, loss
+    engine.link_changed(link, state, rate=True)

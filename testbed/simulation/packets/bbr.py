@@ -16,12 +16,11 @@ Rates are in segments per second. A lost segment changes the window only until i
 from __future__ import annotations
 
 import math
-from enum import Enum
-from random import Random
-from typing import Protocol
 
-from testbed.simulation.packets.congestion import CongestionState
-from testbed.simulation.packets.delivery_rate import DeliveryRate, RateSample, WindowedMaximum
+from testbed.simulation.packets.delivery_rate import RateSample, add_rate, begin_delivery, limit_by_application
+from testbed.simulation.packets.generator import draw_below_eight
+from testbed.simulation.packets.records import Connection, Network
+from testbed.simulation.packets.scoreboard import in_flight
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.tcp_model import LEAST_RTT_S
 
@@ -29,7 +28,9 @@ from testbed.simulation.tcp_model import LEAST_RTT_S
 _HIGH_GAIN = 739 / 256
 _DRAIN_GAIN = 88 / 256
 _WINDOW_GAIN = 2.0
-_CYCLE = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+_UP_GAIN = 1.25  # of the first phase of a cycle; that of the others is 1
+_DOWN_GAIN = 0.75  # of the second one
+_PHASES = 8
 _FIRST_PHASES = 7  # of which one is drawn to begin with: never that which drains
 _MARGIN = 0.99  # of the estimated rate, so that queues drain in the end
 _RATE_ROUNDS = 10
@@ -51,354 +52,365 @@ _POLICED_LOSS = 50 / 256
 _POLICED_NEAR = 1 / 8
 _POLICED_NEAR_BYTES_PER_S = 500
 
-
-class PacedState(CongestionState, Protocol):
-    """A paced connection, as BBR sees it. ``paced_for_s``: how long the next burst has to wait."""
-
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def paced_for_s(self) -> float: ...
+# ``Connection.mode``: what the sender is doing
+STARTUP = 0
+DRAIN = 1
+PROBE_RATE = 2
+PROBE_RTT = 3
 
 
-class Mode(Enum):
-    """What the sender is doing."""
+def begin_bbr(it: Connection, now_s: float) -> None:
+    """Begin with the round-trip time of setting up the connection, and its first window."""
+    begin_delivery(it, now_s)
+    it.best_round = 0
+    it.best_rate = 0.0
+    it.second_round = 0
+    it.second_rate = 0.0
+    it.third_round = 0
+    it.third_rate = 0.0
+    it.path_rtt_s = it.rtt_s
+    it.path_rtt_seen_s = now_s
+    it.rounds = 0
+    it.bbr_round_ends = 0
+    it.round_starts = False
+    it.mode = STARTUP
+    it.pacing_gain = _HIGH_GAIN
+    it.full_rate = 0.0
+    it.full_rounds = 0
+    it.path_is_full = False
+    it.phase = 0
+    it.phase_s = now_s
+    it.probe_rtt_ends_s = math.inf
+    it.probe_round_done = False
+    it.begins_again = False
+    it.kept_window = 0
+    it.repairs = False
+    it.conserves = False
+    it.extra_epoch_s = now_s
+    it.extra_segments = 0
+    it.extra = 0
+    it.former_extra = 0
+    it.extra_rounds = 0
+    it.lost_in_all = 0
+    reset_policer(it)
+    it.pacing_bytes_per_s = _paced(it.first_window / max(it.rtt_s, LEAST_RTT_S), _HIGH_GAIN)
 
-    STARTUP = 0
-    DRAIN = 1
-    PROBE_RATE = 2
-    PROBE_RTT = 3
+
+def _paced(rate: float, gain: float) -> float:
+    return _MARGIN * gain * rate * SEGMENT_BYTES
 
 
-class Bbr:
-    """The congestion control of one connection. It sets window and pacing rate by each acknowledgement.
+def burst_segments(it: Connection) -> int:
+    """Return how many segments leave at once."""
+    least = 1 if it.pacing_bytes_per_s < _SMALL_RATE else 2
+    return max(least, int(min(it.pacing_bytes_per_s * _BURST_S, float(_BURST_BYTES)) / SEGMENT_BYTES))
 
-    ``rtt_s``: of setting up the connection. ``random``: from which phase cycles begin.
-    """
 
-    __slots__ = (
-        "_conserves", "_cycle", "_cycle_s", "_epoch_s", "_epoch_segments", "_extra", "_extra_rounds", "_full_rate",
-        "_full_rounds", "_gain", "_in_recovery", "_mode", "_path_is_full", "_policer", "_prior_window",
-        "_probe_ends_s", "_probe_round_done", "_random", "_rate", "_restarts", "_round_ends", "_round_starts",
-        "_rounds", "_rtt_s", "_rtt_seen_s", "delivery", "pacing_bytes_per_s",
-    )  # fmt: skip
+def _estimate(it: Connection) -> float:
+    return it.policed_rate if it.policed_rate > 0.0 else it.best_rate
 
-    def __init__(self, rtt_s: float, window: int, now_s: float, random: Random) -> None:
-        self._random = random
-        self.delivery = DeliveryRate(now_s)
-        self._rate = WindowedMaximum(_RATE_ROUNDS)
-        self._rtt_s = rtt_s
-        self._rtt_seen_s = now_s
-        self._rounds = 0
-        self._round_ends = 0
-        self._round_starts = False
-        self._mode = Mode.STARTUP
-        self._gain = _HIGH_GAIN
-        self._full_rate = 0.0
-        self._full_rounds = 0
-        self._path_is_full = False
-        self._cycle = 0
-        self._cycle_s = now_s
-        self._probe_ends_s = math.inf
-        self._probe_round_done = False
-        self._restarts = False  # sending begins after nothing was under way
-        self._prior_window = 0
-        self._in_recovery = False
-        self._conserves = False
-        self._epoch_s = now_s
-        self._epoch_segments = 0
-        self._extra = [0.0, 0.0]
-        self._extra_rounds = 0
-        self._policer = Policer(self.delivery)
-        self.pacing_bytes_per_s = self._paced(window / max(rtt_s, LEAST_RTT_S), _HIGH_GAIN)
 
-    @staticmethod
-    def _paced(rate: float, gain: float) -> float:
-        return _MARGIN * gain * rate * SEGMENT_BYTES
+def paced_for_s(it: Connection, now_s: float) -> float:
+    """Return how long the next burst has to wait."""
+    return max(0.0, it.pacer_s - now_s)
 
-    @property
-    def burst_segments(self) -> int:
-        """Segments that leave at once."""
-        least = 1 if self.pacing_bytes_per_s < _SMALL_RATE else 2
-        return max(least, int(min(self.pacing_bytes_per_s * _BURST_S, _BURST_BYTES) / SEGMENT_BYTES))
 
-    @property
-    def _estimate(self) -> float:
-        return self._policer.rate or self._rate.value
+# ---- events ----------------------------------------------------------------------------------------------------------
 
-    # ---- events -------------------------------------------------------------------------------------------------
 
-    def resumed(self, of: CongestionState, now_s: float, idle_s: float) -> None:
-        if not self.delivery.application_limited:
-            return
-        self._restarts = True
-        self._epoch_s = now_s
-        self._epoch_segments = 0
-        if self._mode is Mode.PROBE_RATE:
-            self._set_pacing(1.0)
-        elif self._mode is Mode.PROBE_RTT:
-            self._end_probe_of_rtt(of, now_s)
+def resume_bbr(net: Network, it: Connection) -> None:
+    """Sending begins while nothing is under way."""
+    if it.application_limited_until == 0:
+        return
+    it.begins_again = True
+    it.extra_epoch_s = net.now
+    it.extra_segments = 0
+    if it.mode == PROBE_RATE:
+        _set_pacing(it, 1.0)
+    elif it.mode == PROBE_RTT:
+        _end_probe_of_rtt(net, it)
 
-    def reduced(self, of: CongestionState) -> float:
-        """Note the window, as losses are to be repaired. Return the threshold, which BBR does not use."""
-        self._save_window(of)
-        return of.threshold
 
-    def timed_out(self, of: CongestionState, following: int) -> None:
-        self._in_recovery = True
-        self._full_rate = 0.0
-        self._round_starts = True
-        self._policer.sample(None, True, probes=False)
+def keep_window(it: Connection) -> None:
+    """Note the window, as losses are to be repaired."""
+    if it.repairs or it.mode == PROBE_RTT:
+        it.kept_window = max(it.kept_window, it.window)
+    else:
+        it.kept_window = it.window
 
-    def undone(self, of: CongestionState, prior_window: int) -> int:
-        self._full_rate = 0.0
-        self._full_rounds = 0
-        self._policer.reset()
-        return of.window
 
-    def sampled(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:
-        """Round-trip times come with rates."""
+def bbr_timed_out(it: Connection) -> None:
+    it.repairs = True
+    it.full_rate = 0.0
+    it.round_starts = True
+    sample_policer(it, True, False, False)
 
-    def acknowledged(self, of: CongestionState, segments: int) -> None:
-        """So does what is acknowledged."""
 
-    # ---- the model of the path ----------------------------------------------------------------------------------
+def bbr_undone(it: Connection) -> None:
+    it.full_rate = 0.0
+    it.full_rounds = 0
+    reset_policer(it)
 
-    def update(self, of: PacedState, sample: RateSample, repairs: bool) -> None:
-        """Take what an acknowledgement tells. ``repairs``: whether losses are being repaired."""
-        self._update_rate(sample)
-        self._update_extra(of, sample)
-        if self._mode is Mode.PROBE_RATE and self._phase_is_over(of, sample):
-            self._next_phase()
-        self._look_for_full_path(sample)
-        self._drain(of)
-        self._update_rtt(of, sample)
-        self._gain = self._pacing_gain
-        self._set_pacing(self._gain)
-        self._set_window(of, sample, repairs)
 
-    @property
-    def _pacing_gain(self) -> float:
-        if self._mode is Mode.PROBE_RATE:
-            return 1.0 if self._policer.rate else _CYCLE[self._cycle]
-        return {Mode.STARTUP: _HIGH_GAIN, Mode.DRAIN: _DRAIN_GAIN, Mode.PROBE_RTT: 1.0}[self._mode]
+# ---- the model of the path -------------------------------------------------------------------------------------------
 
-    def _update_rate(self, sample: RateSample) -> None:
-        self._round_starts = False
-        if sample.delivered < 0 or sample.interval_s <= 0:
-            return
-        if sample.prior_delivered >= self._round_ends:
-            self._round_ends = self.delivery.delivered
-            self._rounds += 1
-            self._round_starts = True
-            self._conserves = False
-        if self._policer.sample(sample, self._round_starts, self._mode is Mode.PROBE_RATE):
-            self._begin_probing()
-        rate = sample.delivered / sample.interval_s
-        if not sample.application_limited or rate >= self._rate.value:
-            self._rate.add(self._rounds, rate)
 
-    def _update_extra(self, of: PacedState, sample: RateSample) -> None:
-        """Take note of what acknowledgements bring beyond what the rate explains, as they are gathered somewhere."""
-        if sample.segments <= 0 or sample.delivered < 0 or sample.interval_s <= 0:
-            return
-        if self._round_starts:
-            self._extra_rounds = min(31, self._extra_rounds + 1)
-            if self._extra_rounds >= _EXTRA_ROUNDS:
-                self._extra_rounds, self._extra = 0, [0.0, self._extra[0]]
-        expected = self._estimate * (self.delivery.delivered_s - self._epoch_s)
-        if self._epoch_segments <= expected:
-            self._epoch_segments = 0
-            self._epoch_s = self.delivery.delivered_s
-            expected = 0.0
-        self._epoch_segments += sample.segments
-        self._extra[0] = max(self._extra[0], min(self._epoch_segments - int(expected), of.window))
+def update_bbr(net: Network, it: Connection, sample: RateSample, repairs: bool) -> None:
+    """Take what an acknowledgement tells. ``repairs``: whether losses are being repaired."""
+    _update_rate(net, it, sample)
+    _update_extra(it, sample)
+    if it.mode == PROBE_RATE and _phase_is_over(net, it, sample):
+        _next_phase(it)
+    _look_for_full_path(it, sample)
+    _drain(net, it)
+    _update_rtt(net, it, sample)
+    it.pacing_gain = _mode_gain(it)
+    _set_pacing(it, it.pacing_gain)
+    _set_window(it, sample, repairs)
 
-    def _phase_is_over(self, of: PacedState, sample: RateSample) -> bool:
-        lasted = self.delivery.delivered_s - self._cycle_s > self._rtt_s
-        if self._gain == 1.0:
-            return lasted
-        under_way = self._in_network(of, sample.prior_in_flight)
-        if self._gain > 1.0:
-            return lasted and (sample.losses > 0 or under_way >= self._held(self._rate.value, self._gain))
-        return lasted or under_way <= self._held(self._rate.value, 1.0)
 
-    def _next_phase(self) -> None:
-        self._cycle = (self._cycle + 1) % len(_CYCLE)
-        self._cycle_s = self.delivery.delivered_s
+def _mode_gain(it: Connection) -> float:
+    if it.mode == STARTUP:
+        return _HIGH_GAIN
+    if it.mode == DRAIN:
+        return _DRAIN_GAIN
+    if it.mode == PROBE_RTT or it.policed_rate > 0.0:
+        return 1.0
+    return _phase_gain(it.phase)
 
-    def _begin_probing(self) -> None:
-        self._mode = Mode.PROBE_RATE
-        self._cycle = len(_CYCLE) - 1 - self._random.randrange(_FIRST_PHASES)
-        self._next_phase()
 
-    def _look_for_full_path(self, sample: RateSample) -> None:
-        if self._path_is_full or not self._round_starts or sample.application_limited:
-            return
-        if self._rate.value >= _FULL_GROWTH * self._full_rate:
-            self._full_rate = self._rate.value
-            self._full_rounds = 0
-            return
-        self._full_rounds += 1
-        self._path_is_full = self._full_rounds >= _FULL_ROUNDS
+def _phase_gain(phase: int) -> float:
+    if phase == 0:
+        return _UP_GAIN
+    return _DOWN_GAIN if phase == 1 else 1.0
 
-    def _drain(self, of: PacedState) -> None:
-        if self._mode is Mode.STARTUP and self._path_is_full:
-            self._mode = Mode.DRAIN
-        if self._mode is Mode.DRAIN and self._in_network(of, of.in_flight) <= self._held(self._rate.value, 1.0):
-            self._begin_probing()
 
-    def _update_rtt(self, of: PacedState, sample: RateSample) -> None:
-        now = of.now_s
-        expired = now > self._rtt_seen_s + _RTT_KEPT_S
-        if sample.rtt_s >= 0 and (sample.rtt_s < self._rtt_s or expired):
-            self._rtt_s = sample.rtt_s
-            self._rtt_seen_s = now
-        if expired and not self._restarts and self._mode is not Mode.PROBE_RTT:
-            self._mode = Mode.PROBE_RTT
-            self._save_window(of)
-            self._probe_ends_s = math.inf
-        if self._mode is Mode.PROBE_RTT:
-            self.delivery.limit(of.in_flight)
-            if self._probe_ends_s == math.inf and of.in_flight <= _LEAST_WINDOW:
-                self._probe_ends_s = now + _PROBE_RTT_S
-                self._probe_round_done = False
-                self._round_ends = self.delivery.delivered
-            elif self._probe_ends_s < math.inf:
-                self._probe_round_done = self._probe_round_done or self._round_starts
-                if self._probe_round_done:
-                    self._end_probe_of_rtt(of, now)
-        if sample.delivered > 0:
-            self._restarts = False
+def _update_rate(net: Network, it: Connection, sample: RateSample) -> None:
+    it.round_starts = False
+    if sample.delivered < 0 or sample.interval_s <= 0:
+        return
+    if sample.prior_delivered >= it.bbr_round_ends:
+        it.bbr_round_ends = it.delivered
+        it.rounds += 1
+        it.round_starts = True
+        it.conserves = False
+    it.lost_in_all = it.marked
+    if sample_policer(it, sample.losses > 0, sample.application_limited, it.mode == PROBE_RATE):
+        _begin_probing(net, it)
+    rate = sample.delivered / sample.interval_s
+    if not sample.application_limited or rate >= it.best_rate:
+        add_rate(it, it.rounds, rate, _RATE_ROUNDS)
 
-    def _end_probe_of_rtt(self, of: CongestionState, now_s: float) -> None:
-        if now_s <= self._probe_ends_s:
-            return
-        self._rtt_seen_s = now_s
-        of.window = max(of.window, self._prior_window)
-        if self._path_is_full:
-            self._begin_probing()
+
+def _update_extra(it: Connection, sample: RateSample) -> None:
+    """Take note of what acknowledgements bring beyond what the rate explains, as they are gathered somewhere."""
+    if sample.segments <= 0 or sample.delivered < 0 or sample.interval_s <= 0:
+        return
+    if it.round_starts:
+        it.extra_rounds = min(31, it.extra_rounds + 1)
+        if it.extra_rounds >= _EXTRA_ROUNDS:
+            it.extra_rounds = 0
+            it.former_extra = it.extra
+            it.extra = 0
+    expected = _estimate(it) * (it.delivered_s - it.extra_epoch_s)
+    if it.extra_segments <= expected:
+        it.extra_segments = 0
+        it.extra_epoch_s = it.delivered_s
+        expected = 0.0
+    it.extra_segments += sample.segments
+    it.extra = max(it.extra, min(it.extra_segments - int(expected), it.window))
+
+
+def _phase_is_over(net: Network, it: Connection, sample: RateSample) -> bool:
+    has_lasted = it.delivered_s - it.phase_s > it.path_rtt_s
+    if it.pacing_gain == 1.0:
+        return has_lasted
+    under_way = _in_network(net, it, sample.prior_in_flight)
+    if it.pacing_gain > 1.0:
+        return has_lasted and (sample.losses > 0 or under_way >= _held(it, it.best_rate, it.pacing_gain))
+    return has_lasted or under_way <= _held(it, it.best_rate, 1.0)
+
+
+def _next_phase(it: Connection) -> None:
+    it.phase = (it.phase + 1) % _PHASES
+    it.phase_s = it.delivered_s
+
+
+def _begin_probing(net: Network, it: Connection) -> None:
+    it.mode = PROBE_RATE
+    it.phase = _PHASES - 1 - draw_below_eight(net, it.generator, _FIRST_PHASES)
+    _next_phase(it)
+
+
+def _look_for_full_path(it: Connection, sample: RateSample) -> None:
+    if it.path_is_full or not it.round_starts or sample.application_limited:
+        return
+    if it.best_rate >= _FULL_GROWTH * it.full_rate:
+        it.full_rate = it.best_rate
+        it.full_rounds = 0
+        return
+    it.full_rounds += 1
+    it.path_is_full = it.full_rounds >= _FULL_ROUNDS
+
+
+def _drain(net: Network, it: Connection) -> None:
+    if it.mode == STARTUP and it.path_is_full:
+        it.mode = DRAIN
+    if it.mode == DRAIN and _in_network(net, it, in_flight(it)) <= _held(it, it.best_rate, 1.0):
+        _begin_probing(net, it)
+
+
+def _update_rtt(net: Network, it: Connection, sample: RateSample) -> None:
+    has_expired = net.now > it.path_rtt_seen_s + _RTT_KEPT_S
+    if sample.rtt_s >= 0 and (sample.rtt_s < it.path_rtt_s or has_expired):
+        it.path_rtt_s = sample.rtt_s
+        it.path_rtt_seen_s = net.now
+    if has_expired and not it.begins_again and it.mode != PROBE_RTT:
+        it.mode = PROBE_RTT
+        keep_window(it)
+        it.probe_rtt_ends_s = math.inf
+    if it.mode == PROBE_RTT:
+        limit_by_application(it, in_flight(it))
+        if it.probe_rtt_ends_s == math.inf and in_flight(it) <= _LEAST_WINDOW:
+            it.probe_rtt_ends_s = net.now + _PROBE_RTT_S
+            it.probe_round_done = False
+            it.bbr_round_ends = it.delivered
+        elif it.probe_rtt_ends_s < math.inf:
+            it.probe_round_done = it.probe_round_done or it.round_starts
+            if it.probe_round_done:
+                _end_probe_of_rtt(net, it)
+    if sample.delivered > 0:
+        it.begins_again = False
+
+
+def _end_probe_of_rtt(net: Network, it: Connection) -> None:
+    if net.now <= it.probe_rtt_ends_s:
+        return
+    it.path_rtt_seen_s = net.now
+    it.window = max(it.window, it.kept_window)
+    if it.path_is_full:
+        _begin_probing(net, it)
+    else:
+        it.mode = STARTUP
+
+
+# ---- what follows from it --------------------------------------------------------------------------------------------
+
+
+def _held(it: Connection, rate: float, gain: float) -> int:
+    """Return how many segments are to be under way: a gain times the BDP, and what bursts need."""
+    return _with_bursts(it, math.ceil(rate * it.path_rtt_s * gain - 1e-6))
+
+
+def _with_bursts(it: Connection, segments: int) -> int:
+    segments += 3 * burst_segments(it)
+    segments += segments % 2  # every second one is acknowledged
+    return segments + 2 if it.mode == PROBE_RATE and it.phase == 0 else segments
+
+
+def _in_network(net: Network, it: Connection, under_way: int) -> int:
+    """Return how many segments will be under way when the next one leaves."""
+    if it.pacing_gain > 1.0:
+        under_way += burst_segments(it)
+    return max(0, under_way - int(_estimate(it) * paced_for_s(it, net.now)))
+
+
+def _set_pacing(it: Connection, gain: float) -> None:
+    rate = _paced(_estimate(it), gain)
+    if it.path_is_full or rate > it.pacing_bytes_per_s:
+        it.pacing_bytes_per_s = rate
+
+
+def _set_window(it: Connection, sample: RateSample, repairs: bool) -> None:
+    if sample.segments:
+        window = max(it.window - sample.losses, 1) if sample.losses else it.window
+        if repairs and not it.repairs:  # one round trip sends as many as arrive
+            it.conserves = True
+            it.bbr_round_ends = it.delivered
+            window = in_flight(it) + sample.segments
+        elif it.repairs and not repairs:
+            window = max(window, it.kept_window)
+            it.conserves = False
+        it.repairs = repairs
+        if it.conserves:
+            window = max(window, in_flight(it) + sample.segments)
         else:
-            self._mode = Mode.STARTUP
-
-    # ---- what follows from it -----------------------------------------------------------------------------------
-
-    def _held(self, rate: float, gain: float) -> int:
-        """Return how many segments are to be under way: a gain times the BDP, and what bursts need."""
-        return self._with_bursts(math.ceil(rate * self._rtt_s * gain - 1e-6))
-
-    def _with_bursts(self, segments: int) -> int:
-        segments += 3 * self.burst_segments
-        segments += segments % 2  # every second one is acknowledged
-        return segments + 2 if self._mode is Mode.PROBE_RATE and self._cycle == 0 else segments
-
-    def _in_network(self, of: PacedState, in_flight: int) -> int:
-        """Return how many segments will be under way when the next one leaves."""
-        if self._gain > 1.0:
-            in_flight += self.burst_segments
-        return max(0, in_flight - int(self._estimate * of.paced_for_s))
-
-    def _set_pacing(self, gain: float) -> None:
-        rate = self._paced(self._estimate, gain)
-        if self._path_is_full or rate > self.pacing_bytes_per_s:
-            self.pacing_bytes_per_s = rate
-
-    def _save_window(self, of: CongestionState) -> None:
-        if self._in_recovery or self._mode is Mode.PROBE_RTT:
-            self._prior_window = max(self._prior_window, of.window)
-        else:
-            self._prior_window = of.window
-
-    def _set_window(self, of: PacedState, sample: RateSample, repairs: bool) -> None:
-        if sample.segments:
-            window = max(of.window - sample.losses, 1) if sample.losses else of.window
-            if repairs and not self._in_recovery:  # one round trip sends as many as arrive
-                self._conserves = True
-                self._round_ends = self.delivery.delivered
-                window = of.in_flight + sample.segments
-            elif self._in_recovery and not repairs:
-                window, self._conserves = max(window, self._prior_window), False
-            self._in_recovery = repairs
-            if self._conserves:
-                window = max(window, of.in_flight + sample.segments)
-            else:
-                window = self._grown(window, sample.segments)
-            of.window = window
-        if self._mode is Mode.PROBE_RTT:
-            of.window = min(of.window, _LEAST_WINDOW)
-
-    def _grown(self, window: int, acknowledged: int) -> int:
-        gain = {Mode.PROBE_RATE: _WINDOW_GAIN, Mode.PROBE_RTT: 1.0}.get(self._mode, _HIGH_GAIN)
-        target = math.ceil(self._estimate * self._rtt_s * gain - 1e-6)
-        if self._path_is_full:
-            target += int(min(max(self._extra), self._estimate * _EXTRA_S))
-        target = self._with_bursts(target)
-        if self._path_is_full:
-            window = min(window + acknowledged, target)
-        elif window < target or self.delivery.delivered < _FIRST_WINDOW:
-            window += acknowledged
-        return max(window, _LEAST_WINDOW)
+            window = _grown(it, window, sample.segments)
+        it.window = window
+    if it.mode == PROBE_RTT:
+        it.window = min(it.window, _LEAST_WINDOW)
 
 
-class Policer:
-    """Finds out whether a policer drops what is above some rate. ``rate``: that one; 0: there is none."""
+def _grown(it: Connection, window: int, acknowledged: int) -> int:
+    gain = _HIGH_GAIN
+    if it.mode == PROBE_RATE:
+        gain = _WINDOW_GAIN
+    elif it.mode == PROBE_RTT:
+        gain = 1.0
+    target = math.ceil(_estimate(it) * it.path_rtt_s * gain - 1e-6)
+    if it.path_is_full:
+        target += int(min(float(max(it.extra, it.former_extra)), _estimate(it) * _EXTRA_S))
+    target = _with_bursts(it, target)
+    if it.path_is_full:
+        window = min(window + acknowledged, target)
+    elif window < target or it.delivered < _FIRST_WINDOW:
+        window += acknowledged
+    return max(window, _LEAST_WINDOW)
 
-    __slots__ = (
-        "_begin_delivered", "_begin_lost", "_begin_s", "_delivery", "_lost", "_rate", "_rounds", "_samples", "rate",
-    )  # fmt: skip
 
-    def __init__(self, delivery: DeliveryRate) -> None:
-        self._delivery = delivery
-        self._lost = 0
-        self.reset()
+# ---- whether a policer drops what is above some rate -----------------------------------------------------------------
 
-    def reset(self) -> None:
-        self.rate = self._rate = 0.0
-        self._samples = False
-        self._begin()
 
-    def _begin(self) -> None:
-        self._begin_s = self._delivery.delivered_s
-        self._begin_delivered = self._delivery.delivered
-        self._begin_lost = self._lost
-        self._rounds = 0
+def reset_policer(it: Connection) -> None:
+    it.policed_rate = 0.0
+    it.policed_before = 0.0
+    it.policed_samples = False
+    _begin_interval(it)
 
-    def sample(self, sample: RateSample | None, round_starts: bool, probes: bool) -> bool:
-        """Take a sample; None after a timeout. Return whether the rate that was found has been used for long enough."""
-        if sample is not None:
-            self._lost = sample.lost
-        losses = sample is None or sample.losses > 0
-        if self.rate:
-            self._rounds += probes and round_starts
-            over = self._rounds >= _POLICED_KEPT_ROUNDS
-            if over:
-                self.reset()
-            return over
-        if not self._samples:
-            if not losses:
-                return False
-            self._begin()
-            self._samples = True
-        self._rounds += round_starts
-        if (sample is not None and sample.application_limited) or self._rounds > _POLICED_MOST_ROUNDS:
-            self.reset()
-        elif self._rounds >= _POLICED_ROUNDS and losses:
-            self._end()
-        return False
 
-    def _end(self) -> None:
-        delivered = self._delivery.delivered - self._begin_delivered
-        lost = self._lost - self._begin_lost
-        lasted_s = self._delivery.delivered_s - self._begin_s
-        if not delivered or lost < _POLICED_LOSS * delivered or lasted_s < 1e-3:
-            return
-        rate = delivered / lasted_s
-        difference = abs(rate - self._rate)
-        if self._rate and (
-            difference <= _POLICED_NEAR * self._rate or difference * SEGMENT_BYTES <= _POLICED_NEAR_BYTES_PER_S
-        ):
-            self.rate = (rate + self._rate) / 2
-            self._rounds = 0
-            return
-        self._rate = rate
-        self._begin()
+def _begin_interval(it: Connection) -> None:
+    it.policed_s = it.delivered_s
+    it.policed_delivered = it.delivered
+    it.policed_lost = it.lost_in_all
+    it.policed_rounds = 0
+
+
+def sample_policer(it: Connection, has_losses: bool, application_limited: bool, probes: bool) -> bool:
+    """Take a sample, or a timeout. Return whether the rate that was found has been used for long enough."""
+    if it.policed_rate > 0.0:
+        if probes and it.round_starts:
+            it.policed_rounds += 1
+        is_over = it.policed_rounds >= _POLICED_KEPT_ROUNDS
+        if is_over:
+            reset_policer(it)
+        return is_over
+    if not it.policed_samples:
+        if not has_losses:
+            return False
+        _begin_interval(it)
+        it.policed_samples = True
+    if it.round_starts:
+        it.policed_rounds += 1
+    if application_limited or it.policed_rounds > _POLICED_MOST_ROUNDS:
+        reset_policer(it)
+    elif it.policed_rounds >= _POLICED_ROUNDS and has_losses:
+        _end_interval(it)
+    return False
+
+
+def _end_interval(it: Connection) -> None:
+    delivered = it.delivered - it.policed_delivered
+    lost = it.lost_in_all - it.policed_lost
+    lasted_s = it.delivered_s - it.policed_s
+    if not delivered or lost < _POLICED_LOSS * delivered or lasted_s < 1e-3:
+        return
+    rate = delivered / lasted_s
+    difference = abs(rate - it.policed_before)
+    if it.policed_before > 0.0 and (
+        difference <= _POLICED_NEAR * it.policed_before or difference * SEGMENT_BYTES <= _POLICED_NEAR_BYTES_PER_S
+    ):
+        it.policed_rate = (rate + it.policed_before) / 2
+        it.policed_rounds = 0
+        return
+    it.policed_before = rate
+    _begin_interval(it)

@@ -1,8 +1,7 @@
 """A TCP connection over packets, with the interface of ``testbed.simulation.flow_connection.FlowConnection``.
 
-Messages wait by priority until the process takes a batch of them to write. The socket takes that as long as less than
-TCP_NOTSENT_LOWAT waits in it unsent, and wakes its writer when less than half of that does. It looks at this limit only
-where it begins a buffer, and fills the one that it has begun (``tcp_sendmsg``). What is taken cannot be overtaken.
+Messages wait by priority until the process takes a batch of them to write, when the ``socket`` needs the next one. What
+is taken cannot be overtaken.
 
 A process writes up to a system call's time after it has been given something to send. Without that, connections that
 are given the same at the same instant would stay in step, round for round, and lose the same packets. Real ones do not.
@@ -11,159 +10,192 @@ are given the same at the same instant would stay in step, round for round, and 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from testbed.messages import batch_bytes
-from testbed.simulation.clock import Clock
+from testbed.plan.model import OFFLOADED_LAN_BPS
 from testbed.simulation.handshake import set_up
-from testbed.simulation.packets.lan_sender import LanSender
+from testbed.simulation.packets.congestion import BBR, CUBIC, RENO
+from testbed.simulation.packets.dispatch import OPEN, WRITE_LATER, WRITE_NOW
+from testbed.simulation.packets.engine import PacketEngine
+from testbed.simulation.packets.records import NONE
 from testbed.simulation.packets.segment import SEGMENT_BYTES
-from testbed.simulation.packets.sender import TcpSender
+from testbed.simulation.packets.timers import is_hopeless
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 _WRITE_S = 5e-6  # a system call, at most
-_BUFFER_BYTES = 45 * SEGMENT_BYTES  # whole segments in 64 KiB (``tcp_xmit_size_goal``)
+_OFFLOADED_SEGMENTS = 65_536 // SEGMENT_BYTES
+_CONTROLS = {"reno": RENO, "bbr": BBR}  # others are CUBIC
 
 
 class PacketConnection:
     """One direction between two nodes.
 
-    connect()  return the sending end, when the connection has been set up
-    random     of the instants of its writes
+    paths    there and back, of the engine
+    name     of its random streams: the instants of its writes, and BBR's cycles
+    deliver  called with each message that arrives
+    lan_bps  the rate of the ports inside a data centre; 0: it leaves one
     """
-
-    __slots__ = (
-        "_batch_bytes", "_buffer_bytes", "_clock", "_connect",
-        "_item", "_left_bytes", "_limit_bytes", "_path", "_random", "_ready",
-        "_sender", "_setup_round_trips", "_stopped_until_s", "_used", "_writing", "on_idle", "on_room", "queue",
-    )  # fmt: skip
 
     def __init__(
         self,
-        clock: Clock,
+        engine: PacketEngine,
         path: SitePath,
+        paths: tuple[int, int],
         model: TcpModel,
-        connect: Callable[[], TcpSender | LanSender],
-        random: Random,
+        name: str,
+        deliver: Callable[[Any], None],
+        lan_bps: float = 0.0,
     ) -> None:
-        self._clock = clock
+        self._engine = engine
+        self._clock = engine.clock
         self._path = path
-        self._connect = connect
-        self._random = random
+        self._deliver = deliver
+        self._random = Random(f"{name}/writes")
         self.queue = SimulatedSendQueue()  # of messages that have not begun
-        # of the message that the socket is taking
-        self._left_bytes = 0
-        self._item = None
-        self._limit_bytes = model.unsent_limit_bytes or math.inf
-        self._batch_bytes = batch_bytes(self._limit_bytes)
-        self._buffer_bytes = 0  # that fit into the last buffer of the socket
+        limit_bytes = model.unsent_limit_bytes or math.inf
+        self._batch_bytes = batch_bytes(limit_bytes)
         self._setup_round_trips = model.setup_round_trips
-        self._used = self._ready = self._writing = False
+        self._used = False
         self._stopped_until_s = -math.inf
+        self._taken_bytes = 0  # of the stream: where the last message ends that the socket has taken
+        self._arriving: deque[tuple[int, Any]] = deque()  # where each message ends that has yet to arrive
+        self._on_idle: Callable[[], None] | None = None
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
-        self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
+        self._number = engine.add_connection(self)
+        it = self.state
+        it.path, it.back = paths
+        it.unsent_limit_bytes = limit_bytes
+        it.stopped_until_s = -math.inf
+        it.frame_head = NONE
+        it.is_lan = lan_bps > 0
+        if lan_bps:
+            it.lan_segments = _OFFLOADED_SEGMENTS if lan_bps >= OFFLOADED_LAN_BPS else 1
+            it.lan_window_bytes = model.initial_window_bytes + model.setup_segments * SEGMENT_BYTES
+            it.grows_unused = not model.loss_based  # BBR's does, with whatever arrives (``bbr_set_cwnd``)
+        else:
+            it.control = _CONTROLS.get(model.congestion_control, CUBIC)
+            it.first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
+            it.setup_segments = model.setup_segments
+            it.limit = model.window_limit_bytes / SEGMENT_BYTES
+            it.restarts = model.slow_start_after_idle and model.loss_based
+            if it.control == BBR:
+                it.generator = engine.add_generator(Random(f"{name}/cycles"))
+        engine.keep_room(int(model.initial_window_bytes / SEGMENT_BYTES) + model.setup_segments)
+
+    @property
+    def state(self) -> Any:
+        """See ``records.Connection``."""
+        return self._engine.connection(self._number)
+
+    @property
+    def on_idle(self) -> Callable[[], None] | None:
+        """Called when nothing is left to send."""
+        return self._on_idle
+
+    @on_idle.setter
+    def on_idle(self, call: Callable[[], None] | None) -> None:
+        self._on_idle = call
+        self.state.tells_idle = call is not None
 
     @property
     def busy(self) -> bool:
-        return bool(self.queue.length or self._left_bytes or (self._ready and self._sender.unsent_bytes))
+        it = self.state
+        return bool(self.queue.length or it.left_bytes or it.unsent_bytes)
 
     @property
     def idle(self) -> bool:
-        return self._ready and not self.busy
+        return self.state.is_open and not self.busy
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is to be sent or under way, or nothing will get there any more."""
-        if not self._ready:
+        it = self.state
+        if not it.is_open:
             return not self._used
-        return self._sender.gave_up or (self._sender.idle and not self.busy)
+        if it.is_lan:
+            return not it.under_way_bytes and not self.busy
+        return is_hopeless(it) or (it.following == it.first and not self.busy)
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when it is the next to be written."""
         if self._is_killed():
             return
         self.queue.push(size_bytes, priority, item, on_start)
-        if self._stopped:
+        it = self.state
+        it.waiting = self.queue.length
+        if self._clock.now < self._stopped_until_s:
             self._clock.at(self._stopped_until_s, self._continue)
         if not self._used:
             self._used = True
             set_up(self._clock, self._path, self._setup_round_trips, self._is_killed, self._on_set_up)
-        elif self._ready and not self._writing:
-            self._writing = True
-            self._clock.at(self._clock.now + _WRITE_S * self._random.random(), self._write)
+        elif it.is_open and not it.is_writing:
+            at_s = self._clock.now + _WRITE_S * self._random.random()
+            self._engine.call(WRITE_LATER, self._number, time_s=at_s)
 
     def stop(self, until_s: float) -> None:
         """Let the socket take no more until then; infinity: what it has not taken is lost with the process."""
         self._stopped_until_s = max(until_s, self._stopped_until_s)
+        it = self.state
+        it.stopped_until_s = self._stopped_until_s
         if until_s == math.inf:
             self.queue = SimulatedSendQueue()
-            self._left_bytes = 0
+            it.waiting = 0
+            if it.left_bytes:
+                it.left_bytes = 0
+                self._arriving.pop()
+                self._tell_next_end()
         elif self.busy:
             self._clock.at(until_s, self._continue)
-
-    @property
-    def _stopped(self) -> bool:
-        return self._clock.now < self._stopped_until_s
 
     def _is_killed(self) -> bool:
         return self._stopped_until_s == math.inf
 
     def _continue(self, _: Any) -> None:
-        if self._ready and not self._stopped:
-            self._write(None)
+        if self.state.is_open and self._clock.now >= self._stopped_until_s:
+            self._engine.call(WRITE_NOW, self._number)
 
     def _on_set_up(self, _: Any) -> None:
-        self._sender = self._connect()
-        self._sender.on_room = self._on_window
-        self._ready = True
-        self._write(None)
+        self.state.rtt_s = self._path.rtt_s
+        self._engine.call(OPEN, self._number)
 
-    def _write(self, _: Any) -> None:
-        self._writing = False
-        if self._sender.unsent_bytes < self._limit_bytes:
-            self._fill()
-        self._push()
+    # ---- what the engine tells: see ``engine.Socket`` -----------------------------------------------------------
 
-    def _on_window(self) -> None:
-        """The window has room: send what the socket has, and let it take more."""
-        self._push()
-        if 2 * self._sender.unsent_bytes < self._limit_bytes and (self._left_bytes or self.queue.length):
-            self._fill()
-            self._push()
-
-    def _push(self) -> None:
-        self._sender.push()
-        if self.on_idle is not None and not self.busy:
-            self.on_idle()
-
-    def _fill(self) -> None:
-        """Let the socket take what it has room for."""
-        sender = self._sender
-        queue = self.queue
-        if self._stopped:
+    def take_message(self) -> None:
+        """The socket takes the next message."""
+        it = self.state
+        self.queue.take_batch(self._batch_bytes)
+        if not self.queue.length:  # what has waited was dropped
+            it.waiting = 0
             return
-        while self._left_bytes or queue.length:
-            if not self._left_bytes:
-                queue.take_batch(self._batch_bytes)
-                self._begin()
-            if not self._buffer_bytes or not sender.unsent_bytes:
-                if sender.unsent_bytes >= self._limit_bytes:
-                    return
-                self._buffer_bytes = _BUFFER_BYTES
-            size_bytes = min(self._left_bytes, self._buffer_bytes)
-            self._left_bytes -= size_bytes
-            self._buffer_bytes -= size_bytes
-            sender.write(size_bytes, None if self._left_bytes else self._item)
-            sender.push(more=True)  # what is written leaves as soon as it is a segment
-
-    def _begin(self) -> None:
-        size_bytes, self._item, on_start = self.queue.pop()
-        self._left_bytes = math.ceil(size_bytes)
+        size_bytes, item, on_start = self.queue.pop()
+        it.left_bytes = math.ceil(size_bytes)
+        it.waiting = self.queue.length
+        self._taken_bytes += it.left_bytes
+        self._arriving.append((self._taken_bytes, item))
+        if len(self._arriving) == 1:
+            it.message_ends_bytes = self._taken_bytes
         if on_start is not None:
             on_start()
         if self.on_room is not None:
             self.on_room()
+
+    def deliver(self) -> None:
+        """Deliver the messages that have arrived completely."""
+        received_bytes = self.state.received_bytes
+        while self._arriving and self._arriving[0][0] <= received_bytes:
+            _, item = self._arriving.popleft()
+            self._tell_next_end()
+            self._deliver(item)
+
+    def _tell_next_end(self) -> None:
+        self.state.message_ends_bytes = self._arriving[0][0] if self._arriving else math.inf
+
+    def tell_idle(self) -> None:
+        if self._on_idle is not None:
+            self._on_idle()

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from testbed.simulation.packets.segment import DeliveryState, TcpSegment
+from testbed.simulation.packets.records import Connection, Segment
 
 
 class RateSample(NamedTuple):
     """What an acknowledgement tells, in segments, and the rate.
 
     segments               that have arrived since the one before
-    losses, lost           marked as lost by it, and in all
+    losses                 marked as lost by it
     prior_in_flight        before it came
     delivered, interval_s  segments and the time they took; negative: there is no rate
     prior_delivered        delivered when the last one of these was sent
@@ -26,7 +26,6 @@ class RateSample(NamedTuple):
 
     segments: int
     losses: int
-    lost: int
     prior_in_flight: int
     delivered: int
     interval_s: float
@@ -35,91 +34,106 @@ class RateSample(NamedTuple):
     rtt_s: float
 
 
-class DeliveryRate:
-    """``delivered``: all segments that have arrived. ``delivered_s``: when the last did, by an acknowledgement."""
-
-    __slots__ = ("_first_sent_s", "_last", "_limited_until", "_send_s", "delivered", "delivered_s")
-
-    def __init__(self, now_s: float) -> None:
-        self.delivered = 0
-        self.delivered_s = now_s
-        self._first_sent_s = now_s
-        self._limited_until = 0
-        self._last: tuple[float, int, DeliveryState] | None = None  # of the acknowledgement: when it was sent, which
-        self._send_s = 0.0
-
-    @property
-    def application_limited(self) -> bool:
-        """Whether what is sent now has nothing to follow it."""
-        return self._limited_until > 0
-
-    def limit(self, in_flight: int) -> None:
-        """Nothing is left to send."""
-        self._limited_until = (self.delivered + in_flight) or 1
-
-    def sent(self, segment: TcpSegment, now_s: float, out: int) -> None:
-        """Note the present state in a segment. ``out``: those that were not acknowledged in order before it."""
-        if not out:
-            self._first_sent_s = self.delivered_s = now_s
-        segment.delivery = DeliveryState(self.delivered, self.delivered_s, self._first_sent_s, self.application_limited)
-
-    def arrived(self, segment: TcpSegment) -> None:
-        """Take a segment that is acknowledged for the first time."""
-        self.delivered += 1
-        if segment.delivery is None:
-            return
-        at = segment.sent_s, segment.number
-        if self._last is None or at > self._last[:2]:
-            self._last = (*at, segment.delivery)
-            self._first_sent_s = segment.sent_s
-            self._send_s = segment.sent_s - segment.delivery.first_sent_s
-
-    def sample(self, now_s: float, told: tuple[int, int, int, int], rtt_s: float, least_rtt_s: float) -> RateSample:
-        """Return that of an acknowledgement, all of whose segments have been taken. ``told``: its first four fields."""
-        if self.delivered > self._limited_until:
-            self._limited_until = 0
-        if told[0]:
-            self.delivered_s = now_s
-        last, self._last = self._last, None
-        if last is None:
-            return RateSample(*told, -1, -1.0, 0, False, rtt_s)
-        state = last[2]
-        interval_s = max(self._send_s, now_s - state.delivered_s)
-        if interval_s < least_rtt_s - 1e-9:
-            interval_s = -1.0
-        delivered = self.delivered - state.delivered
-        return RateSample(*told, delivered, interval_s, state.delivered, state.application_limited, rtt_s)
+def begin_delivery(it: Connection, now_s: float) -> None:
+    it.delivered = 0
+    it.delivered_s = now_s  # when the last one did, by an acknowledgement
+    it.first_sent_s = now_s
+    it.application_limited_until = 0
+    it.has_sample = False
+    it.send_s = 0.0
 
 
-class WindowedMaximum:
-    """The maximum of the last ``length`` rounds, by the three best values of parts of it (Linux: ``minmax``)."""
+def limit_by_application(it: Connection, in_flight: int) -> None:
+    """Nothing is left to send."""
+    it.application_limited_until = max(it.delivered + in_flight, 1)
 
-    __slots__ = ("_best", "_length")
 
-    def __init__(self, length: int) -> None:
-        self._length = length
-        self._best = [(0, 0.0)] * 3
+def note_delivered(it: Connection, segment: Segment, now_s: float) -> None:
+    """Note the present state in a segment that is sent."""
+    if it.following == it.first:
+        it.first_sent_s = now_s
+        it.delivered_s = now_s
+    segment.delivered = it.delivered
+    segment.delivered_s = it.delivered_s
+    segment.first_sent_s = it.first_sent_s
+    segment.application_limited = it.application_limited_until > 0
 
-    @property
-    def value(self) -> float:
-        return self._best[0][1]
 
-    def add(self, number: int, value: float) -> None:
-        best = self._best
-        sample = (number, value)
-        if value >= best[0][1] or number - best[2][0] > self._length:
-            self._best = [sample] * 3
-            return
-        if value >= best[1][1]:
-            best[1] = best[2] = sample
-        elif value >= best[2][1]:
-            best[2] = sample
-        age = number - best[0][0]
-        if age > self._length:
-            best[:] = [best[1], best[2], sample]
-            if number - best[0][0] > self._length:
-                best[:] = [best[1], best[2], sample]
-        elif best[1][0] == best[0][0] and age > self._length // 4:
-            best[1] = best[2] = sample
-        elif best[2][0] == best[1][0] and age > self._length // 2:
-            best[2] = sample
+def take_delivered(it: Connection, segment: Segment) -> None:
+    """Take a segment that is acknowledged for the first time."""
+    it.delivered += 1
+    is_later = segment.sent_s > it.sample_sent_s or (
+        segment.sent_s == it.sample_sent_s and segment.number > it.sample_number
+    )
+    if not it.has_sample or is_later:
+        it.has_sample = True
+        it.sample_sent_s = segment.sent_s
+        it.sample_number = segment.number
+        it.sample_delivered = segment.delivered
+        it.sample_delivered_s = segment.delivered_s
+        it.sample_limited = segment.application_limited
+        it.first_sent_s = segment.sent_s
+        it.send_s = segment.sent_s - segment.first_sent_s
+
+
+def rate_sample(
+    it: Connection, now_s: float, segments: int, losses: int, prior_in_flight: int, rtt_s: float
+) -> RateSample:
+    """Return that of an acknowledgement, all of whose segments have been taken."""
+    if it.delivered > it.application_limited_until:
+        it.application_limited_until = 0
+    if segments:
+        it.delivered_s = now_s
+    if not it.has_sample:
+        return RateSample(segments, losses, prior_in_flight, -1, -1.0, 0, False, rtt_s)
+    it.has_sample = False
+    interval_s = max(it.send_s, now_s - it.sample_delivered_s)
+    if interval_s < it.least_s - 1e-9:
+        interval_s = -1.0
+    delivered = it.delivered - it.sample_delivered
+    return RateSample(
+        segments, losses, prior_in_flight, delivered, interval_s, it.sample_delivered, it.sample_limited, rtt_s
+    )
+
+
+# ---- the maximum of the last ``length`` rounds, by the three best values of parts of it (Linux: ``minmax``) ----------
+
+
+def add_rate(it: Connection, round_: int, rate: float, length: int) -> None:
+    if rate >= it.best_rate or round_ - it.third_round > length:
+        it.best_round = round_
+        it.best_rate = rate
+        _second(it, round_, rate)
+        return
+    if rate >= it.second_rate:
+        _second(it, round_, rate)
+    elif rate >= it.third_rate:
+        _third(it, round_, rate)
+    age = round_ - it.best_round
+    if age > length:
+        _drop_best(it, round_, rate)
+        if round_ - it.best_round > length:
+            _drop_best(it, round_, rate)
+    elif it.second_round == it.best_round and age > length // 4:
+        _second(it, round_, rate)
+    elif it.third_round == it.second_round and age > length // 2:
+        _third(it, round_, rate)
+
+
+def _second(it: Connection, round_: int, rate: float) -> None:
+    it.second_round = round_
+    it.second_rate = rate
+    _third(it, round_, rate)
+
+
+def _third(it: Connection, round_: int, rate: float) -> None:
+    it.third_round = round_
+    it.third_rate = rate
+
+
+def _drop_best(it: Connection, round_: int, rate: float) -> None:
+    it.best_round = it.second_round
+    it.best_rate = it.second_rate
+    it.second_round = it.third_round
+    it.second_rate = it.third_rate
+    _third(it, round_, rate)

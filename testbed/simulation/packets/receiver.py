@@ -10,12 +10,12 @@ or 5/4 of a third of the round-trip time if that is less (``tcp_comp_sack_delay_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-from testbed.simulation.clock import Clock
-from testbed.simulation.packets.link import PacketPath
-from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment
+from testbed.simulation.packets.events import DELAY_TIMER, schedule
+from testbed.simulation.packets.links import ACKNOWLEDGEMENT, send_packet
+from testbed.simulation.packets.pools import packet_at, segment_at, take_packet
+from testbed.simulation.packets.records import NONE, Connection, Network
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 
 _SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
 _DELAY_S = 0.04  # TCP_DELACK_MIN
@@ -26,110 +26,108 @@ _GATHERED_SHARE = 1.25 * 0.33  # of the round-trip time (tcp_comp_sack_rtt_perce
 _GATHERED = 44  # tcp_comp_sack_nr
 
 
-class TcpReceiver:
-    """``acknowledge(Acknowledgement)`` is called at the sender. ``deliver(message)``: when all before has arrived.
+def begin_receiver(it: Connection, now_s: float) -> None:
+    it.expected = 0
+    it.gaps = 0
+    it.arrived_beyond = 0
+    it.quick = _QUICK
+    it.heard_s = now_s
+    it.unacknowledged_bytes = 0
+    it.echo_s = math.inf
+    it.of_gap = 0
+    it.gathered = 0
+    it.gathered_at = -1
+    it.delay_timer_s = math.inf
 
-    beyond  numbers of the segments that arrived behind a gap, in the order of their arrival; the sender takes those out
-            of which an acknowledgement has told it
-    """
 
-    __slots__ = (
-        "_acknowledge", "_arrived_beyond", "_back", "_clock", "_deliver", "_echo_s", "_gathered", "_gathered_at",
-        "_heard_s", "_next", "_of_gap", "_out_of_order", "_quick", "_rtt_s", "_timer_s", "_unacknowledged_bytes",
-        "beyond",
-    )  # fmt: skip
+def receive(net: Network, it: Connection, packet: int) -> None:
+    """Take a segment, and when it was sent."""
+    arrival = packet_at(net, packet)
+    if net.now - it.heard_s > it.rtt_s + 0.2:  # longer than the retransmission timeout
+        it.quick = _QUICK
+    it.heard_s = net.now
+    if arrival.number == it.expected:
+        it.echo_s = min(it.echo_s, arrival.time_s)
+        _take(net, it, arrival.segment, arrival.flag)
+    elif arrival.number > it.expected and not segment_at(net, arrival.segment).arrived:
+        _keep(net, it, arrival.segment)
+        _tell_of_gap(net, it)
+    else:
+        _acknowledge(net, it, True)
 
-    def __init__(
-        self,
-        clock: Clock,
-        back: PacketPath,
-        acknowledge: Callable[[Acknowledgement], None],
-        deliver: Callable[[Any], None],
-        rtt_s: float,
-    ) -> None:
-        self._clock = clock
-        self._back = back
-        self._acknowledge = acknowledge
-        self._deliver = deliver
-        self._rtt_s = rtt_s
-        self._next = 0
-        self._out_of_order: dict[int, TcpSegment] = {}
-        self.beyond: list[int] = []
-        self._arrived_beyond = 0  # until now
-        self._quick = _QUICK
-        self._heard_s = clock.now
-        self._unacknowledged_bytes = 0
-        self._echo_s = math.inf  # when the first segment was sent that has not been acknowledged
-        self._of_gap = 0  # acknowledgements sent since the gap moved
-        self._gathered = 0
-        self._gathered_at = -1
-        self._timer_s = math.inf
 
-    def arrive(self, arrival: tuple[TcpSegment, float]) -> None:
-        """Take a segment, and when it was sent."""
-        segment, sent_s = arrival
-        number = segment.number
-        now = self._clock.now
-        if now - self._heard_s > self._rtt_s + 0.2:  # longer than the retransmission timeout
-            self._quick = _QUICK
-        self._heard_s = now
-        if number == self._next:
-            self._echo_s = min(self._echo_s, sent_s)
-            self._take(segment)
-        elif number > self._next and number not in self._out_of_order:
-            self._out_of_order[number] = segment
-            self.beyond.append(number)
-            self._arrived_beyond += 1
-            self._tell_of_gap()
-        else:
-            self._send(duplicate=True)
+def _keep(net: Network, it: Connection, index: int) -> None:
+    """Keep a segment that misses one before."""
+    segment = segment_at(net, index)
+    segment.arrived = True
+    segment.beyond = NONE
+    it.gaps += 1
+    it.arrived_beyond += 1
+    if it.beyond_head == NONE:
+        it.beyond_head = index
+    else:
+        segment_at(net, it.beyond_tail).beyond = index
+    it.beyond_tail = index
 
-    def _take(self, segment: TcpSegment) -> None:
-        """Take the one that was expected, and what had arrived behind it."""
-        out_of_order = self._out_of_order
-        fills = bool(self._out_of_order)
-        pushed = segment.pushed
-        following: TcpSegment | None = segment
-        while following is not None:
-            self._next += 1
-            self._unacknowledged_bytes += following.size_bytes
-            for message in following.messages:
-                self._deliver(message)
-            following = out_of_order.pop(self._next, None) if out_of_order else None
-        if out_of_order:
-            self._tell_of_gap()
-        elif fills or self._quick or pushed or self._unacknowledged_bytes > SEGMENT_BYTES:
-            self._send()
-        else:
-            self._send_after(_DELAY_S)
 
-    def _tell_of_gap(self) -> None:
-        if self._gathered_at != self._next:
-            self._gathered_at = self._next
-            self._of_gap = 0
-        self._of_gap += 1
-        if self._of_gap <= _AT_ONCE or self._gathered >= _GATHERED:
-            self._send()
-        else:
-            self._gathered += 1
-            self._send_after(min(_GATHERED_S, _GATHERED_SHARE * self._rtt_s))
+def _take(net: Network, it: Connection, index: int, pushed: bool) -> None:
+    """Take the one that was expected, and what had arrived behind it."""
+    fills = it.gaps > 0
+    while True:
+        segment = segment_at(net, index)
+        it.expected += 1
+        it.unacknowledged_bytes += segment.size_bytes
+        it.received_bytes += segment.size_bytes
+        index = segment.next
+        if not it.gaps or index == NONE or not segment_at(net, index).arrived:
+            break
+        it.gaps -= 1
+    if it.gaps:
+        _tell_of_gap(net, it)
+    elif fills or it.quick or pushed or it.unacknowledged_bytes > SEGMENT_BYTES:
+        _acknowledge(net, it, False)
+    else:
+        _acknowledge_after(net, it, _DELAY_S)
 
-    def _send_after(self, delay_s: float) -> None:
-        at_s = self._clock.now + delay_s
-        if at_s < self._timer_s:
-            self._timer_s = at_s
-            self._clock.at_background(at_s, self._on_timer)
 
-    def _on_timer(self, _: Any) -> None:
-        if self._clock.now == self._timer_s:
-            self._send()
+def _tell_of_gap(net: Network, it: Connection) -> None:
+    if it.gathered_at != it.expected:
+        it.gathered_at = it.expected
+        it.of_gap = 0
+    it.of_gap += 1
+    if it.of_gap <= _AT_ONCE or it.gathered >= _GATHERED:
+        _acknowledge(net, it, False)
+    else:
+        it.gathered += 1
+        _acknowledge_after(net, it, min(_GATHERED_S, _GATHERED_SHARE * it.rtt_s))
 
-    def _send(self, duplicate: bool = False) -> None:
-        self._timer_s = math.inf
-        self._unacknowledged_bytes = 0
-        self._gathered = 0
-        self._quick = max(0, self._quick - 1)
-        size_bytes = HEADER_BYTES + (_SELECTIVE_BYTES if self._out_of_order or duplicate else 0)
-        acknowledgement = Acknowledgement(self._next, self._arrived_beyond, self._echo_s, duplicate)
-        self._echo_s = math.inf
-        self._back.send(size_bytes, self._acknowledge, acknowledgement)
+
+def _acknowledge_after(net: Network, it: Connection, delay_s: float) -> None:
+    at_s = net.now + delay_s
+    if at_s < it.delay_timer_s:
+        it.delay_timer_s = at_s
+        schedule(net, at_s, DELAY_TIMER, it.index)
+
+
+def on_delay_timer(net: Network, it: Connection) -> None:
+    if net.now == it.delay_timer_s:
+        _acknowledge(net, it, False)
+
+
+def _acknowledge(net: Network, it: Connection, duplicate: bool) -> None:
+    it.delay_timer_s = math.inf
+    it.unacknowledged_bytes = 0
+    it.gathered = 0
+    it.quick = max(0, it.quick - 1)
+    packet = take_packet(net)
+    acknowledgement = packet_at(net, packet)
+    acknowledgement.size_bytes = HEADER_BYTES + (_SELECTIVE_BYTES if it.gaps or duplicate else 0)
+    acknowledgement.channel = 0
+    acknowledgement.kind = ACKNOWLEDGEMENT
+    acknowledgement.owner = it.index
+    acknowledgement.number = it.expected
+    acknowledgement.beyond = it.arrived_beyond
+    acknowledgement.time_s = it.echo_s
+    acknowledgement.flag = duplicate
+    it.echo_s = math.inf
+    send_packet(net, it.back, packet)

@@ -7,12 +7,12 @@ the time that reordering is allowed.
 from __future__ import annotations
 
 import math
-from collections import deque
-from operator import itemgetter
 from typing import NamedTuple
 
-from testbed.simulation.packets.delivery_rate import DeliveryRate
-from testbed.simulation.packets.segment import Acknowledgement, TcpSegment
+from testbed.simulation.packets.congestion import BBR
+from testbed.simulation.packets.delivery_rate import note_delivered, take_delivered
+from testbed.simulation.packets.pools import free_segment, segment_at
+from testbed.simulation.packets.records import NONE, Connection, Network, Segment
 
 _ROUNDING_S = 1e-9
 
@@ -32,181 +32,257 @@ class Delivered(NamedTuple):
     latest_s: float
 
 
-class Scoreboard:
-    """``first``: the number of the first segment that is not acknowledged. ``following``: of the next new one.
+def begin_scoreboard(it: Connection) -> None:
+    it.first = 0
+    it.following = 0
+    it.head = NONE
+    it.tail = NONE
+    it.earliest = NONE
+    it.latest = NONE
+    it.sacked = 0
+    it.lost = 0
+    it.again = 0
+    it.marked = 0
+    it.arrived_sent_s = -math.inf
+    it.arrived_number = -1
+    it.arrived_rtt_s = 0.0
+    it.look_from = NONE
+    it.beyond_head = NONE
+    it.beyond_tail = NONE
+    it.beyond_told = 0
 
-    sacked, lost, again  how many are acknowledged beyond a gap, are lost, and of these have been sent again
-    marked               how often one was marked as lost
-    delivery             takes note of what is sent and arrives
+
+def out(it: Connection) -> int:
+    """How many segments have not been acknowledged in order."""
+    return it.following - it.first
+
+
+def in_flight(it: Connection) -> int:
+    """How many segments are taken to be on their way."""
+    return it.following - it.first - it.sacked - it.lost + it.again
+
+
+def add_segment(net: Network, it: Connection, index: int) -> None:
+    """Take a segment that is sent for the first time."""
+    note_sent(net, it, index)
+    segment_at(net, index).next = NONE
+    if it.head == NONE:
+        it.head = index
+    else:
+        segment_at(net, it.tail).next = index
+    it.tail = index
+    it.following += 1
+
+
+def note_sent(net: Network, it: Connection, index: int) -> None:
+    segment = segment_at(net, index)
+    if it.control == BBR:
+        note_delivered(it, segment, net.now)
+    segment.sent_s = net.now
+    _leave_order(net, it, segment)
+    _enter_order(net, it, index, it.latest)
+
+
+def note_resent(net: Network, it: Connection, index: int) -> None:
+    segment = segment_at(net, index)
+    if segment.lost and not segment.again:
+        segment.again = True
+        it.again += 1
+    segment.resent = True
+    note_sent(net, it, index)
+
+
+def _enter_order(net: Network, it: Connection, index: int, earlier: int) -> None:
+    """Put a segment behind ``earlier`` in the order of sending."""
+    segment = segment_at(net, index)
+    later = it.earliest if earlier == NONE else segment_at(net, earlier).later
+    segment.in_order = True
+    segment.earlier = earlier
+    segment.later = later
+    if earlier == NONE:
+        it.earliest = index
+    else:
+        segment_at(net, earlier).later = index
+    if later == NONE:
+        it.latest = index
+    else:
+        segment_at(net, later).earlier = index
+
+
+def _leave_order(net: Network, it: Connection, segment: Segment) -> None:
+    if not segment.in_order:
+        return
+    segment.in_order = False
+    if segment.earlier == NONE:
+        it.earliest = segment.later
+    else:
+        segment_at(net, segment.earlier).later = segment.later
+    if segment.later == NONE:
+        it.latest = segment.earlier
+    else:
+        segment_at(net, segment.later).earlier = segment.earlier
+
+
+def acknowledge(net: Network, it: Connection, following: int, beyond: int, echo_s: float) -> Delivered:
+    """Take an acknowledgement of all segments before ``following``, and of the first ``beyond`` arrivals behind gaps.
+
+    ``echo_s``: when the first one was sent that it acknowledges in order; infinite: there is none.
     """
-
-    __slots__ = (
-        "_beyond", "_latest", "_latest_rtt_s", "_look_from", "_order", "_seen", "_segments", "again", "delivery",
-        "first", "following", "lost", "marked", "sacked",
-    )  # fmt: skip
-
-    def __init__(self, beyond: list[int], delivery: DeliveryRate | None) -> None:
-        # arrivals beyond gaps that are not known yet, and how many are known
-        self._beyond = beyond
-        self._seen = 0
-        self._segments: dict[int, TcpSegment] = {}
-        self._order: deque[tuple[float, TcpSegment]] = deque()  # by the time of sending
-        # of those that have arrived, the one sent last
-        self._latest = (-math.inf, -1)
-        self._latest_rtt_s = 0.0
-        self._look_from = 0  # no segment before is to be sent again
-        self.first = self.following = 0
-        self.sacked = self.lost = self.again = self.marked = 0
-        self.delivery = delivery
-
-    @property
-    def out(self) -> int:
-        """How many segments have not been acknowledged in order."""
-        return self.following - self.first
-
-    @property
-    def in_flight(self) -> int:
-        """How many segments are taken to be on their way."""
-        return self.following - self.first - self.sacked - self.lost + self.again
-
-    @property
-    def oldest(self) -> TcpSegment:
-        """The first one that is not acknowledged."""
-        return self._segments[self.first]
-
-    @property
-    def newest(self) -> TcpSegment:
-        """The last one that was sent for the first time."""
-        return self._segments[self.following - 1]
-
-    def add(self, segment: TcpSegment, now_s: float) -> None:
-        self.sent(segment, now_s)
-        self._segments[segment.number] = segment
-        self.following += 1
-
-    def sent(self, segment: TcpSegment, now_s: float) -> None:
-        if self.delivery is not None:
-            self.delivery.sent(segment, now_s, self.out)
-        segment.sent_s = now_s
-        self._order.append((now_s, segment))
-
-    def resent(self, segment: TcpSegment, now_s: float) -> None:
-        if segment.lost and not segment.again:
-            segment.again = True
-            self.again += 1
-        segment.resent = True
-        self.sent(segment, now_s)
-
-    def acknowledge(self, acknowledgement: Acknowledgement, now_s: float, least_rtt_s: float) -> Delivered:
-        first = self.first
-        following = acknowledgement.next_number
-        delivered = 0
-        oldest_s = math.nan
-        latest_s = math.nan
-        for number in (*range(first, following), *self._newly_beyond(acknowledgement)):
-            segment = self._segments.pop(number) if number < following else self._segments[number]
-            if segment.again:
-                segment.again = False
-                self.again -= 1
-            elif not segment.sacked and not segment.resent:
-                latest_s = segment.sent_s
-                if not delivered or math.isnan(oldest_s):
-                    oldest_s = latest_s
-            if segment.lost:
-                segment.lost = False
-                self.lost -= 1
-            if segment.sacked:
-                self.sacked -= 1
-                continue
+    first = it.first
+    delivered = 0
+    oldest_s = math.nan
+    latest_s = math.nan
+    number = first
+    while True:
+        if number < following:
+            index = it.head
+            it.head = segment_at(net, index).next
+            number += 1
+        else:
+            index = _next_beyond(net, it, beyond, max(first, following))
+            if index == NONE:
+                break
+        segment = segment_at(net, index)
+        if _is_first_copy(it, segment):
+            latest_s = segment.sent_s
+            if not delivered or math.isnan(oldest_s):
+                oldest_s = latest_s
+        if not segment.sacked:
             delivered += 1
-            if self.delivery is not None:
-                self.delivery.arrived(segment)
-            self._arrived(segment, now_s, least_rtt_s)
-            if number >= following:
-                segment.sacked = True
-                self.sacked += 1
-        self.first = max(first, following)
-        self._look_from = max(self._look_from, self.first)
-        if following > first and math.isnan(latest_s) and acknowledgement.echo_s < math.inf:
-            oldest_s = latest_s = acknowledgement.echo_s
-        self._forget_arrived()
-        return Delivered(delivered, following > first, oldest_s, latest_s)
+            if it.control == BBR:
+                take_delivered(it, segment)
+            _take_arrival(it, segment, net.now)
+        _leave_order(net, it, segment)
+        _keep_or_free(net, it, index, following)
+    it.first = max(first, following)
+    if it.head == NONE:
+        it.tail = NONE
+    if following > first and math.isnan(latest_s) and echo_s < math.inf:
+        oldest_s = echo_s
+        latest_s = echo_s
+    return Delivered(delivered, following > first, oldest_s, latest_s)
 
-    def _newly_beyond(self, acknowledgement: Acknowledgement) -> list[int]:
-        if self._seen >= acknowledgement.beyond:
-            return []
-        new = acknowledgement.beyond - self._seen
-        beyond = self._beyond[:new]
-        del self._beyond[:new]
-        self._seen = acknowledgement.beyond
-        return [number for number in beyond if number >= max(self.first, acknowledgement.next_number)]
 
-    def _arrived(self, segment: TcpSegment, now_s: float, least_rtt_s: float) -> None:
-        rtt_s = now_s - segment.sent_s
-        if segment.resent and rtt_s < least_rtt_s:
-            return  # what arrived is what was sent first
-        self._latest_rtt_s = rtt_s
-        self._latest = max(self._latest, (segment.sent_s, segment.number))
+def _is_first_copy(it: Connection, segment: Segment) -> bool:
+    """Clear the marks of a segment that has arrived. Return whether it was sent once, and is acknowledged now."""
+    is_first = not segment.again and not segment.sacked and not segment.resent
+    if segment.again:
+        segment.again = False
+        it.again -= 1
+    if segment.lost:
+        segment.lost = False
+        it.lost -= 1
+    return is_first
 
-    def _forget_arrived(self) -> None:
-        """Keep no segment of which nothing is to be found out: its messages would stay in memory, too."""
-        order = self._order
-        first = self.first
-        while order:
-            sent_s, segment = order[0]
-            if segment.number >= first and segment.sent_s == sent_s and not segment.sacked:
-                return
-            order.popleft()
 
-    def find_lost(self, now_s: float, settle_s: float) -> float:
-        """Mark what is lost by now. ``settle_s``: the time that reordering is allowed.
+def _keep_or_free(net: Network, it: Connection, index: int, following: int) -> None:
+    """Keep a segment beyond a gap that has arrived, and free one before ``following``."""
+    segment = segment_at(net, index)
+    if segment.number >= following:
+        segment.sacked = True
+        it.sacked += 1
+        return
+    if segment.sacked:
+        it.sacked -= 1
+    if it.look_from == index:
+        it.look_from = segment.next
+    free_segment(net, index)
 
-        Return when to look again; infinite if nothing would be lost then.
-        """
-        order = self._order
-        while order:
-            sent_s, segment = order[0]
-            current = segment.sent_s == sent_s and segment.number >= self.first and not segment.sacked
-            if current and not (segment.lost and not segment.again):
-                if (sent_s, segment.number) >= self._latest:
-                    return math.inf
-                if sent_s + self._latest_rtt_s + settle_s > now_s + _ROUNDING_S:
-                    return self._latest[0] + self._latest_rtt_s + settle_s
-                self._lose(segment)
-            order.popleft()
-        return math.inf
 
-    def lose_all(self, now_s: float) -> None:
-        """Take all for lost but what was sent within the last round-trip time, and the first one in any case."""
-        for segment in self._segments.values():
-            recent = segment.number > self.first and segment.sent_s + self._latest_rtt_s > now_s
-            if not segment.sacked and not recent:
-                self._lose(segment)
+def _next_beyond(net: Network, it: Connection, beyond: int, least: int) -> int:
+    """Return the next segment from ``least`` on of the arrivals behind gaps that an acknowledgement tells of."""
+    while it.beyond_told < beyond:
+        index = it.beyond_head
+        segment = segment_at(net, index)
+        it.beyond_head = segment.beyond
+        it.beyond_told += 1
+        if segment.number >= least:
+            return index
+    return NONE
 
-    def _lose(self, segment: TcpSegment) -> None:
-        if segment.again:
-            segment.again = False
-            self.again -= 1
-            self.marked += 1
-        elif not segment.lost:
-            segment.lost = True
-            self.lost += 1
-            self.marked += 1
-        self._look_from = min(self._look_from, segment.number)
 
-    def none_lost(self) -> None:
-        """Take nothing for lost any more, and look again at what ``find_lost`` has dropped."""
-        for segment in self._segments.values():
-            segment.lost = segment.again = False
-        self.lost = self.again = 0
-        out = ((segment.sent_s, segment) for segment in self._segments.values() if not segment.sacked)
-        self._order = deque(sorted(out, key=itemgetter(0)))
+def _take_arrival(it: Connection, segment: Segment, now_s: float) -> None:
+    rtt_s = now_s - segment.sent_s
+    if segment.resent and rtt_s < it.least_s:
+        return  # what arrived is what was sent first
+    it.arrived_rtt_s = rtt_s
+    if not _is_sent_before(segment, it.arrived_sent_s, it.arrived_number):
+        it.arrived_sent_s = segment.sent_s
+        it.arrived_number = segment.number
 
-    def next_lost(self) -> TcpSegment | None:
-        """Return the first segment that is lost and has not been sent again."""
-        while self._look_from < self.following:
-            segment = self._segments.get(self._look_from)
-            if segment is not None and segment.lost and not segment.again:
-                return segment
-            self._look_from += 1
-        return None
+
+def _is_sent_before(segment: Segment, sent_s: float, number: int) -> bool:
+    return segment.sent_s < sent_s or (segment.sent_s == sent_s and segment.number < number)
+
+
+def find_lost(net: Network, it: Connection, settle_s: float) -> float:
+    """Mark what is lost by now. ``settle_s``: the time that reordering is allowed.
+
+    Return when to look again; infinite if nothing would be lost then.
+    """
+    while it.earliest != NONE:
+        index = it.earliest
+        segment = segment_at(net, index)
+        if segment.again or not segment.lost:
+            if not _is_sent_before(segment, it.arrived_sent_s, it.arrived_number):
+                return math.inf
+            if segment.sent_s + it.arrived_rtt_s + settle_s > net.now + _ROUNDING_S:
+                return it.arrived_sent_s + it.arrived_rtt_s + settle_s
+            _lose(net, it, index)
+        _leave_order(net, it, segment)
+    return math.inf
+
+
+def lose_all(net: Network, it: Connection) -> None:
+    """Take all for lost but what was sent within the last round-trip time, and the first one in any case."""
+    index = it.head
+    while index != NONE:
+        segment = segment_at(net, index)
+        is_recent = segment.number > it.first and segment.sent_s + it.arrived_rtt_s > net.now
+        if not segment.sacked and not is_recent:
+            _lose(net, it, index)
+        index = segment.next
+
+
+def _lose(net: Network, it: Connection, index: int) -> None:
+    segment = segment_at(net, index)
+    if segment.again:
+        segment.again = False
+        it.again -= 1
+        it.marked += 1
+    elif not segment.lost:
+        segment.lost = True
+        it.lost += 1
+        it.marked += 1
+    if it.look_from == NONE or segment.number < segment_at(net, it.look_from).number:
+        it.look_from = index
+
+
+def none_lost(net: Network, it: Connection) -> None:
+    """Take nothing for lost any more, and look again at what ``find_lost`` has dropped."""
+    it.lost = 0
+    it.again = 0
+    it.earliest = NONE
+    it.latest = NONE
+    index = it.head
+    while index != NONE:
+        segment = segment_at(net, index)
+        segment.lost = False
+        segment.again = False
+        segment.in_order = False
+        if not segment.sacked:
+            earlier = it.latest
+            while earlier != NONE and segment_at(net, earlier).sent_s > segment.sent_s:
+                earlier = segment_at(net, earlier).earlier
+            _enter_order(net, it, index, earlier)
+        index = segment.next
+
+
+def next_lost(net: Network, it: Connection) -> int:
+    """Return the first segment that is lost and has not been sent again."""
+    while it.look_from != NONE:
+        segment = segment_at(net, it.look_from)
+        if segment.lost and not segment.again:
+            return it.look_from
+        it.look_from = segment.next
+    return NONE

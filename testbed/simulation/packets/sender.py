@@ -7,425 +7,522 @@ Undo      if what is acknowledged in order was sent before the loss was noted, n
           timestamps, RFC 3522), and the window is what it was
 Growth    only while the window limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
 Host      no more of a connection waits at the node's port than two bursts, or what the estimated rate sends in 1 ms
-          (``HostQueue``), so that what is written meanwhile fills the last segment
+          (``host_queue``), so that what is written meanwhile fills the last segment
+
+With BBR what leaves is paced, and delivery rates set window and pace:
+
+Pacing    a burst of what the rate sends in 1 ms leaves at a time, at most half of a window (Linux' internal pacing)
+Window    set with each acknowledgement, while losses are repaired, too; it neither shrinks when idle nor by PRR
 
 Not modelled: bursts of segmentation offload without pacing; a receiver's window that grows; undoing by duplicates.
-``paced_sender`` has what differs with BBR.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable
-from enum import IntEnum
-from typing import Any, NamedTuple
 
-from testbed.simulation.clock import Clock
-from testbed.simulation.packets.bbr import Bbr
-from testbed.simulation.packets.congestion import Reno
-from testbed.simulation.packets.delivery_rate import DeliveryRate
-from testbed.simulation.packets.link import HostQueue, PacketPath
-from testbed.simulation.packets.receiver import TcpReceiver
-from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
-from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment, take_messages
-from testbed.simulation.packets.timers import RoundTripTimes, tick_after
-from testbed.simulation.tcp_model import LEAST_RTT_S, TcpModel
+from testbed.simulation.packets.bbr import (
+    bbr_timed_out,
+    bbr_undone,
+    begin_bbr,
+    burst_segments,
+    keep_window,
+    resume_bbr,
+    update_bbr,
+)
+from testbed.simulation.packets.congestion import (
+    BBR,
+    CUBIC,
+    begin_congestion,
+    begin_cubic_anew,
+    grow,
+    observe_delay,
+    reduced_threshold,
+    resume_cubic,
+)
+from testbed.simulation.packets.delivery_rate import limit_by_application, rate_sample
+from testbed.simulation.packets.events import PACER, SENDER_TIMER, schedule
+from testbed.simulation.packets.host_queue import forget_left, is_port_full, send_frame
+from testbed.simulation.packets.links import DATA
+from testbed.simulation.packets.pools import keep_room, packet_at, segment_at, take_packet, take_segment
+from testbed.simulation.packets.records import NONE, Connection, Network
+from testbed.simulation.packets.scoreboard import (
+    Delivered,
+    acknowledge,
+    add_segment,
+    begin_scoreboard,
+    find_lost,
+    in_flight,
+    lose_all,
+    next_lost,
+    none_lost,
+    note_resent,
+    out,
+)
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
+from testbed.simulation.packets.timers import (
+    begin_round_trips,
+    is_hopeless,
+    observe_round_trip,
+    probe_s,
+    tick_after,
+    timeout_s,
+)
+from testbed.simulation.tcp_model import LEAST_RTT_S
+
+# ``Connection.recovery``: none, after lost segments, and after a timeout
+OPEN = 0
+RECOVERY = 1
+LOSS = 2
 
 _DUPLICATES = 3  # segments beyond a gap after which it is a loss (RFC 5681, 3.2)
 _HOST_S = 1 / 1024  # sk_pacing_shift
 _HOST_BURSTS = 2
+_UNPACED_SEGMENTS = 10  # of a connection, as without pacing
 
 
-class RecoveryState(IntEnum):
-    """Of loss recovery: none, after lost segments, and after a timeout."""
+def begin_sender(net: Network, it: Connection) -> None:
+    """Begin with a connection that has been set up."""
+    now = net.now
+    begin_round_trips(it, it.rtt_s)
+    begin_scoreboard(it)
+    begin_congestion(it)
+    it.last_sent_s = now
+    it.window = it.first_window
+    it.threshold = math.inf
+    it.recovery = OPEN
+    it.high = 0
+    it.prior_window = 0
+    it.prior_threshold = math.inf
+    it.recovered = 0
+    it.resent = 0
+    it.noted_s = -math.inf
+    it.probe_ends = NONE
+    it.probe_resent = False
+    it.is_limited = False
+    it.most_out = 0
+    it.limited_until = 0
+    it.window_used = 0
+    it.window_used_s = now
+    it.timer_s = math.inf
+    it.reordering_at_s = math.inf
+    it.wakes_s = math.inf
+    it.pacer_s = -math.inf
+    it.pacer_segments = it.setup_segments
+    it.waits_for_pacer = False
+    if it.control == BBR:
+        begin_bbr(it, now)
+        it.window += it.setup_segments  # it grows even if nothing fills it
+    elif it.control == CUBIC:
+        observe_delay(it, now, it.smoothed_s, _pacing_bytes_per_s(it))
+    keep_room(net, it.window)
 
-    OPEN = 0
-    RECOVERY = 1
-    LOSS = 2
+
+def _pacing_bytes_per_s(it: Connection) -> float:
+    """Linux' estimate of the rate, doubled in slow start (``tcp_update_pacing_rate``); BBR's own."""
+    if it.control == BBR:
+        return it.pacing_bytes_per_s
+    factor = 2.0 if it.window < it.threshold / 2 else 1.2
+    rtt_s = max(it.smoothed_s, LEAST_RTT_S)
+    return factor * max(it.window, out(it)) * SEGMENT_BYTES / rtt_s
 
 
-class Prior(NamedTuple):
-    """Before an acknowledgement: segments that are lost, that have ever been marked as lost, and in flight."""
-
-    lost: int
-    marked: int
-    in_flight: int
+# ---- sending ---------------------------------------------------------------------------------------------------------
 
 
-class TcpSender:
-    """``on_room()`` is called when the window may have room for what is to be sent.
+def write_stream(net: Network, it: Connection, size_bytes: int) -> None:
+    """Append bytes to what is to be sent."""
+    if it.control == BBR:
+        if _is_application_limited(net, it):
+            limit_by_application(it, in_flight(it))
+    elif it.restarts and not out(it) and not it.unsent_bytes:
+        _shrink_after_idle(net, it)
+    it.unsent_bytes += size_bytes
 
-    unsent_bytes  written, and not sent yet
-    window        congestion window in segments
-    threshold     at which slow start ends, likewise
-    now_s         of the present acknowledgement
-    """
 
-    __slots__ = (
-        "_clock", "_control", "_ends", "_first_window", "_high", "_host_queue", "_last_sent_s", "_limit", "_limited",
-        "_limited_until", "_most_out", "_noted_s", "_prior_threshold", "_prior_window", "_probe_ends", "_probe_resent",
-        "_receive", "_recovered", "_reordering_at_s", "_resent", "_restarts", "_round_trips", "_scoreboard", "_state",
-        "_timer_s", "_wakes_s", "_window_used", "_window_used_s", "now_s", "on_room", "threshold", "unsent_bytes",
-        "window",
-    )  # fmt: skip
-
-    def __init__(self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: Reno | Bbr) -> None:
-        self._clock = clock
-        self._control = control
-        self._host_queue = HostQueue(clock, path)
-        self._restarts = model.slow_start_after_idle
-        self._round_trips = RoundTripTimes(rtt_s)
-        self.now_s = self._last_sent_s = clock.now
-        self.window = self._first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
-        self.threshold = math.inf
-        self._limit = model.window_limit_bytes / SEGMENT_BYTES
-        self.unsent_bytes = 0
-        self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
-        # until all before ``_high`` is acknowledged
-        self._state = RecoveryState.OPEN
-        self._high = 0
-        # of PRR
-        self._prior_window = 0
-        self._recovered = 0
-        self._resent = 0
-        self._prior_threshold = math.inf
-        self._noted_s = -math.inf  # when the present loss was noted
-        # of a tail loss probe; negative: none is under way
-        self._probe_ends = -1
-        self._probe_resent = False
-        self._limited = False
-        self._most_out = 0
-        self._limited_until = 0
-        self._window_used = 0
-        self._window_used_s = clock.now
-        self._timer_s = self._reordering_at_s = self._wakes_s = math.inf
-        self.on_room: Callable[[], None] = self.push
-
-    def connect(self, receiver: TcpReceiver, delivery: DeliveryRate | None = None) -> None:
-        """Send to ``receiver``. ``delivery`` takes note of what is sent and arrives."""
-        self._receive, self._scoreboard = receiver.arrive, Scoreboard(receiver.beyond, delivery)
-        self._control.sampled(self, self._round_trips.smoothed_s, 0, 0)  # HyStart asks for the pacing rate
-
-    @property
-    def idle(self) -> bool:
-        """Whether all that was written has been acknowledged."""
-        return not self._scoreboard.out and not self.unsent_bytes
-
-    @property
-    def gave_up(self) -> bool:
-        """Whether nothing is sent any more, as too many timeouts have expired."""
-        return self._round_trips.hopeless
-
-    @property
-    def in_flight(self) -> int:
-        return self._scoreboard.in_flight
-
-    @property
-    def pacing_bytes_per_s(self) -> float:
-        """Linux' estimate of the rate, doubled in slow start (``tcp_update_pacing_rate``)."""
-        factor = 2.0 if self.window < self.threshold / 2 else 1.2
-        rtt_s = max(self._round_trips.smoothed_s, LEAST_RTT_S)
-        return factor * max(self.window, self._scoreboard.out) * SEGMENT_BYTES / rtt_s
-
-    # ---- sending ------------------------------------------------------------------------------------------------
-
-    def write(self, size_bytes: int, message: Any = None) -> None:
-        """Append bytes to what is to be sent. With ``message``: it ends there."""
-        if self._restarts and self.idle:
-            self._shrink_after_idle()
-        self.unsent_bytes += size_bytes
-        if message is not None:
-            self._ends.append([self.unsent_bytes, message])
-
-    def push(self, more: bool = False) -> None:
-        """Send what the window allows. ``more``: only full segments, as more is being written."""
-        scoreboard = self._scoreboard
-        sent = 0
-        limited = False
-        least_bytes = SEGMENT_BYTES if more else 1
-        while self.unsent_bytes >= least_bytes:
-            if scoreboard.in_flight >= self.window or scoreboard.out >= self._limit:
-                limited = scoreboard.in_flight >= self.window
-                break
-            segments = self._burst_segments()
-            if self._is_paced() or self._host_is_full(segments):
-                break
-            sent += self._send_burst(segments, least_bytes)
-        if sent or limited:
-            self._validate(limited or scoreboard.in_flight >= self.window)
-        if sent:
-            self._resent += sent
-            self._set_timer(after_sending=True)
-
-    def _burst_segments(self) -> int:
-        """How many segments leave at once."""
-        return 1
-
-    def _send_burst(self, segments: int, least_bytes: int) -> int:
-        sent = size_bytes = 0
-        while sent < segments and self.unsent_bytes >= least_bytes:
-            size_bytes += self._send_new()
-            sent += 1
-        self._pace(sent, size_bytes)
-        return sent
-
-    def _pace(self, segments: int, size_bytes: int) -> None:
-        """So much has left at once."""
-
-    def _is_paced(self) -> bool:
-        """Whether the next burst has to wait; sending goes on when it may leave."""
+def _is_application_limited(net: Network, it: Connection) -> bool:
+    """Whether neither the host nor the window limits the rate (``tcp_rate_check_app_limited``)."""
+    if it.unsent_bytes >= SEGMENT_BYTES:
         return False
+    forget_left(net, it)
+    return it.frame_head == NONE and in_flight(it) < it.window and it.lost <= it.again
 
-    def _host_is_full(self, segments: int) -> bool:
-        """Whether enough waits at the port; then sending goes on when it has left."""
-        bursts_bytes = _HOST_BURSTS * segments * (SEGMENT_BYTES + HEADER_BYTES)
-        return self._host_queue.is_full(max(bursts_bytes, self.pacing_bytes_per_s * _HOST_S), self.on_room)
 
-    def _send_new(self) -> int:
-        size_bytes = min(self.unsent_bytes, SEGMENT_BYTES)
-        self.unsent_bytes -= size_bytes
-        messages = take_messages(self._ends, size_bytes)
-        scoreboard = self._scoreboard
-        now = self._clock.now
-        segment = TcpSegment(scoreboard.following, size_bytes, not self.unsent_bytes, messages)
-        if scoreboard.in_flight == 0:
-            self._control.resumed(self, now, now - self._last_sent_s)
-        scoreboard.add(segment, now)
-        self._transmit(segment)
-        return size_bytes
+def push_segments(net: Network, it: Connection, more: bool) -> None:
+    """Send what the window allows. ``more``: only full segments, as more is being written."""
+    sent = 0
+    limited = False
+    least_bytes = SEGMENT_BYTES if more else 1
+    while it.unsent_bytes >= least_bytes:
+        if in_flight(it) >= it.window or out(it) >= it.limit:
+            limited = in_flight(it) >= it.window
+            break
+        segments = 1
+        if it.control == BBR:
+            segments = min(burst_segments(it), max(it.window // 2, 1), it.window - in_flight(it))
+        if _is_paced(net, it) or _is_host_full(net, it, segments):
+            break
+        sent += _send_burst(net, it, segments, least_bytes)
+    if sent or limited:
+        _validate(net, it, limited or in_flight(it) >= it.window)
+    if sent:
+        it.resent += sent
+        _set_timer(net, it, True)
 
-    def _transmit(self, segment: TcpSegment) -> None:
-        self._last_sent_s = self._clock.now
-        self._host_queue.send(segment.size_bytes + HEADER_BYTES, self._receive, (segment, self._last_sent_s))
 
-    def _resend(self, segment: TcpSegment) -> None:
-        self._scoreboard.resent(segment, self._clock.now)
-        self._transmit(segment)
+def _send_burst(net: Network, it: Connection, segments: int, least_bytes: int) -> int:
+    sent = 0
+    size_bytes = 0
+    while sent < segments and it.unsent_bytes >= least_bytes:
+        size_bytes += _send_new(net, it)
+        sent += 1
+    note_paced(net, it, sent, size_bytes)
+    return sent
 
-    def _resend_lost(self) -> None:
-        """Send again what is lost, as far as the window allows."""
-        scoreboard = self._scoreboard
-        while scoreboard.again < scoreboard.lost and scoreboard.in_flight < self.window:
-            segment = scoreboard.next_lost()
-            if segment is None or self._is_paced():
-                return
-            self._resend(segment)
-            self._resent += 1
-            self._pace(1, segment.size_bytes)
 
-    # ---- whether the window is used -----------------------------------------------------------------------------
+def note_paced(net: Network, it: Connection, segments: int, size_bytes: int) -> None:
+    """So much leaves at once: note when the next burst may (``tcp_update_skb_after_send``).
 
-    def _validate(self, limited: bool) -> None:
-        """Take note of whether the window limits the connection."""
-        scoreboard = self._scoreboard
-        if (
-            scoreboard.first >= self._limited_until
-            or limited
-            or (not self._limited and scoreboard.out > self._most_out)
-        ):
-            self._limited = limited
-            self._most_out = scoreboard.out
-            self._limited_until = scoreboard.following
-        if self._is_limited:
-            self._window_used = 0
-            self._window_used_s = self._clock.now
+    What this one is late by shortens the pause after it, by half of it at most.
+    """
+    if it.control != BBR:
+        return
+    it.pacer_segments += segments
+    late_s = max(0.0, net.now - it.pacer_s)
+    it.pacer_s = max(it.pacer_s, net.now)
+    if it.pacer_segments >= _UNPACED_SEGMENTS:
+        pause_s = size_bytes / it.pacing_bytes_per_s
+        it.pacer_s += pause_s - min(pause_s / 2, late_s)
+
+
+def _is_paced(net: Network, it: Connection) -> bool:
+    """Whether the next burst has to wait; an event follows when it may leave."""
+    if it.control != BBR or it.pacer_s <= net.now:
+        return False
+    if not it.waits_for_pacer:
+        it.waits_for_pacer = True
+        schedule(net, it.pacer_s, PACER, it.index)
+    return True
+
+
+def _is_host_full(net: Network, it: Connection, segments: int) -> bool:
+    """Whether enough waits at the port; an event follows when it has left."""
+    bursts_bytes = float(_HOST_BURSTS * segments * (SEGMENT_BYTES + HEADER_BYTES))
+    return is_port_full(net, it, max(bursts_bytes, _pacing_bytes_per_s(it) * _HOST_S))
+
+
+def _send_new(net: Network, it: Connection) -> int:
+    size_bytes = min(it.unsent_bytes, SEGMENT_BYTES)
+    it.unsent_bytes -= size_bytes
+    index = take_segment(net)
+    segment = segment_at(net, index)
+    segment.number = it.following
+    segment.size_bytes = size_bytes
+    segment.pushed = it.unsent_bytes == 0
+    segment.sacked = False
+    segment.lost = False
+    segment.again = False
+    segment.resent = False
+    segment.arrived = False
+    segment.in_order = False
+    if in_flight(it) == 0:
+        if it.control == BBR:
+            resume_bbr(net, it)
+        elif it.control == CUBIC:
+            resume_cubic(it, net.now)
+    add_segment(net, it, index)
+    _transmit(net, it, index)
+    return size_bytes
+
+
+def _transmit(net: Network, it: Connection, index: int) -> None:
+    it.last_sent_s = net.now
+    segment = segment_at(net, index)
+    number = take_packet(net)
+    packet = packet_at(net, number)
+    packet.size_bytes = segment.size_bytes + HEADER_BYTES
+    packet.channel = 0
+    packet.kind = DATA
+    packet.owner = it.index
+    packet.segment = index
+    packet.number = segment.number
+    packet.time_s = net.now
+    packet.flag = segment.pushed
+    send_frame(net, it, number)
+
+
+def _resend(net: Network, it: Connection, index: int) -> None:
+    note_resent(net, it, index)
+    _transmit(net, it, index)
+
+
+def _resend_lost(net: Network, it: Connection) -> None:
+    """Send again what is lost, as far as the window allows."""
+    while it.again < it.lost and in_flight(it) < it.window:
+        index = next_lost(net, it)
+        if index == NONE or _is_paced(net, it):
             return
-        self._window_used = max(self._window_used, scoreboard.out)
-        if self._restarts and self._clock.now - self._window_used_s >= self._round_trips.timeout_s:
-            self._shrink_unused()
+        _resend(net, it, index)
+        it.resent += 1
+        note_paced(net, it, 1, segment_at(net, index).size_bytes)
 
-    @property
-    def _is_limited(self) -> bool:
-        return self._limited or (self.window < self.threshold and self.window < 2 * self._most_out)
 
-    def _shrink_unused(self) -> None:
-        """Of a window of which only a part was used for a timeout, half of the rest is kept (RFC 2861)."""
-        used = max(self._window_used, self._first_window)
-        if self._state is RecoveryState.OPEN and used < self.window:
-            self.threshold = self._present_threshold()
-            self.window = (self.window + used) // 2
-        self._window_used = 0
-        self._window_used_s = self._clock.now
+# ---- whether the window is used --------------------------------------------------------------------------------------
 
-    def _shrink_after_idle(self) -> None:
-        """Halve the window for each timeout in which nothing was sent (RFC 2861; Linux: ``tcp_cwnd_restart``)."""
-        timeout_s = self._round_trips.timeout_s
-        idle_s = self._clock.now - self._last_sent_s
-        if idle_s <= timeout_s:
-            return
-        self.threshold = self._present_threshold()
-        least = min(self._first_window, self.window)
-        while (idle_s := idle_s - timeout_s) > 0 and self.window > least:
-            self.window //= 2
-        self.window = max(self.window, least)
-        self._window_used = 0
-        self._window_used_s = self._clock.now
 
-    def _present_threshold(self) -> float:
-        if self._state is RecoveryState.RECOVERY:
-            return self.threshold
-        return max(self.threshold, self.window // 2 + self.window // 4)
+def _validate(net: Network, it: Connection, limited: bool) -> None:
+    """Take note of whether the window limits the connection."""
+    if it.first >= it.limited_until or limited or (not it.is_limited and out(it) > it.most_out):
+        it.is_limited = limited
+        it.most_out = out(it)
+        it.limited_until = it.following
+    if _uses_window(it):
+        it.window_used = 0
+        it.window_used_s = net.now
+        return
+    it.window_used = max(it.window_used, out(it))
+    if it.restarts and net.now - it.window_used_s >= timeout_s(it):
+        _shrink_unused(net, it)
 
-    # ---- acknowledgements ---------------------------------------------------------------------------------------
 
-    def acknowledged(self, acknowledgement: Acknowledgement) -> None:
-        now = self._clock.now
-        scoreboard = self._scoreboard
-        round_trips = self._round_trips
-        self.now_s = now
-        prior = Prior(scoreboard.lost, scoreboard.marked, scoreboard.in_flight)
-        delivered = scoreboard.acknowledge(acknowledgement, now, round_trips.least_s)
-        if delivered.oldest_s <= now:  # else there is none
-            round_trips.observe(now - delivered.oldest_s, scoreboard.first, scoreboard.following)
-            self._control.sampled(self, now - delivered.latest_s, scoreboard.first, scoreboard.following)
-        if 0 <= self._probe_ends <= acknowledgement.next_number:
-            self._probe_answered(acknowledgement)
-        if not delivered.segments or scoreboard.sacked or scoreboard.lost or self._state is not RecoveryState.OPEN:
-            self._recover(delivered.advanced and acknowledgement.echo_s < self._noted_s)
-        if delivered.segments:
-            self._set_timer()
-        self._set_window(delivered, prior)
-        self._resend_lost()
-        self.on_room()
+def _uses_window(it: Connection) -> bool:
+    return it.is_limited or (it.window < it.threshold and it.window < 2 * it.most_out)
 
-    def _set_window(self, delivered: Delivered, prior: Prior) -> None:
-        if self._state is RecoveryState.RECOVERY:
-            self._reduce(delivered.segments, delivered.advanced and self._scoreboard.lost <= prior.lost)
-        elif delivered.advanced and self._is_limited:
-            self._control.acknowledged(self, delivered.segments)
 
-    # ---- recovery -----------------------------------------------------------------------------------------------
+def _shrink_unused(net: Network, it: Connection) -> None:
+    """Of a window of which only a part was used for a timeout, half of the rest is kept (RFC 2861)."""
+    used = max(it.window_used, it.first_window)
+    if it.recovery == OPEN and used < it.window:
+        it.threshold = _present_threshold(it)
+        it.window = (it.window + used) // 2
+    it.window_used = 0
+    it.window_used_s = net.now
 
-    def _recover(self, spurious: bool) -> None:
-        """``spurious``: what is acknowledged was sent before the last loss was noted."""
-        if self._state is not RecoveryState.OPEN and spurious:
-            self._undo()
-        elif self._state is not RecoveryState.OPEN and self._scoreboard.first >= self._high:
-            if self._state is RecoveryState.RECOVERY:
-                self._end_reduction()
-            self._state = RecoveryState.OPEN
-        self._find_lost()
 
-    def _find_lost(self) -> None:
-        settle_s = 0.0
-        if self._state is RecoveryState.OPEN and self._scoreboard.sacked < _DUPLICATES:
-            settle_s = min(self._round_trips.least_s / 4, self._round_trips.smoothed_s)
-        self._reordering_at_s = self._scoreboard.find_lost(self._clock.now, settle_s)
-        if self._scoreboard.lost and self._state is RecoveryState.OPEN:
-            self._state = RecoveryState.RECOVERY
-            self._high = self._scoreboard.following
-            self._probe_ends = -1
-            self._recovered = self._resent = 0
-            self._note_loss()
+def _shrink_after_idle(net: Network, it: Connection) -> None:
+    """Halve the window for each timeout in which nothing was sent (RFC 2861; Linux: ``tcp_cwnd_restart``)."""
+    timeout = timeout_s(it)
+    idle_s = net.now - it.last_sent_s
+    if idle_s <= timeout:
+        return
+    it.threshold = _present_threshold(it)
+    least = min(it.first_window, it.window)
+    idle_s -= timeout
+    while idle_s > 0 and it.window > least:
+        it.window //= 2
+        idle_s -= timeout
+    it.window = max(it.window, least)
+    it.window_used = 0
+    it.window_used_s = net.now
 
-    def _note_loss(self) -> None:
-        self._prior_window = self.window
-        self._prior_threshold = self.threshold
-        self._noted_s = self._clock.now
-        self.threshold = self._control.reduced(self)
 
-    def _reduce(self, delivered: int, advanced: bool) -> None:
-        """PRR: let the window follow what is delivered. ``advanced``: in order, and nothing more is lost."""
-        if delivered <= 0:
-            return
-        in_flight = self._scoreboard.in_flight
-        threshold = int(self.threshold)
-        self._recovered += delivered
-        if in_flight > threshold:
-            send = math.ceil(threshold * self._recovered / self._prior_window) - self._resent
+def _present_threshold(it: Connection) -> float:
+    if it.recovery == RECOVERY:
+        return it.threshold
+    return max(it.threshold, float(it.window // 2 + it.window // 4))
+
+
+# ---- acknowledgements ------------------------------------------------------------------------------------------------
+
+
+def take_acknowledgement(net: Network, it: Connection, packet: int) -> None:
+    """Take an acknowledgement, and send again what it shows to be lost."""
+    told = packet_at(net, packet)
+    now = net.now
+    prior_lost = it.lost
+    prior_marked = it.marked
+    prior_in_flight = in_flight(it)
+    delivered = acknowledge(net, it, told.number, told.beyond, told.time_s)
+    if delivered.oldest_s <= now:  # else there is none
+        observe_round_trip(it, now - delivered.oldest_s)
+        if it.control == CUBIC:
+            observe_delay(it, now, now - delivered.latest_s, _pacing_bytes_per_s(it))
+    if 0 <= it.probe_ends <= told.number:
+        _take_answer_of_probe(it, told.number, told.flag)
+    if not delivered.segments or it.sacked or it.lost or it.recovery != OPEN:
+        _recover(net, it, delivered.advanced and told.time_s < it.noted_s)
+    if delivered.segments:
+        _set_timer(net, it, False)
+    if it.control == BBR:
+        rtt_s = now - delivered.latest_s if delivered.latest_s <= now else -1.0
+        sample = rate_sample(it, now, delivered.segments, it.marked - prior_marked, prior_in_flight, rtt_s)
+        update_bbr(net, it, sample, it.recovery != OPEN)
+    else:
+        _set_window(net, it, delivered, prior_lost)
+    keep_room(net, it.window)
+    _resend_lost(net, it)
+
+
+def _set_window(net: Network, it: Connection, delivered: Delivered, prior_lost: int) -> None:
+    if it.recovery == RECOVERY:
+        _reduce(it, delivered.segments, delivered.advanced and it.lost <= prior_lost)
+    elif delivered.advanced and _uses_window(it):
+        grow(it, net.now, delivered.segments)
+
+
+# ---- recovery --------------------------------------------------------------------------------------------------------
+
+
+def _recover(net: Network, it: Connection, spurious: bool) -> None:
+    """``spurious``: what is acknowledged was sent before the last loss was noted."""
+    if it.recovery != OPEN and spurious:
+        _undo(net, it)
+    elif it.recovery != OPEN and it.first >= it.high:
+        if it.recovery == RECOVERY:
+            _end_reduction(it)
+        it.recovery = OPEN
+    _find_lost(net, it)
+
+
+def _find_lost(net: Network, it: Connection) -> None:
+    settle_s = 0.0
+    if it.recovery == OPEN and it.sacked < _DUPLICATES:
+        settle_s = min(it.least_s / 4, it.smoothed_s)
+    it.reordering_at_s = find_lost(net, it, settle_s)
+    if it.lost and it.recovery == OPEN:
+        it.recovery = RECOVERY
+        it.high = it.following
+        it.probe_ends = NONE
+        it.recovered = 0
+        it.resent = 0
+        _note_loss(net, it)
+
+
+def _note_loss(net: Network, it: Connection) -> None:
+    it.prior_window = it.window
+    it.prior_threshold = it.threshold
+    it.noted_s = net.now
+    _lower_threshold(it)
+
+
+def _lower_threshold(it: Connection) -> None:
+    if it.control == BBR:
+        keep_window(it)  # and the threshold is not used
+    else:
+        it.threshold = reduced_threshold(it)
+
+
+def _reduce(it: Connection, delivered: int, advanced: bool) -> None:
+    """PRR: let the window follow what is delivered. ``advanced``: in order, and nothing more is lost."""
+    if delivered <= 0:
+        return
+    under_way = in_flight(it)
+    threshold = int(it.threshold)
+    it.recovered += delivered
+    if under_way > threshold:
+        send = math.ceil(threshold * it.recovered / it.prior_window) - it.resent
+    else:
+        send = max(it.recovered - it.resent, delivered) + (1 if advanced else 0)
+        send = min(threshold - under_way, send)
+    it.window = under_way + max(send, 0 if it.resent else 1)
+
+
+def _end_reduction(it: Connection) -> None:
+    if it.control != BBR:
+        it.window = int(it.threshold)
+
+
+def _take_answer_of_probe(it: Connection, number: int, duplicate: bool) -> None:
+    if not it.probe_resent or duplicate:
+        it.probe_ends = NONE
+    elif number > it.probe_ends:  # it has repaired a loss
+        it.probe_ends = NONE
+        _lower_threshold(it)
+        _end_reduction(it)
+
+
+def _time_out(net: Network, it: Connection) -> None:
+    """Take all that is under way for lost, and begin anew with one segment."""
+    if it.recovery == OPEN or it.high <= it.first:
+        _note_loss(net, it)
+    lose_all(net, it)
+    if it.control == BBR:
+        bbr_timed_out(it)
+    elif it.control == CUBIC:
+        begin_cubic_anew(it, net.now)
+    it.recovery = LOSS
+    it.high = it.following
+    it.probe_ends = NONE
+    it.window = in_flight(it) + 1
+    it.backoff += 1
+    if is_hopeless(it):
+        it.timer_s = math.inf
+        return
+    _resend_lost(net, it)
+    it.timer_s = tick_after(net.now + timeout_s(it))
+
+
+def _undo(net: Network, it: Connection) -> None:
+    """Nothing was lost: begin where it was noted."""
+    none_lost(net, it)
+    if it.control == BBR:
+        bbr_undone(it)
+    else:
+        it.window = max(it.window, it.prior_window)
+    it.threshold = it.prior_threshold
+    it.recovery = OPEN
+
+
+# ---- timers ----------------------------------------------------------------------------------------------------------
+
+
+def _set_timer(net: Network, it: Connection, after_sending: bool) -> None:
+    now = net.now
+    if not out(it):
+        it.timer_s = math.inf
+        it.reordering_at_s = math.inf
+        return
+    if after_sending and it.timer_s < math.inf and it.recovery != OPEN:
+        return  # that of the oldest segment runs
+    at_s = (segment_at(net, it.head).sent_s if after_sending else now) + timeout_s(it)
+    if it.recovery == OPEN:  # a timeout that is over bounds nothing (``tcp_schedule_loss_probe``)
+        probe_at_s = now + probe_s(it)
+        if at_s <= now:
+            at_s = probe_at_s
+        elif it.probe_ends < 0:
+            at_s = min(at_s, probe_at_s)
+    it.timer_s = tick_after(max(at_s, now))
+    wake_sender(net, it)
+
+
+def wake_sender(net: Network, it: Connection) -> None:
+    """Let an event happen when the next timer of the sender expires."""
+    at_s = min(it.timer_s, it.reordering_at_s)
+    if at_s < it.wakes_s:
+        it.wakes_s = at_s
+        schedule(net, at_s, SENDER_TIMER, it.index)
+
+
+def on_sender_timer(net: Network, it: Connection) -> bool:
+    """Return whether the window may have room now. Unless it was set anew, the timer is to be set afterwards."""
+    it.wakes_s = math.inf
+    if it.reordering_at_s <= net.now:
+        _find_lost(net, it)
+        if it.recovery == RECOVERY and not it.recovered and it.control != BBR:
+            _reduce(it, 1, False)
+        _resend_lost(net, it)
+        if it.recovery == RECOVERY:  # no longer when a probe was due (``tcp_rack_reo_timeout``)
+            it.timer_s = tick_after(max(segment_at(net, it.head).sent_s + timeout_s(it), net.now))
+        return True
+    if it.timer_s <= net.now and out(it):
+        if it.recovery == OPEN and it.probe_ends < 0:  # a probe comes before the timeout
+            _probe(net, it)
         else:
-            send = max(self._recovered - self._resent, delivered) + (1 if advanced else 0)
-            send = min(threshold - in_flight, send)
-        self.window = in_flight + max(send, 0 if self._resent else 1)
+            _time_out(net, it)
+    return False
 
-    def _end_reduction(self) -> None:
-        self.window = int(self.threshold)
 
-    def _probe_answered(self, acknowledgement: Acknowledgement) -> None:
-        if not self._probe_resent or acknowledgement.duplicate:
-            self._probe_ends = -1
-        elif acknowledgement.next_number > self._probe_ends:  # it has repaired a loss
-            self._probe_ends = -1
-            self.threshold = self._control.reduced(self)
-            self._end_reduction()
+def on_pacer(net: Network, it: Connection) -> None:
+    it.waits_for_pacer = False
+    _resend_lost(net, it)
 
-    def _time_out(self) -> None:
-        """Take all that is under way for lost, and begin anew with one segment."""
-        if self._state is RecoveryState.OPEN or self._high <= self._scoreboard.first:
-            self._note_loss()
-        self._scoreboard.lose_all(self._clock.now)
-        self._control.timed_out(self, self._scoreboard.following)
-        self._state = RecoveryState.LOSS
-        self._high = self._scoreboard.following
-        self._probe_ends = -1
-        self.window = self._scoreboard.in_flight + 1
-        self._round_trips.back_off()
-        if self.gave_up:
-            self._timer_s = math.inf
-            return
-        self._resend_lost()
-        self._timer_s = tick_after(self._clock.now + self._round_trips.timeout_s)
 
-    def _undo(self) -> None:
-        """Nothing was lost: begin where it was noted."""
-        self._scoreboard.none_lost()
-        self.window = self._control.undone(self, self._prior_window)
-        self.threshold = self._prior_threshold
-        self._state = RecoveryState.OPEN
-
-    # ---- timers -------------------------------------------------------------------------------------------------
-
-    def _set_timer(self, after_sending: bool = False) -> None:
-        scoreboard = self._scoreboard
-        now = self._clock.now
-        if not scoreboard.out:
-            self._timer_s = self._reordering_at_s = math.inf
-            return
-        if after_sending and self._timer_s < math.inf and self._state is not RecoveryState.OPEN:
-            return  # that of the oldest segment runs
-        at_s = (scoreboard.oldest.sent_s if after_sending else now) + self._round_trips.timeout_s
-        if self._state is RecoveryState.OPEN:  # a timeout that is over bounds nothing (``tcp_schedule_loss_probe``)
-            probe_s = now + self._round_trips.probe_s(alone=scoreboard.out == 1)
-            if at_s <= now:
-                at_s = probe_s
-            elif self._probe_ends < 0:
-                at_s = min(at_s, probe_s)
-        self._timer_s = tick_after(max(at_s, now))
-        self._wake()
-
-    def _wake(self) -> None:
-        at_s = min(self._timer_s, self._reordering_at_s)
-        if at_s < self._wakes_s:
-            self._wakes_s = at_s
-            self._clock.at_background(at_s, self._on_timer)
-
-    def _on_timer(self, _: Any) -> None:
-        now = self.now_s = self._clock.now
-        if now < self._wakes_s:
-            return  # a later one was set
-        self._wakes_s = math.inf
-        if self._reordering_at_s <= now:
-            self._find_lost()
-            if self._state is RecoveryState.RECOVERY and not self._recovered:
-                self._reduce(1, advanced=False)
-            self._resend_lost()
-            if self._state is RecoveryState.RECOVERY:  # no longer when a probe was due (``tcp_rack_reo_timeout``)
-                self._timer_s = tick_after(max(self._scoreboard.oldest.sent_s + self._round_trips.timeout_s, now))
-            self.on_room()
-        elif self._timer_s <= now and self._scoreboard.out:
-            if self._state is RecoveryState.OPEN and self._probe_ends < 0:  # a probe comes before the timeout
-                self._probe()
-            else:
-                self._time_out()
-        self._wake()
-
-    def _probe(self) -> None:
-        """Send new data, or the last segment again, as no acknowledgement has come for two round trips."""
-        self._probe_resent = not self.unsent_bytes or self._scoreboard.out >= self._limit
-        if self._probe_resent:
-            self._resend(self._scoreboard.newest)
-        else:
-            self._send_new()
-        self._probe_ends = self._scoreboard.following
-        self._timer_s = tick_after(self._clock.now + self._round_trips.timeout_s)
+def _probe(net: Network, it: Connection) -> None:
+    """Send new data, or the last segment again, as no acknowledgement has come for two round trips."""
+    it.probe_resent = not it.unsent_bytes or out(it) >= it.limit
+    if it.probe_resent:
+        _resend(net, it, it.tail)
+    else:
+        _send_new(net, it)
+    it.probe_ends = it.following
+    it.timer_s = tick_after(net.now + timeout_s(it))

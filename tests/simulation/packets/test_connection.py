@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from testbed.simulation.packets.congestion import Cubic
+from testbed.simulation.packets.congestion import CUBIC, begin_congestion, begin_cubic_anew, grow, observe_delay
+from testbed.simulation.packets.records import NONE, Connection
+from testbed.simulation.packets.scoreboard import out
 from testbed.simulation.packets.segment import SEGMENT_BYTES
+from testbed.simulation.packets.sender import wake_sender
+from testbed.simulation.packets.timers import timeout_s
 from testbed.simulation.tcp_model import TcpModel
 from tests.for_each import for_each
 from tests.simulation.packets.pair import MODEL, Pair
@@ -214,7 +218,7 @@ def test_hystart_looks_at_the_first_round_trip_of_a_large_window() -> None:
     pair = Pair(1e9, 0.05, 10**7, TcpModel(initial_window_bytes=16.0 * SEGMENT_BYTES))
     pair.send(0.0, ("all", 16 * SEGMENT_BYTES))
     delays_s: list[float] = []
-    pair.clock.at(0.31, lambda _: delays_s.append(pair.sender._control._delay_s))
+    pair.clock.at(0.31, lambda _: delays_s.append(pair.sender.delay_s))
     pair.clock.finish()
     assert delays_s == [0.1], "of the set-up"
     assert pair.arrivals["all"] == pytest.approx(0.3 + 0.05, abs=0.003)
@@ -222,19 +226,19 @@ def test_hystart_looks_at_the_first_round_trip_of_a_large_window() -> None:
 
 @for_each("lost", [0, 30])
 def test_what_has_arrived_is_not_kept(lost: int) -> None:
-    """Segments hold their messages, and these their tensors."""
     pair, kept = Pair(100e6, 0.01, 10**6, lose=lambda number: number == lost), list[int]()
+    net = pair.engine.net
 
     def look(_: Any) -> None:
-        kept.append(len(pair.sender._scoreboard._order) - pair.sender._scoreboard.out)
+        kept.append(len(net.segment_list) - net.free_segments - out(pair.sender))
 
     for number in range(100):
         pair.send(0.02 * number, (number, 5 * SEGMENT_BYTES))
         pair.clock.at(0.1 + 0.02 * number, look)
     pair.clock.finish()
-    assert max(kept) <= 1, "but for one that was sent again"
-    assert not pair.sender._scoreboard._order
-    assert not pair.sender._scoreboard._beyond
+    assert set(kept) == {0}
+    assert (pair.sender.earliest, pair.sender.beyond_head) == (NONE, NONE)
+    assert (net.free_packets, net.free_frames) == (len(net.packet_list), len(net.frame_list))
 
 
 def test_what_is_written_behind_a_probe_is_no_timeout() -> None:
@@ -256,8 +260,8 @@ def test_a_timer_rings_although_its_tick_is_rounded_down() -> None:
     pair.send(0.0, ("first", 1000))
 
     def round_down(_: Any) -> None:
-        pair.sender._timer_s = pair.clock.now - 1e-12
-        pair.sender._wake()
+        pair.sender.timer_s = pair.clock.now - 1e-12
+        wake_sender(pair.engine.net, pair.sender)
 
     pair.clock.at(0.31, round_down)
     pair.clock.finish()
@@ -279,8 +283,8 @@ def test_an_acknowledged_retransmission_ends_the_doubling_of_timeouts() -> None:
     pair.send(0.0, ("all", 1000))
     pair.clock.finish()
     assert pair.sent == 4
-    assert pair.sender._round_trips.timeout_s == pytest.approx(0.3, abs=0.01)
-    assert pair.sender._round_trips.smoothed_s == pytest.approx(0.1, abs=0.001)
+    assert timeout_s(pair.sender) == pytest.approx(0.3, abs=0.01)
+    assert pair.sender.smoothed_s == pytest.approx(0.1, abs=0.001)
 
 
 def test_what_was_lost_is_found_after_a_timeout_that_was_undone() -> None:
@@ -299,25 +303,21 @@ def test_a_path_without_a_delay(control: str) -> None:
         assert pair.arrivals[name] - at_s == pytest.approx(8 * 100_000 * 1514 / 1448 / 100e6, rel=0.2)
 
 
-class Connection:
-    """What CUBIC sees of a connection."""
-
-    window, threshold, now_s, pacing_bytes_per_s = 20, math.inf, 0.0, 1e6
-
-
 def test_a_timeout_forgets_the_least_delay() -> None:
     """Linux: ``bictcp_reset``. On a longer path slow start would end at its first samples."""
-    cubic, connection = Cubic(), Connection()
-    cubic.sampled(connection, 0.02, 0, 0)
-    connection.now_s = 5.0
-    cubic.timed_out(connection, 100)
-    connection.threshold = 15.0
-    cubic.acknowledged(connection, 1)  # while none is known
-    connection.threshold = math.inf
+    cubic = Connection(control=CUBIC, window=20, threshold=math.inf)
+    begin_congestion(cubic)
+    observe_delay(cubic, 0.0, 0.02, 1e6)
+    cubic.following = 100
+    begin_cubic_anew(cubic, 5.0)
+    cubic.threshold = 15.0
+    grow(cubic, 5.0, 1)  # while none is known
+    cubic.threshold = math.inf
+    cubic.following = 200
     for number in range(20):
-        connection.now_s += 0.1
-        cubic.sampled(connection, 0.2, 101 + number, 200)
-    assert connection.threshold == math.inf
+        cubic.first = 101 + number
+        observe_delay(cubic, 5.1 + 0.1 * number, 0.2, 1e6)
+    assert cubic.threshold == math.inf
 
 
 def stopped(*until_s: float, size_bytes: int = 3_000_000) -> Pair:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from random import Random
 from typing import Any
 
 import pytest
@@ -11,8 +9,7 @@ import pytest
 from testbed.plan.shaping import burst_bytes
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.connection import PacketConnection
-from testbed.simulation.packets.lan_sender import LanSender
-from testbed.simulation.packets.link import PacketPath, PacketPort
+from testbed.simulation.packets.engine import PacketEngine
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
@@ -28,15 +25,20 @@ class Lan:
     def __init__(self, rate_bps: float = RATE_BPS, unsent_limit_bytes: int = 131_072, control: str = "cubic") -> None:
         self.clock, self.rate_bps = Clock(), rate_bps
         self.arrivals: dict[Any, float] = {}
+        self._engine = PacketEngine(self.clock, compiled=False)
         self._model = TcpModel(unsent_limit_bytes=unsent_limit_bytes, congestion_control=control)
-        self._ports: dict[str, PacketPort] = {}
-        self._random = Random(1)
+        self._ports: dict[str, int] = {}
 
     def connect(self, source: str, target: str) -> PacketConnection:
-        ports = [self._ports.setdefault(name, PacketPort(self.rate_bps)) for name in (f"{source}>", f">{target}")]
-        path = PacketPath(self.clock, (), (ports[0], ports[1]), 0.0)
-        make = partial(LanSender, self.clock, path, self._model, self.rate_bps, self._arrived)
-        return PacketConnection(self.clock, SitePath("lan", (), 0.0), self._model, make, self._random)
+        path = self._engine.add_path((), (self._port(f"{source}>"), self._port(f">{target}")), 0.0)
+        way = SitePath("lan", (), 0.0)
+        name = f"{source}>{target}"
+        return PacketConnection(self._engine, way, (path, path), self._model, name, self._arrived, self.rate_bps)
+
+    def _port(self, name: str) -> int:
+        if name not in self._ports:
+            self._ports[name] = self._engine.add_port(self.rate_bps)
+        return self._ports[name]
 
     def _arrived(self, message: Any) -> None:
         self.arrivals[message] = self.clock.now

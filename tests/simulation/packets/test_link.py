@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.simulation.clock import Clock
-from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.packets.engine import PacketEngine
+from testbed.simulation.packets.links import leaves_port_s
 from tests.simulation.links import change, wan_link
 
 RATE_BPS, DELAY_S = 5e6, 0.1
@@ -21,13 +23,25 @@ class Wire:
 
     def __init__(self, queue_bytes: int = 10**6, loss: float = 0.0, channels: int = 0) -> None:
         self.clock = Clock()
-        self.link = PacketLink(self.clock, wan_link(RATE_BPS, DELAY_S, queue_bytes, loss), Random(1), channels)
-        ports = PacketPort(1e12), PacketPort(1e12)
-        self.path = PacketPath(self.clock, (self.link,), ports, 0.0)
+        self.engine = PacketEngine(self.clock, compiled=False)
+        self.state = wan_link(RATE_BPS, DELAY_S, queue_bytes, loss)
+        self._link = self.engine.add_link(self.state, Random(1), channels)
+        ports = self.engine.add_port(1e12), self.engine.add_port(1e12)
+        self._path = self.engine.add_path((self._link,), ports, 0.0)
         self.arrivals: list[tuple[int, float]] = []
 
+    @property
+    def link(self) -> Any:
+        return self.engine.link(self._link)
+
+    def change(self, rate_bps: float, delay_s: float) -> None:
+        change(self.engine, self._link, self.state, rate_bps, delay_s)
+
     def send(self, number: int, size_bytes: int = FRAME_BYTES, channel: int = 0) -> None:
-        self.path.send(size_bytes, lambda it: self.arrivals.append((it, self.clock.now)), number, channel)
+        def deliver() -> None:
+            self.arrivals.append((number, self.clock.now))
+
+        self.engine.send_datagrams(self._path, [size_bytes], channel, deliver)
 
     def at(self, time_s: float, *numbers: int) -> None:
         for number in numbers:
@@ -59,7 +73,7 @@ def test_what_does_not_fit_into_the_queue_is_lost() -> None:
 def test_a_change_of_the_rate_concerns_what_waits() -> None:
     wire = Wire()
     wire.at(1.0, *range(AT_ONCE + 2))
-    wire.clock.at(1.0 + 1e-4, lambda _: change(wire.link, 2 * RATE_BPS, DELAY_S, 0.0))
+    wire.clock.at(1.0 + 1e-4, lambda _: wire.change(2 * RATE_BPS, DELAY_S))
     wire.clock.finish()
     last, before = wire.arrivals[-1][1], wire.arrivals[-2][1]
     assert last - before == pytest.approx(FRAME_S / 2)
@@ -68,9 +82,9 @@ def test_a_change_of_the_rate_concerns_what_waits() -> None:
 def test_nothing_leaves_a_link_that_is_down_and_what_waits_leaves_later() -> None:
     wire = Wire()
     wire.at(1.0, 0)
-    wire.clock.at(1.01, lambda _: change(wire.link, 0.0, DELAY_S, 0.0))
+    wire.clock.at(1.01, lambda _: wire.change(0.0, DELAY_S))
     wire.at(1.02, 1)
-    wire.clock.at(3.0, lambda _: change(wire.link, RATE_BPS, DELAY_S, 0.0))
+    wire.clock.at(3.0, lambda _: wire.change(RATE_BPS, DELAY_S))
     wire.clock.finish()
     assert wire.arrivals == [(0, pytest.approx(1.1)), (1, pytest.approx(3.1))]
 
@@ -78,7 +92,7 @@ def test_nothing_leaves_a_link_that_is_down_and_what_waits_leaves_later() -> Non
 def test_a_shorter_delay_lets_nothing_overtake() -> None:
     wire = Wire()
     wire.at(1.0, 0)
-    wire.clock.at(1.05, lambda _: change(wire.link, RATE_BPS, 0.01, 0.0))
+    wire.clock.at(1.05, lambda _: wire.change(RATE_BPS, 0.01))
     wire.at(1.06, 1)
     wire.at(2.0, 2)
     wire.clock.finish()
@@ -104,8 +118,24 @@ def test_losses_have_the_share_that_is_asked_for() -> None:
 
 
 def test_a_port_lets_pass_its_bucket_and_then_its_rate() -> None:
-    port, rate_bps = PacketPort(1e9), 1e9
+    rate_bps = 1e9
+    engine = PacketEngine(Clock(), compiled=False)
+    port = engine.add_port(rate_bps)
+    engine.net.now = 1.0
     count = burst_bytes(rate_bps) // FRAME_BYTES + 1
-    assert {port.leaves_s(1.0, FRAME_BYTES) for _ in range(count)} == {1.0}
-    later = [port.leaves_s(1.0, FRAME_BYTES) for _ in range(3)]
+    assert {leaves_port_s(engine.net, port, FRAME_BYTES) for _ in range(count)} == {1.0}
+    later = [leaves_port_s(engine.net, port, FRAME_BYTES) for _ in range(3)]
     assert later[2] - later[1] == pytest.approx(FRAME_BYTES * 8 / rate_bps)
+
+
+def test_a_message_is_forgotten_when_none_of_its_datagrams_is_on_its_way() -> None:
+    wire = Wire(loss=0.5)
+    for number in range(50):
+        wire.clock.at(number, wire.send, number)
+    wire.clock.finish()
+    assert 10 < len(wire.arrivals) < 40
+    assert wire.engine.messages_on_their_way == 0
+    wire.state.loss = 0.0
+    wire.change(RATE_BPS, DELAY_S)
+    wire.send(50)
+    assert wire.engine.messages_on_their_way == 1

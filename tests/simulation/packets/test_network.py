@@ -13,7 +13,6 @@ from testbed.simulation.flow_links import FlowLinks
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_driver import LinkDriver
 from testbed.simulation.link_monitor import LinkMonitor
-from testbed.simulation.packets.link import Packet
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp_model import TcpModel
@@ -32,6 +31,12 @@ simulation: {network: packets}
 """
 
 
+def only_over(network: PacketNetwork, link: int) -> int:
+    """Return a path over one link, between ports that are never busy."""
+    engine = network.engine
+    return engine.add_path((link,), (engine.add_port(1e15), engine.add_port(1e15)), 0.0)
+
+
 @for_each(("what", "down", "up"), [("state", 0.0, 1.0), ("rate", 0.0, 20e6)])
 def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arrives(
     what: str, down: float, up: float
@@ -42,8 +47,10 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
     network = PacketNetwork(clock, plan, paths, TcpModel())
     link = paths.links[0]
 
+    path = only_over(network, 0)
+
     def send(name: str) -> None:
-        network.links[0].arrive(Packet(1514, [], arrived.append, name))
+        network.engine.send_datagrams(path, [1514], 0, lambda: arrived.append(name))
 
     def take(value: float) -> None:
         link.take(what, value)
@@ -82,9 +89,9 @@ def test_a_sample_counts_packets_that_are_lost_on_the_way() -> None:
     paths = PathTable(plan, 1.0)
     packets = PacketNetwork(clock, plan, paths, TcpModel())
     paths.links[0].take("loss", 1.0)
-    for _ in range(60):
-        packets.links[0].arrive(Packet(1514, [], lambda _: None, None))
-    dropped = packets.links[0].dropped_packets
+    packets.link_changed(paths.links[0], "loss", passed=True)
+    packets.engine.send_datagrams(only_over(packets, 0), 60 * [1514], 0, lambda: None)
+    dropped = packets.engine.link(0).dropped_packets
     assert 0 < dropped < 60, "by the queue, of 64 KB"
     clock.finish()
     LinkMonitor(clock, paths.links, packets, log).sample()  # type: ignore[arg-type]
@@ -118,8 +125,9 @@ def test_datagrams_that_would_fill_a_link_leave_some_of_it() -> None:
     network = PacketNetwork(clock, plan, paths, TcpModel())
     paths.links[0].taken_bps = 30e6
     network.link_changed(paths.links[0], "rate", passed=True)
+    path = only_over(network, 0)
     for _ in range(20):
-        network.links[0].arrive(Packet(1514, [], lambda _: arrived.append(clock.now), None))
+        network.engine.send_datagrams(path, [1514], 0, lambda: arrived.append(clock.now))
     clock.finish()
     assert len(arrived) == 20
     assert arrived[-1] - arrived[-2] == pytest.approx(1514 * 8 / 0.2e6), "a hundredth of its rate"

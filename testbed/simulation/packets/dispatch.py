@@ -1,0 +1,201 @@
+"""What happens in a packet network: events, one after another, and what comes from outside between them.
+
+``enter`` is the one way in. It returns ``DONE``, or what is needed from outside before anything else may happen;
+``Network.who`` is of whom: the message that a socket takes next, what is to hear of an arrival, room for more packets.
+"""
+
+from __future__ import annotations
+
+from testbed.simulation.packets.events import (
+    ARRIVED,
+    AT_LINK,
+    AT_PORT,
+    DELAY_TIMER,
+    LAST_BACKGROUND,
+    LINK_TIMER,
+    PACER,
+    PORT_HAS_ROOM,
+    SENDER_TIMER,
+    WRITE,
+    pop_event,
+    schedule,
+)
+from testbed.simulation.packets.lan_sender import take_lan_frame
+from testbed.simulation.packets.links import (
+    ACKNOWLEDGEMENT,
+    DATA,
+    DATAGRAM,
+    LAN_FRAME,
+    arrive_at_link,
+    end_datagram,
+    on_link_timer,
+    pass_port,
+    send_packet,
+    serve_link,
+)
+from testbed.simulation.packets.pools import (
+    connection_at,
+    datagrams_at,
+    free_packet,
+    has_room,
+    packet_at,
+    take_packet,
+)
+from testbed.simulation.packets.receiver import on_delay_timer, receive
+from testbed.simulation.packets.records import Connection, Network
+from testbed.simulation.packets.sender import on_pacer, on_sender_timer, take_acknowledgement, wake_sender
+from testbed.simulation.packets.socket import DONE, open_socket, take_on, use_window, write
+
+# What is returned beside what a ``socket`` needs
+HAS_ARRIVED = 3  # a message over a connection
+DATAGRAMS_HAVE_ARRIVED = 4
+NEEDS_ROOM = 5
+NEEDS_LOOK = 6  # the next event is of the background: the run may have stalled
+
+# Commands
+RUN = 0  # let all events happen before an instant, and at it those of a smaller number
+STEP = 1  # let the next event happen
+OPEN = 2
+WRITE_LATER = 3
+WRITE_NOW = 4
+TAKE_ON = 5
+USE_WINDOW = 6
+SERVE = 7
+SEND_DATAGRAM = 8
+
+
+def enter(net: Network, command: int, who: int, size: int, channel: int, time_s: float, number: int) -> int:
+    """Do what is told.
+
+    who      the connection or link; SEND_DATAGRAM: the best-effort message
+    size     RUN: how many events at most. SEND_DATAGRAM: bytes
+    channel  SEND_DATAGRAM: its channel, and in ``number`` its path
+    time_s, number  RUN: where to stop. WRITE_LATER: when
+    """
+    if command == RUN:
+        return _run(net, size, time_s, number)
+    if command == STEP:
+        return _step(net)
+    if command == SERVE:
+        serve_link(net, who)
+    elif command == SEND_DATAGRAM:
+        _send_datagram(net, who, size, channel, number)
+    elif command == WRITE_LATER:
+        connection_at(net, who).is_writing = True
+        schedule(net, time_s, WRITE, who)
+    else:
+        net.who = who
+        return _use_socket(net, connection_at(net, who), command)
+    return DONE
+
+
+def _use_socket(net: Network, it: Connection, command: int) -> int:
+    if command == TAKE_ON:
+        return take_on(net, it)
+    if command == USE_WINDOW:
+        return use_window(net, it)
+    if command == OPEN:
+        open_socket(net, it)
+    return write(net, it)
+
+
+def _run(net: Network, most: int, until_s: float, until_number: int) -> int:
+    for _ in range(most):
+        if not net.events or net.next_s > until_s or (net.next_s == until_s and net.next_number > until_number):
+            return DONE
+        if not has_room(net):
+            return NEEDS_ROOM
+        if net.next_kind <= LAST_BACKGROUND and (net.watched or net.foreground + net.events == net.background):
+            return NEEDS_LOOK
+        status = _step(net)
+        if status != DONE:
+            return status
+    return DONE
+
+
+def _step(net: Network) -> int:
+    net.now = net.next_s
+    net.steps += 1
+    kind = net.next_kind
+    who = pop_event(net)
+    if kind == AT_LINK:
+        arrive_at_link(net, who)
+        return DONE
+    if kind == AT_PORT:
+        return _arrive(net, who) if pass_port(net, who) else DONE
+    if kind == ARRIVED:
+        return _arrive(net, who)
+    if kind == LINK_TIMER:
+        on_link_timer(net, who)
+        return DONE
+    return _step_connection(net, kind, who)
+
+
+def _step_connection(net: Network, kind: int, who: int) -> int:
+    it = connection_at(net, who)
+    net.who = who
+    if kind == DELAY_TIMER:
+        net.background -= 1
+        on_delay_timer(net, it)
+        return DONE
+    if kind == SENDER_TIMER:
+        net.background -= 1
+        return _on_sender_timer(net, it)
+    if kind == WRITE:
+        return write(net, it)
+    if kind == PORT_HAS_ROOM:
+        it.waits_for_port = False
+    elif kind == PACER:
+        on_pacer(net, it)
+    return use_window(net, it)
+
+
+def _on_sender_timer(net: Network, it: Connection) -> int:
+    if net.now < it.wakes_s:
+        return DONE  # a later one was set
+    if on_sender_timer(net, it):
+        it.wakes_afterwards = True
+        return use_window(net, it)
+    wake_sender(net, it)
+    return DONE
+
+
+def _arrive(net: Network, packet: int) -> int:
+    """A packet has passed the port of its receiver."""
+    arrival = packet_at(net, packet)
+    owner = arrival.owner
+    kind = arrival.kind
+    net.who = owner
+    status = DONE
+    if kind == DATAGRAM:
+        message = datagrams_at(net, owner)
+        message.missing -= 1
+        end_datagram(net, owner)
+        if not message.missing:
+            status = DATAGRAMS_HAVE_ARRIVED
+        free_packet(net, packet)
+        return status
+    it = connection_at(net, owner)
+    if kind == DATA:
+        receive(net, it, packet)
+        if it.received_bytes >= it.message_ends_bytes:
+            status = HAS_ARRIVED
+    elif kind == LAN_FRAME:
+        take_lan_frame(net, it, packet)
+        # before its window is used, what has arrived is delivered
+        status = HAS_ARRIVED if it.received_bytes >= it.message_ends_bytes else use_window(net, it)
+    elif kind == ACKNOWLEDGEMENT:
+        take_acknowledgement(net, it, packet)
+        status = use_window(net, it)
+    free_packet(net, packet)
+    return status
+
+
+def _send_datagram(net: Network, message: int, size_bytes: int, channel: int, path: int) -> None:
+    number = take_packet(net)
+    packet = packet_at(net, number)
+    packet.size_bytes = size_bytes
+    packet.channel = channel
+    packet.kind = DATAGRAM
+    packet.owner = message
+    send_packet(net, path, number)
