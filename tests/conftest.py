@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import importlib
 import mmap
@@ -274,42 +273,3 @@ def _figures_of_like_runs_are_drawn_once(pictures: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "finish", finish_with_it)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_worker_compiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """numba compiles the solver at its first use, for eight seconds, and its simulation of flows at its own, for seven.
-
-    Simulations of any folder may come to need them, and every worker would compile them at the same time. All but the
-    first worker load what that has compiled.
-    """
-    from testbed.simulation.solver_state import SolverState
-    from tests.simulation.brute import random_case, run_network
-
-    compile_solver, simulate_flows = SolverState.compile, SolverState.simulate_flows
-    shared = tmp_path_factory.getbasetemp().parent  # of all workers
-
-    @contextlib.contextmanager
-    def alone() -> Iterator[None]:
-        with (shared / "solver.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def first(state: SolverState) -> None:
-        SolverState.compile = compile_solver  # type: ignore[method-assign]
-        with alone():
-            run_network(random_case(0), compiled=True)
-        compile_solver(state)
-
-    def first_flows(state: SolverState, *arguments: Any) -> Any:
-        if not state.compiled:
-            return simulate_flows(state, *arguments)
-        SolverState.simulate_flows = simulate_flows  # type: ignore[method-assign]
-        with alone():
-            return simulate_flows(state, *arguments)
-
-    SolverState.compile = first  # type: ignore[method-assign]
-    SolverState.simulate_flows = first_flows  # type: ignore[method-assign]
-    yield
-    SolverState.compile = compile_solver  # type: ignore[method-assign]
-    SolverState.simulate_flows = simulate_flows  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from tests.cluster.raylets import Machine, Raylets
 
@@ -34,10 +35,10 @@ def sweep(scenario: Path, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "testbed.cli.main", "sweep", str(scenario), "--out", str(out), *GRID, *more]
 
 
-def begin(cluster: Raylets, command: list[str]) -> subprocess.Popen[str]:
-    """Give the command on the head of the cluster."""
+def begin(cluster: Raylets, command: list[str], output: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
+    """Give the command on the head of the cluster. ``output``: a file, for who reads while it runs."""
     command = [*command, "--cluster", cluster.address]
-    return cluster.driver(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return cluster.driver(command, stdout=output, stderr=subprocess.STDOUT)
 
 
 def end(process: subprocess.Popen[str], limit_s: float = 240) -> str:
@@ -47,7 +48,7 @@ def end(process: subprocess.Popen[str], limit_s: float = 240) -> str:
     finally:
         process.kill()
     assert process.returncode == 0, output
-    return output
+    return output or ""
 
 
 def done(out: Path) -> dict[str, int]:
