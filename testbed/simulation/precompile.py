@@ -9,8 +9,8 @@ from testbed.simulation import kernels
 from testbed.simulation.packets import compiled
 
 _NOT_KEPT = (
-    "precompile: the compiled code of the simulator cannot be kept: the folder testbed cannot be written to. Each long "
-    "simulation will compile it anew, for some 20 s\n"
+    "precompile: the compiled code of the simulator can be kept neither beside its sources nor in ~/.cache/testbed. "
+    "Each long simulation will compile it anew, for some 20 s\n"
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -253,15 +254,28 @@ def _source_number() -> int:
     return int.from_bytes(digest.digest()[:7])
 
 
-def _mark() -> Path:
-    """Return the file that is there when numba has kept the code of these sources for this processor."""
+def _marks() -> list[Path]:
+    """Return files of which one is there when numba has kept the code of these sources for this processor.
+
+    As numba's own, it is beside the sources, or where these cannot be written to, in the user's cache.
+    """
     about = f"{_source_number()} {numba.__version__} {get_host_cpu_name()} {get_host_cpu_features().flatten()}"
-    return Path(__file__).parent / "__pycache__" / f"kept-{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+    name = f"packets-{hashlib.sha256(about.encode()).hexdigest()[:16]}.kept"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return [Path(__file__).parent / "__pycache__" / name, cache / "testbed" / name]
 
 
 def is_kept() -> bool:
     """Whether the code is there. If not, numba takes some 20 s to make it."""
-    return _mark().exists()
+    return any(mark.exists() for mark in _marks())
+
+
+def _note_kept() -> None:
+    for mark in _marks():
+        with suppress(OSError):
+            mark.parent.mkdir(exist_ok=True)
+            mark.touch()
+            return
 
 
 _ENTRY = types.int64(*[types.int64] * 5, types.float64, types.int64)
@@ -280,8 +294,7 @@ def compiled_enter() -> tuple[Callable[..., int], Any]:
         return dispatch.enter(_network_at(address), command, who, size, channel, time_s, number)
 
     function = numba.cfunc(_ENTRY, cache=True, **_OPTIONS)(enter_at)
-    with suppress(OSError):
-        _mark().touch()
+    _note_kept()
     long = ctypes.c_int64
     entry = ctypes.PYFUNCTYPE(long, long, long, long, long, long, ctypes.c_double, long)
     return entry(function.address), function

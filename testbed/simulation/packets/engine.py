@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
+from testbed.errors import CapabilityError
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.dispatch import (
@@ -81,9 +82,12 @@ class PacketEngine:
                 self._compile_after = _MAKE_AFTER
                 return
             self.warn(_COMPILES)
-        self.machine = CompiledMachine(self.machine.net)
-        self._net = self.machine.net
         self._compile_after = math.inf
+        try:
+            self.machine = CompiledMachine(self.machine.net)
+        except CapabilityError as error:  # there is no place to keep it
+            self.warn(f"packets are simulated by Python, which takes fifty times as long: {error}")
+        self._net = self.machine.net
 
     # ---- what the network consists of ---------------------------------------------------------------------------
 

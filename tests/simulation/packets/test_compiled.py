@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from testbed.errors import CapabilityError
 from testbed.simulation.packets import compiled, engine
 from tests.simulation.packets.random_cases import Case, differing
 
@@ -34,3 +37,28 @@ def test_what_numba_has_not_kept_is_made_for_a_long_run_only(monkeypatch: pytest
         case.result()
         heard.append((isinstance(case.network.engine.machine, compiled.CompiledMachine), len(warned)))
     assert heard == [(True, 1), (False, 0)]
+
+
+def test_where_numba_can_keep_nothing_python_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(make: object) -> None:
+        raise CapabilityError("no folder can be written to")
+
+    monkeypatch.setattr(compiled, "compiled_by_numba", fail)
+    monkeypatch.setattr(engine, "_LOAD_AFTER", 100)
+    case = Case(1, compiled=None)
+    warned: list[str] = []
+    case.network.engine.warn = warned.append
+    assert case.result() == Case(1, compiled=False).result()
+    assert len(warned) == 1
+    assert warned[0].endswith("no folder can be written to")
+
+
+def test_code_is_kept_in_the_users_cache_where_the_sources_cannot_be_written_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    marks = [Path("/proc/none/packets.kept"), tmp_path / "testbed" / "packets.kept"]
+    monkeypatch.setattr(compiled, "_marks", lambda: marks)
+    assert not compiled.is_kept()
+    compiled._note_kept()
+    assert compiled.is_kept()
+    assert marks[1].exists()
