@@ -50,7 +50,6 @@ ROUND_MESSAGES = frozenset(
         MessageKind.SPREAD,
         MessageKind.ASK,
         MessageKind.TELL,
-        MessageKind.COLLECTIVE,
     }
 )
 """What ends with its epoch, where all wait for each other."""
@@ -167,6 +166,10 @@ class Company:
 
     stamp: Mapping[str, int] = field(default_factory=dict)
     ended: bool = False
+
+    def has_sent(self, message: Message) -> bool:
+        """Return whether ``message`` has this stamp."""
+        return message.meta.get("epoch") == self.stamp.get("epoch")
 
 
 @dataclass(frozen=True, slots=True)

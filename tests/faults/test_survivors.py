@@ -30,7 +30,7 @@ SGD = "optimizer={kind: sgd, learning_rate: 0.01}"
 
 
 @for_each("paradigm", ["allreduce", "gossip"])
-@for_each("seed", [1])
+@for_each("seed", [1, 6])
 def test_whoever_is_killed_whenever(paradigm: str, seed: int) -> None:
     assert broken(schedule(paradigm, seed)) == ""
 

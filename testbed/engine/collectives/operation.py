@@ -45,15 +45,15 @@ class CollectiveMail:
         if peers is None:
             inbox.on(MessageKind.COLLECTIVE, self._on_message)
         else:
-            EpochMail(inbox, peers, together=True).on(MessageKind.COLLECTIVE, self._on_message)
+            EpochMail(inbox, peers, together=False).on(MessageKind.COLLECTIVE, self._on_message)
             peers.on_change.append(lambda _: self._give_up())
-            peers.on_agreed.append(lambda _: self._arrived.clear())  # what has come since is of operations that ended
 
     @property
     def company(self) -> Company:
         return self._unchanging if self._peers is None else self._peers.company
 
     def _give_up(self) -> None:
+        self._arrived.clear()
         awaited, self._awaited = self._awaited, {}
         for future in awaited.values():
             future.set_exception(MembershipChanged())
@@ -76,13 +76,8 @@ class CollectiveMail:
             del self._arrived[place]
         return message
 
-    def receive(self, source: str, tag: Tag, company: Company) -> Coroutine[Any, Any, Message]:
-        """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait.
-
-        Raise ``MembershipChanged`` if the ``company`` of the operation has ended.
-        """
-        if company.ended:
-            raise MembershipChanged
+    def receive(self, source: str, tag: Tag) -> Coroutine[Any, Any, Message]:
+        """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait."""
         place = (*tag, source)
         assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
         future = self._awaited[place] = self._world.future()
@@ -91,6 +86,8 @@ class CollectiveMail:
 
     def _on_message(self, message: Message) -> None:
         meta = message.meta
+        if not self.company.has_sent(message):
+            return  # of an operation that has ended, though not all know that yet
         place = (meta["group"], message.key, meta["pipe"], message.sender)
         awaited = self._awaited.pop(place, None)
         if awaited is not None:
@@ -173,7 +170,9 @@ class Operation:
 
     async def _receive(self, tag: Tag, receive: RankTransfer, buffer: Buffer) -> None:
         source = self._ranks[receive.peer]
-        message = self._mail.take(source, tag) or await self._mail.receive(source, tag, self._company)
+        if self._company.ended:
+            raise MembershipChanged
+        message = self._mail.take(source, tag) or await self._mail.receive(source, tag)
         if "flag" in message.meta:
             self.flag = True
         await buffer.write(receive, message.parts)
