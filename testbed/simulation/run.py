@@ -227,6 +227,8 @@ class Simulation:
             self.exits[name] = SimulatedNodeExit(result, error, self.clock.now)
             self.clock.stopped = self.clock.stopped or len(self.exits) == len(self._plan.nodes)
             self._worlds[name].close()
+            if name in self._recorders:
+                self._recorders[name].status(self.clock.now, [])  # the bytes since the last report count, too
 
     def _on_missed(self, message: Message) -> None:
         """A node that registers after the scheduler's end is rejected and ends, as it would at a closed port."""

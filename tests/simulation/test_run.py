@@ -329,6 +329,14 @@ def test_the_watcher_sees_rounds_and_status(tmp_path: Path) -> None:
     assert {"train", "round"} <= {event["kind"] for event in seen}
 
 
+def test_every_node_reports_its_bytes_when_it_ends(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    simulate(star_plan(heterogeneous(3, 2)), star_roles(SIZE, 2), tmp_path, seen.append)
+    last = {event["node"]: event["wan_up_bytes"] for event in seen if event["kind"] == "status"}
+    away = [bytes_ for node, bytes_ in last.items() if node.endswith("/server0")]
+    assert away and away == [2 * SIZE] * len(away), last
+
+
 # ---- determinism ----------------------------------------------------------------------------------------------------
 
 
