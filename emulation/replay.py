@@ -28,8 +28,8 @@ from emulation.shaping.base import Shaper
 from emulation.shaping.link_spec import LinkSpec
 from emulation.shaping.table import DelayTable
 from testbed.plan.effects import LinkState
-from testbed.plan.model import Series
 from testbed.results.events import EventLog
+from testbed.settings.series import Series
 
 PRIORITY = 40  # SCHED_FIFO; below the delay line (50)
 JITTER_STEP_S = 0.05  # several round trips of a LAN and a fraction of most WANs': within one, packets see one delay

@@ -7,7 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed.errors import CapabilityError
-from testbed.plan.model import NetworkPlan, Series, TransportPlan
+from testbed.plan.model import NetworkPlan
+from testbed.settings.run import Transport
+from testbed.settings.series import Series
 
 MIN_BUFFER_BYTES = 8 << 20
 MAX_BUFFER_BYTES = 512 << 20
@@ -33,7 +35,7 @@ def _most(usual: float, trace: Series | None) -> float:
     return max((usual, *(trace.values if trace else ())))
 
 
-def settings(transport: TransportPlan, network: NetworkPlan, *, router: bool) -> dict[str, str]:
+def settings(transport: Transport, network: NetworkPlan, *, router: bool) -> dict[str, str]:
     """Return the values of all sysctls by name; they are equal in all namespaces, except for forwarding."""
     largest = buffer_bytes(network)
     receive = int((transport.receive_buffer_bytes or 0) / window_share(os.uname().release)) or largest
@@ -61,7 +63,7 @@ def window_share(kernel: str) -> float:
     return (1448 * 256 // 2304) / 256 if (major, minor) >= (6, 6) else 0.5
 
 
-def apply_settings(transport: TransportPlan, network: NetworkPlan, *, router: bool) -> str:
+def apply_settings(transport: Transport, network: NetworkPlan, *, router: bool) -> str:
     """Set all sysctls in the caller's namespace.
 
     Returns the options that routes must have instead: the initial window, and the congestion control if the kernel

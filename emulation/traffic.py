@@ -25,9 +25,10 @@ from emulation.bulk import PAYLOAD_BYTES
 from emulation.helpers import prepare_child
 from emulation.layout import Layout
 from emulation.namespaces import socket_in
-from testbed.plan.model import BackgroundPlan, Plan
+from testbed.plan.model import Plan
 from testbed.plan.shaping import FRAME_BYTES
 from testbed.results.events import EventLog
+from testbed.settings.run import Background
 from testbed.traffic import bursts
 
 FIRST_PORT = 19_900
@@ -56,7 +57,7 @@ class Ends:
 class DatagramTraffic:
     """Traffic of kind ``constant`` or ``on_off``."""
 
-    def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
+    def __init__(self, traffic: Background, ends: Ends) -> None:
         self._traffic = traffic
         self._bursts = bursts(traffic)
         self._burst = next(self._bursts, (math.inf, math.inf))
@@ -110,7 +111,7 @@ class DatagramTraffic:
 class Streams:
     """Traffic of kind ``tcp``: connections that send as fast as TCP lets them."""
 
-    def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
+    def __init__(self, traffic: Background, ends: Ends) -> None:
         self._traffic = traffic
         self._ends = ends
         self.sent_bytes = self.received_bytes = 0
@@ -197,7 +198,7 @@ def main() -> None:
     prepare_child()
     flows: dict[int, DatagramTraffic | Streams] = {}
     for each in given["flows"]:
-        traffic = BackgroundPlan(**each["traffic"])
+        traffic = Background(**each["traffic"])
         made = (Streams if traffic.kind == "tcp" else DatagramTraffic)(traffic, Ends(**each["ends"]))
         flows[each["number"]] = made
     log = EventLog(Path(given["events"]), given["writer"])

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +43,11 @@ from testbed.scenario import load as read
 from testbed.scenario import loads as read_text
 from testbed.scenario.load import moved
 from testbed.scenario.overrides import python_value, texts_of
-from testbed.scenario.reading.section import Section, as_yaml
+from testbed.scenario.reading.axes import PerTier, Technique
+from testbed.scenario.reading.declared import resolved
+from testbed.scenario.reading.section import as_yaml
 from testbed.scenario.rules import violations_of
+from testbed.settings.series import Series
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,8 +106,12 @@ def load(
 
 def _without_sections(value: Any) -> Any:
     """Return a value with sections, wherever they are in it, as mappings."""
-    if isinstance(value, Section):
+    if isinstance(value, Technique | Scenario):
         return value.resolved()
+    if isinstance(value, PerTier):
+        return _without_sections(dict(value))
+    if is_dataclass(value) and not isinstance(value, Series):
+        return resolved(value)
     if isinstance(value, Mapping):
         return {key: _without_sections(entry) for key, entry in value.items()}
     return [_without_sections(entry) for entry in value] if isinstance(value, list | tuple) else value

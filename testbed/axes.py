@@ -28,10 +28,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, get_type_hints
 
+from testbed import declaration
+from testbed.declaration import limits_of
 from testbed.errors import ScenarioError
 
 T = TypeVar("T")
-LIMITS = frozenset(("min", "max", "above"))
+option = declaration.option  # which techniques take from here
 _OPTION_TYPES = (bool, int, float, str)
 _OPTION_UNITS = ("bytes", "s", "bit/s", "share")
 
@@ -182,15 +184,6 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return found
 
 
-def option(default: Any, help: str, **limits: Any) -> Any:  # noqa: A002 - as in argparse
-    """Return a field of an ``Options`` dataclass, with its help text and what the scenario checks of its value.
-
-    ``limits``: ``min``, ``max``, ``above`` (exclusive), ``choices``; ``unit`` or ``path`` for quantities and files;
-    ``words``: values of a quantity that have a name.
-    """
-    return dataclasses.field(default=default, metadata={"help": help, **limits})
-
-
 def _unreadable(options: type[Any]) -> str:
     """Return which option of a technique from outside no scenario could give, and why; empty: it can give all."""
     hints = get_type_hints(options)
@@ -201,12 +194,6 @@ def _unreadable(options: type[Any]) -> str:
         if (unit := field.metadata.get("unit", "s")) not in _OPTION_UNITS:
             return f"'{field.name}' has the unit {unit!r}; a scenario knows {', '.join(_OPTION_UNITS)}"
     return ""
-
-
-def limits_of(hint: Any, metadata: Mapping[str, Any]) -> tuple[Any, Any, bool]:
-    """Return the smallest and the largest value of a number's option, and whether it has to be above the smallest."""
-    highest = 10**12 if hint is int else 1e12
-    return metadata.get("above", metadata.get("min", 0)), metadata.get("max", highest), "above" in metadata
 
 
 def refuse_values(options: Any) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from testbed.plan.model import BackgroundPlan
+from testbed.settings.run import Background
 
 
-def bursts(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
+def bursts(traffic: Background) -> Iterator[tuple[float, float]]:
     """Yield (begin, end) of each burst, in seconds since the start of training.
 
     Traffic other than ``on_off`` is one burst. Bursts and pauses of ``on_off`` are exponentially distributed with the

@@ -35,9 +35,9 @@ from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.results.events import read
-from testbed.scenario.kinds import AXES as KINDS
 from testbed.scenario.load import loads
 from testbed.scenario.matrix import AXES, Combination, overrides
+from testbed.scenario.reading.axes import AXES as KINDS
 from testbed.training.options import OPTIMIZERS, SPLITS
 
 ABOVE_CHANCE = 0.05  # three standard deviations of the accuracy on 359 samples

@@ -22,7 +22,7 @@ from emulation.namespaces import enlarge_buffers, socket_in
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import Capabilities, probe
-from testbed.plan.model import TransportPlan
+from testbed.settings.run import Transport
 
 RATES_MBPS = (1.0, 5.0, 20.0, 100.0, 300.0)
 RTTS_MS = (2.0, 20.0, 100.0, 300.0)
@@ -60,7 +60,7 @@ def rate_row(found: Capabilities, rate_bps: float, control: str, links: int, sec
     """
     queue = max(65_536, int(rate_bps * 0.04 / 8))
     settings = pairs_of_sites(
-        links, TransportPlan(congestion_control=control), rate_bps=rate_bps, delay_s=0.01, queue_bytes=queue
+        links, Transport(congestion_control=control), rate_bps=rate_bps, delay_s=0.01, queue_bytes=queue
     )
     with Emulation(settings, found, no_record) as net:
         transfers = [BulkTransfer.between(net, f"dc{2 * n}/worker0", f"dc{2 * n + 1}/worker0") for n in range(links)]

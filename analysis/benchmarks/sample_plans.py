@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from testbed.plan.model import (
-    Choice,
-    LinkPlan,
-    NetworkPlan,
-    NodePlan,
-    Plan,
-    SitePlan,
-    TechniquePlan,
-    Timeouts,
-    TrainingPlan,
-    TransportPlan,
-)
+from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan, TechniquePlan, TrainingPlan
+from testbed.settings.job import Choice
+from testbed.settings.run import Timeouts, Transport
 
 NONE = Choice(kind="none")
 
@@ -38,7 +29,7 @@ def plan(
     workers: int = 1,
     routers: tuple[str, ...] = (),
     routes: dict[str, tuple[str, ...]] | None = None,
-    transport: TransportPlan | None = None,
+    transport: Transport | None = None,
     lan_rate_bps: float = 1e9,
 ) -> Plan:
     """Return a Plan of sites ``dc0``, …. Routes default to the direct link, or lead through the only router."""
@@ -69,7 +60,7 @@ def plan(
         back_end="emulate",
         nodes=nodes,
         network=network,
-        transport=transport or TransportPlan(),
+        transport=transport or Transport(),
         training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, rounds=1, evaluate_every=1),
         technique=TechniquePlan(**dict.fromkeys(_names(TechniquePlan), NONE)),
         timeouts=Timeouts(**dict.fromkeys(_names(Timeouts), 1.0)),
@@ -91,7 +82,7 @@ def with_link(base: Plan, name: str, **values: Any) -> Plan:
     return replace(base, network=replace(base.network, links=changed))
 
 
-def pairs_of_sites(count: int, transport: TransportPlan | None = None, **link: Any) -> Plan:
+def pairs_of_sites(count: int, transport: Transport | None = None, **link: Any) -> Plan:
     """Return ``count`` pairs of sites (dc0 and dc1, dc2 and dc3, …), each with one link of its own."""
     pairs = {(f"dc{2 * number}", f"dc{2 * number + 1}"): link for number in range(count)}
     routes: dict[str, tuple[str, ...]] = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}

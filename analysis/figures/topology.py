@@ -26,6 +26,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from analysis.figures import panels
 from testbed import numbers
+from testbed.settings.series import Series
 from testbed.units import format_duration, format_rate
 
 Place = tuple[float, float]
@@ -116,7 +117,7 @@ def _links(graph: nx.DiGraph[str]) -> list[LinkLook]:
 
 def _range(*directions: Any) -> tuple[float, float] | None:
     traces = [direction["traces"]["rate"] for direction in directions if "rate" in direction.get("traces", {})]
-    values = [point.rate for trace in traces for point in trace.points]
+    values = [value for trace in traces if isinstance(trace, Series) for value in trace.values]
     return (min(values), max(values)) if values else None
 
 

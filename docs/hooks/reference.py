@@ -9,8 +9,9 @@ from typing import Any
 
 from testbed.cli.main import EXIT_CODES, build_parser
 from testbed.results.columns import TABLES
-from testbed.scenario.kinds import AXES, kinds_of
+from testbed.scenario.kinds import kinds_of
 from testbed.scenario.load import json_schema
+from testbed.scenario.reading.axes import AXES
 from testbed.testing.subject import AXES as OPEN_AXES
 
 Schema = Mapping[str, Any]

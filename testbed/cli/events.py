@@ -57,7 +57,7 @@ def _print(events: Iterable[dict[str, Any]], nodes: tuple[str, ...]) -> int:
 def _say_what_there_is(events: Path, arguments: argparse.Namespace) -> None:
     """Name the kinds and nodes that were asked for and of which the run has no event."""
     from testbed.results.events import read
-    from testbed.scenario.reading.suggest import nearest_or_all
+    from testbed.suggest import nearest_or_all
 
     known: dict[str, set[str]] = {"kind": set(), "node": set()}
     for event in read(events):

@@ -104,9 +104,9 @@ def _watched(plan: Plan, command: list[str], interrupts: Interrupts) -> int:
 
 def _by_hand(plan: Plan, command: list[str]) -> Plan:
     """Return the Plan of a run in which programs are started by hand."""
-    from testbed.plan.model import ProgramPlan
+    from testbed.settings.job import Program
 
-    program = ProgramPlan(
+    program = Program(
         command=tuple(command) or ("shell",),
         first=(),
         ends="all",

@@ -56,7 +56,9 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.picture:
         _draw(found, plan, arguments.picture)
     if arguments.yaml:
-        write(arguments.yaml, found.topology.to_yaml())
+        from testbed.scenario.reading.declared import to_yaml
+
+        write(arguments.yaml, to_yaml(found.topology))
     if arguments.json:
         return _as_json(found, plan)
     for path in filter(None, (arguments.picture, arguments.yaml)):
@@ -172,7 +174,9 @@ def _traces(link: LinkPlan) -> str:
 
 
 def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:
-    written = found.topology.resolved()
+    from testbed.scenario.reading.declared import resolved
+
+    written = resolved(found.topology)
     links = [
         {
             "link": link.name,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
-from testbed.plan.model import ClusterPlan, MachinesPlan, Plan
+from testbed.plan.model import Plan
+from testbed.settings.run import Cluster, Machines
 
 ANY_ADDRESS = "0.0.0.0"
 SLOT = "emulate"
@@ -38,7 +39,7 @@ class Placement:
         return self.inside if data_center == self.data_center else self.advertise
 
 
-def cluster_of(plan: Plan) -> ClusterPlan:
+def cluster_of(plan: Plan) -> Cluster:
     """Return where the run is deployed."""
     assert plan.cluster is not None, "a Plan for clusters says where"
     return plan.cluster
@@ -64,16 +65,16 @@ def place(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[Pl
     return tuple(placements)
 
 
-def _placed(plan: Plan, name: str, wanted: MachinesPlan, machines: Sequence[ClusterMachine]) -> Iterator[Placement]:
+def _placed(plan: Plan, name: str, wanted: Machines, machines: Sequence[ClusterMachine]) -> Iterator[Placement]:
     nodes = [node.name for node in plan.nodes if node.data_center == name]
-    ports = {node: wanted.first_port + number if wanted.first_port else 0 for number, node in enumerate(nodes)}
+    ports = {node: wanted.ports[0] + number if wanted.ports else 0 for number, node in enumerate(nodes)}
     for number, machine in enumerate(machines[: len(nodes)]):
         own = {node: ports[node] for node in nodes[number :: len(machines)]}
         yield placed_on(machine, wanted, f"{name}/machine{number}", name, own)
 
 
 def placed_on(
-    machine: ClusterMachine, wanted: MachinesPlan, name: str, data_center: str, ports: Mapping[str, int]
+    machine: ClusterMachine, wanted: Machines, name: str, data_center: str, ports: Mapping[str, int]
 ) -> Placement:
     """Return a machine with the nodes that have ``ports``, and where they are reached."""
     bind = wanted.bind or machine.address

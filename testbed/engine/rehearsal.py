@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from testbed.axes import names_code, options_of, place_in_code
 from testbed.errors import ScenarioError, TestbedError
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
+from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 from testbed.training.options.declarations import PROGRAM, SCRIPT
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 from testbed.policy.sync.streaming import Streaming
+from testbed.settings.job import Choice
 
 
 def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:

@@ -12,10 +12,10 @@ _ROOT = Path(__file__).parents[2]
 # What decides a run's results, by back end. Figures and commands are left out: their changes do not invalidate runs.
 ALWAYS = (
     "testbed/axes.py", "testbed/best_effort.py", "testbed/buffers.py", "testbed/codec", "testbed/compute_model.py",
-    "testbed/costs.py", "testbed/devices", "testbed/engine", "testbed/environment.py", "testbed/execution",
-    "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/placing.py", "testbed/plan",
-    "testbed/policy", "testbed/reference_costs.csv", "testbed/results", "testbed/state.py", "testbed/traffic.py",
-    "testbed/training", "testbed/world.py",
+    "testbed/costs.py", "testbed/declaration.py", "testbed/devices", "testbed/engine", "testbed/environment.py",
+    "testbed/execution", "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/placing.py",
+    "testbed/plan", "testbed/policy", "testbed/reference_costs.csv", "testbed/results", "testbed/settings",
+    "testbed/state.py", "testbed/traffic.py", "testbed/training", "testbed/world.py",
 )  # fmt: skip
 # The fidelity of an emulated run is decided by a simulation of its first rounds.
 BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),

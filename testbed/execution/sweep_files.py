@@ -18,7 +18,8 @@ from typing import Any
 from testbed.axes import CodeFile, installed, options_of, sha256_of
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.code import AXES
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
+from testbed.settings.job import Choice
 from testbed.training.options.declarations import SCRIPT
 
 SENT_LIMIT_BYTES = 100_000_000

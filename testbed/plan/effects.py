@@ -27,7 +27,8 @@ from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.plan.fault_clock import Due, needed_with
-from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, Plan, Series
+from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, Plan
+from testbed.settings.series import Series
 
 LAWS: dict[str, Callable[[float, Sequence[float]], float]] = {
     **dict.fromkeys(("down", "rate"), lambda own, active: min((own, *active))),  # the value of ``down`` is 0

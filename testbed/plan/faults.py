@@ -11,8 +11,8 @@ from itertools import count
 from testbed.errors import ScenarioError
 from testbed.plan.model import FaultPlan, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
-from testbed.scenario.reading.suggest import nearest_or_all
-from testbed.scenario.sections.faults import MEMBER_KINDS, Fault
+from testbed.settings.faults import MEMBER_KINDS, Fault
+from testbed.suggest import nearest_or_all
 
 _SHOWN = 8  # of the names, in a hint
 
@@ -44,7 +44,7 @@ def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:
     rounds: float = scenario.training.rounds
     if scenario.workload is not None and scenario.is_program:  # whose rounds are not known
         rounds = math.inf
-        deadline_s = scenario.workload.timeout
+        deadline_s = scenario.workload.timeout_s
     found = ((index, *_too_late(fault, rounds, deadline_s)) for index, fault in enumerate(scenario.faults))
     if problems := [_at(scenario, index, key, problem) for index, key, problem in found if problem]:
         raise ScenarioError(problems)
@@ -58,7 +58,7 @@ def _too_late(fault: Fault, rounds: float, deadline_s: float) -> tuple[str, str]
     """Return the key of a fault that the run ends before, and the problem."""
     if fault.round is not None and fault.round >= rounds:
         return "round", f"{fault.round} is not before training.rounds ({rounds}); the fault would never happen"
-    key, begins_s = ("at", fault.at) if fault.sometime is None else ("sometime", fault.sometime.start)
+    key, begins_s = ("at", fault.at_s) if fault.sometime is None else ("sometime", fault.sometime.start_s)
     if begins_s is not None and begins_s >= deadline_s:
         return key, f"{begins_s:g} s is not before the run's deadline ({deadline_s:g} s); the fault would never happen"
     return "", ""
@@ -108,7 +108,7 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
         )
     if fault.kind != "kill" or scenario.recovery.on_failure == "restart":
         return ""
-    if fault.at == 0 and len(targets) == len(nodes) and fault.pick is None:
+    if fault.at_s == 0 and len(targets) == len(nodes) and fault.pick is None:
         return "kills every node before the run has begun (write a later 'at', or 'recovery: {on_failure: restart}')"
     return _needed_to_continue(scenario, fault, nodes, targets) if scenario.recovery.on_failure == "continue" else ""
 
@@ -116,7 +116,7 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
 def _needed_to_continue(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
     followed = scenario.recovery.replicas > 0
     chain = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "replica")]
-    if followed and fault.duration is not None and chain:
+    if followed and fault.duration_s is not None and chain:
         return f"{chain[0]} does not come back: a returning server would lack the updates in between (leave 'for' out)"
     roles = ("scheduler",) if followed else ("global_server", "scheduler")
     tops = [node.name for node in nodes if node.name in targets and node.role in roles]
@@ -174,17 +174,17 @@ def _picked(names: tuple[str, ...], most: int | None, draws: Iterator[float]) ->
 
 
 def _times(fault: Fault, targets: tuple[str, ...], draws: Iterator[float]) -> Iterator[FaultPlan]:
-    start_s = fault.at
+    start_s = fault.at_s
     if fault.sometime is not None:
-        span_s = fault.sometime.end - fault.sometime.start
-        start_s = round(fault.sometime.start + next(draws) * span_s, 6)
+        span_s = fault.sometime.end_s - fault.sometime.start_s
+        start_s = round(fault.sometime.start_s + next(draws) * span_s, 6)
     for number in range(fault.times or 1):
         yield FaultPlan(
             kind=fault.kind,
             targets=_picked(targets, fault.pick, draws),
             round=fault.round,
             value=fault.value,
-            at_s=None if start_s is None else start_s + number * (fault.every or 0.0),
-            for_s=math.inf if fault.duration is None else fault.duration,
+            at_s=None if start_s is None else start_s + number * (fault.every_s or 0.0),
+            for_s=math.inf if fault.duration_s is None else fault.duration_s,
             burst=fault.burst or 0.0,
         )

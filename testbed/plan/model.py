@@ -8,10 +8,9 @@ Times are seconds since the start of training, rates are bits per second, sizes 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +20,15 @@ import msgspec
 from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
 from testbed.ids import link_name
+from testbed.settings.job import Choice, Device, Program, Training
+from testbed.settings.network import OneWay
+from testbed.settings.run import Background, Cluster, Exact, Recovery, Simulation, Timeouts, Transport
+from testbed.settings.series import Series
 
 if TYPE_CHECKING:
     from topologies.graph import Paths
 
 PLAN_VERSION = 1
-ANY_GPU = -1
 EMULATED = ("emulate", "exact")  # back ends in which nodes are processes behind emulated links
 IN_VIRTUAL_TIME = ("simulate", "exact")
 UNSHAPED = ("local", "cluster")  # back ends that send over the machine's own network, as it is
@@ -38,44 +40,6 @@ EMULATED_LAN_CEILING_BPS = 2e9
 OFFLOADED_LAN_BPS = 500e6  # from this rate on, nodes of an emulated LAN hand frames of up to 64 KB to their ports
 # Shorter delays are left to an emulated LAN's cables and switch, which take some 0.05 ms (8 µs in virtual time).
 EMULATED_LAN_DELAY_FLOOR_S = 0.5e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One value on one axis: ``Choice(kind="ssp", options={"staleness": 3})``. The axis' table owns the options."""
-
-    kind: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePlan:
-    """How long a worker's training step takes.
-
-    ``paced``: the real mathematics runs, then the worker waits until ``step_time_s`` has passed.
-    ``measured``: the step takes as long as it takes here (the virtual world then needs ``step_time_s`` as its model).
-
-    step_time_s  mean; the scenario's ``speed`` is already divided in
-    speed        how many times faster a measured step of an exact run is here than on the machine's processor
-    variation    coefficient of variation of single steps, which are drawn from a lognormal distribution
-    slowdown     how many times slower the device is, by seconds since this worker's first step
-    codec_speed  how many times faster codecs are here than the table of costs says; in virtual time
-    layers       measured seconds of each segment of the model, forward and backward, at speed 1; empty: by operations
-    kind         ``cpu`` | ``cuda``
-    index        number of the GPU; ``ANY_GPU``: chosen by load when the run starts
-    share        part of the GPU that a step occupies while it computes
-    """
-
-    pace: str = "paced"
-    step_time_s: float = 0.05
-    speed: float = 1.0
-    kind: str = "cpu"
-    index: int = ANY_GPU
-    share: float = 1.0
-    variation: float = 0.0
-    slowdown: Series | None = None
-    codec_speed: float = 1.0
-    layers: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,84 +63,23 @@ class NodePlan:
     trains: bool = True
     address: str | None = None
     port: int = 0
-    device: DevicePlan = DevicePlan()
+    device: Device = Device(pace="paced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A piecewise-constant function of time: ``values[i]`` holds from ``times_s[i]`` on. ``times_s[0]`` is 0.
-
-    With a finite ``period_s``, the ``period_s`` seconds from ``repeats_from_s`` on repeat; otherwise the last value
-    stays.
-    """
-
-    times_s: tuple[float, ...]
-    values: tuple[float, ...]
-    period_s: float = math.inf
-    repeats_from_s: float = 0.0
-    source: str = ""
-
-    @property
-    def repeats(self) -> bool:
-        return math.isfinite(self.period_s)
-
-    def segments(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
-        """Yield (begin in s, end in s, value) in order, from the segment on that holds at ``after_s``."""
-        lap = 0
-        if self.repeats:
-            lap = max(0, math.floor((after_s - self.repeats_from_s) / self.period_s))
-            lap += after_s >= self._begin_s(lap + 1)  # the quotient was rounded down
-            lap -= lap > 0 and after_s < self._begin_s(lap)
-        base_s = lap * self.period_s if lap else 0.0
-        index = max(0, bisect_right(self.times_s, after_s, key=lambda time_s: base_s + time_s) - 1)
-        while True:
-            for at in range(index, len(self.times_s)):
-                begins = self.times_s[at] <= self.repeats_from_s and lap > 0
-                begin_s = self._begin_s(lap) if begins else base_s + self.times_s[at]
-                last = at + 1 == len(self.times_s)
-                yield begin_s, self._begin_s(lap + 1) if last else base_s + self.times_s[at + 1], self.values[at]
-            if not self.repeats:
-                return
-            lap, index = lap + 1, bisect_right(self.times_s, self.repeats_from_s) - 1
-            base_s = lap * self.period_s
-
-    def _begin_s(self, lap: int) -> float:
-        """Return when a lap after the first begins: exactly where the one before ends, whatever is rounded."""
-        return lap * self.period_s + self.repeats_from_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkPlan:
+class LinkPlan(OneWay):
     """One direction of a WAN link between two vertices (data-centre gateways or routers).
 
-    ``rate_bps`` counts Ethernet frames (14-byte header included) as Linux' traffic control does. A ``rate_trace``
-    holds bits per second and replaces ``rate_bps`` while training runs; 0 is an outage: the link is down. The queue is
-    a byte-limited FIFO.
-
-    loss_burst_packets  mean length of a burst of losses (Gilbert's model); 1: independent losses
-    corruption          share of packets with one wrong bit (which a checksum then finds)
-    duplication         share of packets that arrive twice
-    reordering          share of packets that skip ``delay_s`` and so overtake others
-    state_trace         1 while the link is up, 0 while it is down and loses everything
-    ``burst_trace``, ``corruption_trace``, ``duplication_trace``, ``reordering_trace``: those values, as faults change
-    them
+    A ``rate_trace`` holds bits per second and replaces ``rate_bps`` while training runs; 0 is an outage: the link is
+    down. The queue is a byte-limited FIFO. ``state_trace`` is 1 while the link is up, 0 while it is down and loses
+    everything. ``burst_trace``, ``corruption_trace``, ``duplication_trace``, ``reordering_trace``: those values, as
+    faults change them.
     """
 
-    name: str
-    source: str
-    target: str
-    rate_bps: float
-    delay_s: float
     queue_bytes: int
-    jitter_s: float = 0.0
-    loss: float = 0.0
     rate_trace: Series | None = None
     delay_trace: Series | None = None
     loss_trace: Series | None = None
-    loss_burst_packets: float = 1.0
-    corruption: float = 0.0
-    duplication: float = 0.0
-    reordering: float = 0.0
     state_trace: Series | None = None
     burst_trace: Series | None = None
     corruption_trace: Series | None = None
@@ -246,50 +149,6 @@ class NetworkPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransportPlan:
-    """What the sockets do. Set in every namespace and recorded; never inherited from the machine.
-
-    ``best_effort_channels``: number of UDP channels beside the reliable one; where there are any, channels are marked
-    in the IP header, and bottlenecks serve them by priority.
-    """
-
-    congestion_control: str = "cubic"
-    slow_start_after_idle: bool = False
-    unsent_limit_bytes: int = 131_072  # TCP_NOTSENT_LOWAT: priorities mean something only when this is small
-    mac: str = "aes-gmac"
-    shared_memory: bool = True  # between nodes of a data centre, where no emulated link lies between them
-    tls: bool = False  # TLS 1.3 below the frames, by a certificate of the run's own
-    best_effort_channels: int = 0
-    send_buffer_bytes: int | None = None  # the most data that a socket holds; None: enough for the longest path
-    receive_buffer_bytes: int | None = None  # the largest window that a socket offers
-    initial_window_packets: int | None = None  # None: the kernel's own, ten
-    parallel_streams: int = 1  # connections of measuring tools and bulk background traffic between two data centres
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackgroundPlan:
-    """Others' traffic from one data centre to another, from ``start_s`` to ``stop_s`` after the start of training.
-
-    Links serve it as they serve the run's reliable traffic, before best-effort channels.
-
-    ``constant``: datagrams at ``rate_bps`` (Ethernet frames counted). ``on_off``: the same, for exponentially
-    distributed times of mean ``on_s``, silent for such of mean ``off_s``, drawn from ``seed``. ``tcp``: ``streams``
-    connections that send as fast as congestion control lets them.
-    """
-
-    kind: str
-    source: str
-    target: str
-    rate_bps: float = 0.0
-    on_s: float = 1.0
-    off_s: float = 1.0
-    streams: int = 1
-    start_s: float = 0.0
-    stop_s: float = math.inf
-    seed: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
     """One fault, resolved: what, to whom, when. ``at_s`` counts from the start of training.
 
@@ -315,39 +174,8 @@ class FaultPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryPlan:
-    """What is done when a node dies.
-
-    ``abort``: end the run, and say who and why. ``restart``: all go back to the last checkpoint (or the beginning), at
-    most ``max_restarts`` times, each ``restart_delay_s`` after the death. ``continue``: the others go on without it.
-    ``replicas``: how many nodes follow the global server, and may take its place (0 or 1).
-    ``on_nan``, when a gradient is not finite: ``abort``, ``skip`` (that worker contributes zeros), ``ignore``.
-    """
-
-    on_failure: str = "abort"
-    max_restarts: int = 3
-    restart_delay_s: float = 1.0
-    on_nan: str = "abort"
-    replicas: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingPlan:
-    """The job. It ends after ``rounds`` rounds, or earlier at ``target_accuracy`` on the test set."""
-
-    model: Choice
-    data: Choice
-    split: Choice
-    batch_size: int
-    rounds: int
-    evaluate_every: int
-    target_accuracy: float | None = None
-    compute: str = "real"  # or "modelled": shapes only, virtual world only
-    loading: Choice = Choice(kind="in_memory")
-    precision: str = "float32"  # | "tf32" | "bf16"
-    accumulate: int = 1  # parts of a batch, whose gradients are added
-    compile: bool = False
-    deterministic: bool = False
+class TrainingPlan(Training[Choice]):
+    """The job, with techniques by their names and options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,114 +194,6 @@ class TechniquePlan:
     shard: Choice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Derived from rates, delays and sizes, so that they hold on a slow WAN; see ``testbed.plan.timeouts``."""
-
-    heartbeat_s: float
-    dead_after_s: float
-    step_deadline_s: float
-    run_deadline_s: float
-    tcp_user_timeout_s: float
-    rendezvous_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramPlan:
-    """A user's program: one process per node, by rank. Commands and variables may hold ``testbed.placeholders``.
-
-    command  of every process; empty: only the first node has one
-    first    of the first node; empty: the same command
-    ends     whose end ends the run: ``all`` | ``first`` | ``others``
-    listens  TCP port of the first node that the others wait for; 0: none
-    workers  how many workers each node stands for, by rank
-    cwd      working directory, absolute
-    metrics  ``stdout``, or a file with JSON lines; empty: none
-    sha256   of the files that the commands name
-    """
-
-    command: tuple[str, ...]
-    first: tuple[str, ...]
-    ends: str
-    listens: int
-    workers: tuple[int, ...]
-    env: dict[str, str]
-    cwd: str
-    timeout_s: float
-    metrics: str = ""
-    sha256: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationPlan:
-    """How the virtual world runs; other back ends ignore it.
-
-    fold    let one coroutine run all workers of a data centre that wait for each other, where results stay the same
-    events  ``full``; ``brief``: workers log their rounds, and no node what happens inside a LAN; ``auto``: brief for
-            runs of very many nodes
-    network  ``packets``: one by one, with what an emulated link does to them (``testbed.simulation.packets``);
-             ``flows``: a window model of TCP (``testbed.simulation.window``); ``ideal``: every byte carries payload,
-             flows share links equally, connections have no start-up
-    network_reason  why it is this one (``testbed.plan.network_model``)
-    costs   rows of a table of costs that take the place of the reference machine's: seconds of a call, and for each
-            element and each byte of payload
-    """
-
-    fold: bool = True
-    events: str = "auto"
-    network: str = "flows"
-    network_reason: str = ""
-    costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-
-    @property
-    def by_packet(self) -> bool:
-        """Whether packets are simulated, with what emulated links and ports do to them."""
-        return self.network in ("packets", "emulated")  # the second in Plans of earlier releases
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExactPlan:
-    """The user-mode kernel of an exact run: its memory, and what takes virtual time.
-
-    cpu  ``modelled``: codecs, sums, optimizers and messages, as in simulated runs; ``measured``: all but messages by
-         the time of the machine's processor; ``none``: training steps alone
-    """
-
-    memory_bytes: int
-    system_call_s: float
-    cpu: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachinesPlan:
-    """The machines of a cluster that one data centre is deployed on, or, emulated, the one that it is part of.
-
-    label       that they have in the cluster: ``key=value``; empty, of an emulated one: any
-    machines    how many of them; 0: all
-    bind        IPv4 address at which their nodes listen; empty: that of the machine in the cluster
-    advertise   at which all others reach them; empty: the same
-    first_port  of the data centre's nodes, in the order of the Plan, and so on; 0: the kernel chooses
-    """
-
-    label: str
-    machines: int = 1
-    bind: str = ""
-    advertise: str = ""
-    first_port: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterPlan:
-    """Where a deployment runs.
-
-    address       of the cluster; ``loopback``: on this machine
-    data_centers  their machines
-    """
-
-    address: str
-    data_centers: dict[str, MachinesPlan]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask."""
@@ -484,20 +204,20 @@ class Plan:
     back_end: Annotated[str, msgspec.Meta(pattern="^(emulate|simulate|local|exact|cluster)$")]
     nodes: tuple[NodePlan, ...]
     network: NetworkPlan
-    transport: TransportPlan
+    transport: Transport
     training: TrainingPlan
     technique: TechniquePlan
     timeouts: Timeouts
     warnings: tuple[str, ...] = ()
     checkpoint_every: int = 0  # rounds between two checkpoints; 0: none
-    background: tuple[BackgroundPlan, ...] = ()
+    background: tuple[Background, ...] = ()
     faults: tuple[FaultPlan, ...] = ()
-    recovery: RecoveryPlan = RecoveryPlan()
-    simulation: SimulationPlan = SimulationPlan()
-    exact: ExactPlan | None = None  # if that is the back end
-    cluster: ClusterPlan | None = None  # if that is the back end
+    recovery: Recovery = Recovery()
+    simulation: Simulation = Simulation(network="flows")
+    exact: Exact | None = None  # if that is the back end
+    cluster: Cluster | None = None  # if that is the back end
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
-    program: ProgramPlan | None = None  # instead of a training
+    program: Program | None = None  # instead of a training
 
     @property
     def is_spread(self) -> bool:

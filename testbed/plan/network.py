@@ -5,14 +5,17 @@ times by the speed.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from testbed.declaration import made_from
 from testbed.ids import link_name
-from testbed.plan.model import EMULATED, LinkPlan, NetworkPlan, Series, SitePlan
+from testbed.plan.model import EMULATED, LinkPlan, NetworkPlan, SitePlan
 from testbed.scenario.topology.links import Link, Queue, one_way
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.traces import LinkTrace
+from testbed.settings.series import Series
 from topologies.graph import Paths
 from topologies.traces.model import LIMITS, rate_or_outage
 from topologies.traces.synthetic import make
@@ -41,26 +44,19 @@ def longest_delay_s(link: LinkPlan) -> float:
 def _link(link: Link, ends: tuple[str, str], divisors: tuple[float, float], seed: int) -> LinkPlan:
     scale, speed = divisors
     name = link_name(*ends)
-    rate_bps = _divided(link.rate, scale)
-    own = {"rate": rate_bps, "delay": link.delay, "loss": link.loss}
+    rate_bps = _divided(link.rate_bps, scale)
+    own = {"rate": rate_bps, "delay": link.delay_s, "loss": link.loss}
     traces: dict[str, Any] = {
         f"{what}_trace": _series(trace, what, value, (scale if what == "rate" else 1.0, speed), f"{seed}/{name}/{what}")
         for what, value in own.items()
         if (trace := getattr(link, f"{what}_trace")) is not None
     }
-    return LinkPlan(
+    return made_from(
+        LinkPlan,
+        link,
         name=name,
-        source=ends[0],
-        target=ends[1],
         rate_bps=rate_bps,
-        delay_s=link.delay,
-        queue_bytes=_queue_bytes(link.queue, rate_bps, link.delay, scale),
-        jitter_s=link.jitter,
-        loss=link.loss,
-        loss_burst_packets=link.loss_burst,
-        corruption=link.corruption,
-        duplication=link.duplication,
-        reordering=link.reordering,
+        queue_bytes=_queue_bytes(link.queue, rate_bps, link.delay_s, scale),
         state_trace=_outages(link) if link.down else None,
         **traces,
     )
@@ -85,13 +81,12 @@ def _series(trace: LinkTrace, what: str, own: float, divisors: tuple[float, floa
     """Return a trace as a series. The values of a model are multiples of ``own``, the link's rate, delay or loss."""
     scale, speed = divisors
     bounded = rate_or_outage if what == "rate" else float
-    if trace.model is None:
-        points = getattr(trace, "points", ())
-        return Series(
-            times_s=tuple(point.at / speed for point in points),
-            values=tuple(bounded(_divided(point.value, scale)) for point in points),
-            period_s=math.inf if trace.repeat_after is None else trace.repeat_after / speed,
-            source=trace.source or "",
+    if isinstance(trace, Series):
+        return replace(
+            trace,
+            times_s=tuple(time_s / speed for time_s in trace.times_s),
+            values=tuple(bounded(_divided(value, scale)) for value in trace.values),
+            period_s=trace.period_s / speed,
         )
     steps, period_s = make(trace.model.kind, trace.model.options, seed)
     low, high, _ = LIMITS[what]
@@ -105,7 +100,7 @@ def _series(trace: LinkTrace, what: str, own: float, divisors: tuple[float, floa
 
 
 def _outages(link: Link) -> Series:
-    changes = [change for outage in link.down for change in ((outage.at, 0.0), (outage.until, 1.0))]
+    changes = [change for outage in link.down for change in ((outage.at_s, 0.0), (outage.until_s, 1.0))]
     if changes[0][0] > 0:
         changes.insert(0, (0.0, 1.0))
     times_s, values = zip(*changes, strict=True)
@@ -127,8 +122,8 @@ def _site(topology: Topology, index: int, back_end: str) -> SitePlan:
     return SitePlan(
         name=data_center.name,
         index=index,
-        lan_rate_bps=lan.rate / topology.scale,
-        lan_delay_s=lan.delay,
+        lan_rate_bps=lan.rate_bps / topology.scale,
+        lan_delay_s=lan.delay_s,
         central=data_center.central,
         subnet=subnet,
     )

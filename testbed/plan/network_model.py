@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, SimulationPlan, TrainingPlan
+from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, TrainingPlan
 from testbed.plan.timeouts import counted_bytes, model_bytes
 from testbed.scenario import Scenario
+from testbed.settings.run import Simulation
 
 MOST_PACKETS = 1_000_000
 # of a segment, and of a frame of a LAN whose hosts offload segmentation
@@ -27,19 +29,16 @@ _FORMER_WORDS = {"tcp": "flows", "emulated": "packets"}  # of scenarios that are
 
 def simulation_of(
     scenario: Scenario, network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan
-) -> SimulationPlan:
+) -> Simulation:
     """Return how the virtual world runs, with the model of its network, and why it is this one."""
-    section = scenario.simulation
-    word = _FORMER_WORDS.get(section.network, section.network)
+    word = _FORMER_WORDS.get(scenario.simulation.network, scenario.simulation.network)
     reason = "as simulation.network says"
     if scenario.run.on != "simulate":
         word = "flows"
         reason = ""
     elif word == "auto":
         word, reason = _default(scenario, network, nodes, training)
-    return SimulationPlan(
-        fold=section.fold, events=section.events, network=word, network_reason=reason, costs=section.costs
-    )
+    return replace(scenario.simulation, network=word, network_reason=reason)
 
 
 def _default(

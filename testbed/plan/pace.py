@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
-from testbed.plan.model import DevicePlan, Series
+from testbed.settings.job import Device
+from testbed.settings.series import Series
 from testbed.state import State
 
 _NORMAL = NormalDist()
@@ -24,7 +25,7 @@ class Pacer:
     codec_speed  how many times faster the node encodes and decodes than the table of costs says
     """
 
-    def __init__(self, device: DevicePlan, seed: int, node: str, since_s: float | None = None) -> None:
+    def __init__(self, device: Device, seed: int, node: str, since_s: float | None = None) -> None:
         """``since_s``: when training began, if that was in a life of the node before this one."""
         self._device = device
         self.codec_speed = device.codec_speed
@@ -84,7 +85,7 @@ def slowed_s(work_s: float, slowdown: Series | None, begin_s: float) -> float:
     raise AssertionError("the last segment has no end")
 
 
-def longest_step_s(device: DevicePlan) -> float:
+def longest_step_s(device: Device) -> float:
     """A generous bound of a step's time, for deadlines: the slowest piece, and four standard deviations."""
     slowest = max(device.slowdown.values) if device.slowdown else 1.0
     sigma = math.sqrt(math.log1p(device.variation**2))

@@ -8,22 +8,21 @@ one that only initialises the model (GeoMX's master worker). Ranks count within 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from testbed.declaration import made_from
 from testbed.errors import ScenarioError
 from testbed.ids import node_name
-from testbed.plan.model import ANY_GPU, EMULATED, IN_VIRTUAL_TIME, DevicePlan, NodePlan, Series
+from testbed.plan.model import EMULATED, IN_VIRTUAL_TIME, NodePlan
 from testbed.scenario import Scenario
-from testbed.scenario.reading.section import Section
-from testbed.scenario.sections.devices import Device, Slowdown
 from testbed.scenario.topology.topology import DataCenter, Topology
+from testbed.settings.job import ANY_GPU, Device, DeviceSection
 
-_Changes = Section | dict[str, Any] | None  # of a device: settings by name
+_Changes = Any  # of a device: settings by name, or a section with them; ``None``: none
 NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
@@ -81,13 +80,13 @@ def _site_nodes(
     below  the nodes that push to them, in rank order: local servers, or with one tier all workers
     """
     device = scenario.device
-    plan_of = partial(_device_plan, scenario.run.on)
+    plan_of = partial(_device, scenario.run.on)
     tiers = scenario.paradigm.declared.tiers
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
     # what a row of a file of step times changes
-    times = {name: {"step_time": seconds} for name, seconds in (device.step_times or {}).items()}
+    times = {name: {"step_time_s": seconds} for name, seconds in (device.step_times or {}).items()}
     of_site = (times.get(site.name), site.device)
     default = plan_of(device, *of_site)
     plain = _of_server(device, site.device, default.codec_speed)
@@ -118,50 +117,32 @@ def _check_step_times(scenario: Scenario, topology: Topology) -> None:
         raise ScenarioError(f"{where}: no worker or data centre '{strangers[0]}' (write e.g. {sites[0].name}/worker0)")
 
 
-def _device_plan(on: str, device: Device, *changes: _Changes) -> DevicePlan:
+def _device(on: str, section: DeviceSection, *changes: _Changes) -> Device:
     """Return the device after the changes of data centre and worker, the last first; ``speed`` is divided in."""
-    device = _changed(device, *changes)
+    device = _changed(section, *changes)
     pace = device.pace
     if pace == "auto":
         pace = "measured" if device.kind != "cpu" and on not in IN_VIRTUAL_TIME else "paced"
-    step_time = sum(map(sum, device.profile)) or device.step_time
-    return DevicePlan(
-        pace=pace,
-        step_time_s=step_time / device.speed,
-        speed=device.speed,
-        layers=device.profile,
-        kind=device.kind,
-        index=device.index,
-        share=device.share,
-        variation=device.variation,
-        slowdown=_slowdown(device.slowdown),
-        codec_speed=device.codec_speed,
-    )
+    step_time_s = sum(map(sum, device.layers)) or device.step_time_s
+    return made_from(Device, device, pace=pace, step_time_s=step_time_s / device.speed)
 
 
-def _changed(device: Device, *changes: _Changes) -> Device:
+def _changed(device: DeviceSection, *changes: _Changes) -> DeviceSection:
     """Return the device after the changes in their order. Another step time replaces the times of single layers."""
     for change in changes:
-        found = {key: value for key, value in dict(change or {}).items() if value is not None}
-        device = device.model_copy(update=found | ({"profile": ()} if "step_time" in found else {}))
+        values = change if isinstance(change, dict) else vars(change) if change is not None else {}
+        found: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        if "step_time_s" in found:
+            found["layers"] = ()
+        device = replace(device, **found)
     return device
 
 
-def _of_server(device: Device, change: Section | None, codec_speed: float) -> DevicePlan:
+def _of_server(section: DeviceSection, change: _Changes, codec_speed: float) -> Device:
     """Return what a server of a data centre aggregates on."""
-    device = _changed(device, change)
+    device = _changed(section, change)
     index = device.index if device.server_device == device.kind else ANY_GPU
-    return DevicePlan(kind=device.server_device, index=index, share=device.share, codec_speed=codec_speed)
-
-
-def _slowdown(slowdown: Slowdown | None) -> Series | None:
-    if slowdown is None:
-        return None
-    return Series(
-        times_s=tuple(point.at for point in slowdown.points),
-        values=tuple(point.factor for point in slowdown.points),
-        period_s=slowdown.repeat_after or math.inf,
-    )
+    return Device(pace="paced", kind=device.server_device, index=index, share=device.share, codec_speed=codec_speed)
 
 
 def _addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:

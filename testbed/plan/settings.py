@@ -1,53 +1,36 @@
-"""Settings of a Plan that are those of the scenario, in the Plan's names and units."""
+"""Settings of a Plan that follow from several of the scenario; all others are those of the scenario, as they are."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, fields, replace
 
+from testbed.declaration import made_from
 from testbed.errors import ScenarioError
 from testbed.ids import link_name
 from testbed.plan import model
 from testbed.policy.collective.options import INSIDE, NCCL, inside_of
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
-from testbed.scenario.reading.section import Section
-from testbed.scenario.reading.suggest import nearest_or_all
-from testbed.scenario.sections.run import ClusterSite
 from testbed.scenario.topology.topology import Topology
-
-T = TypeVar("T")
+from testbed.settings.job import Choice, Program
+from testbed.settings.run import Background, Cluster, Exact, Machines, Transport
+from testbed.suggest import nearest_or_all
 
 # of an exact run: PyTorch, loaded once, and the pages of a node
 _GUEST_BYTES = 2 << 30
 _NODE_BYTES = 96 << 20
 
 
-def _same(made: type[T], section: Section, **others: Any) -> T:
-    """Return a part of the Plan with what ``section`` calls by the same name, and ``others``."""
-    names = {field.name for field in fields(made)} & set(type(section).model_fields)  # type: ignore[arg-type]
-    return made(**{name: getattr(section, name) for name in names}, **others)
-
-
-def transport_of(scenario: Scenario) -> model.TransportPlan:
-    transport = scenario.transport
-    return _same(
-        model.TransportPlan,
-        transport,
-        unsent_limit_bytes=transport.unsent_limit,
-        send_buffer_bytes=transport.send_buffer,
-        receive_buffer_bytes=transport.receive_buffer,
-        initial_window_packets=transport.initial_window,
-        best_effort_channels=scenario.order.declared.channels(scenario.order.options),
-    )
+def transport_of(scenario: Scenario) -> Transport:
+    return replace(scenario.transport, best_effort_channels=scenario.order.declared.channels(scenario.order.options))
 
 
 def training_of(scenario: Scenario) -> model.TrainingPlan:
-    choices = {key: _choice(value) for key, value in scenario.training if isinstance(value, Technique)}
-    return _same(model.TrainingPlan, scenario.training.model_copy(update=choices), batch_size=scenario.training.batch)
+    values = {field.name: getattr(scenario.training, field.name) for field in fields(scenario.training)}
+    choices = {name: _choice(value) for name, value in values.items() if isinstance(value, Technique)}
+    return model.TrainingPlan(**(values | choices))
 
 
 def technique_of(scenario: Scenario) -> model.TechniquePlan:
@@ -69,44 +52,39 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
     )
 
 
-def recovery_of(scenario: Scenario) -> model.RecoveryPlan:
-    return _same(model.RecoveryPlan, scenario.recovery, restart_delay_s=scenario.recovery.delay)
-
-
-def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.ExactPlan | None:
+def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Exact | None:
     """Return the kernel of an exact run. By default it has memory for PyTorch, and for each node's own pages."""
     if scenario.run.on != "exact":
         return None
-    memory_bytes = scenario.exact.memory or _GUEST_BYTES + len(nodes) * _NODE_BYTES
-    return _same(model.ExactPlan, scenario.exact, memory_bytes=memory_bytes, system_call_s=scenario.exact.system_call)
+    memory_bytes = scenario.exact.memory_bytes or _GUEST_BYTES + len(nodes) * _NODE_BYTES
+    return replace(scenario.exact, memory_bytes=memory_bytes)
 
 
-def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.ClusterPlan | None:
+def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Cluster | None:
     """Return the machines of a run on several.
 
     Raise ``ScenarioError`` if a data centre has more nodes than ports, or machines are written for one that is none.
     """
     sizes = Counter(node.data_center for node in nodes)
-    for name in scenario.cluster.data_centers:
+    written = scenario.cluster.data_centers
+    for name in written:
         if name not in sizes:  # of a generator: the names of written data centres are known to the rules
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}"
             raise ScenarioError(f"{where}: there is no data centre '{name}' ({nearest_or_all(name, sizes, 12)})")
     if scenario.run.on != "cluster":
         return None
-    written = scenario.cluster.data_centers
     machines = {}
     for name, count in sizes.items():
-        section = written.get(name, ClusterSite())
-        first, last = section.ports or (0, 0)
-        if first and last - first + 1 < count:
+        wanted = written.get(name, Machines())
+        if wanted.ports is not None and wanted.ports[1] - wanted.ports[0] + 1 < count:
+            first = wanted.ports[0]
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}.ports"
             raise ScenarioError(f"{where}: {count} nodes need as many ports; write '{first}-{first + count - 1}'")
-        label = section.label or f"dc={name}"
-        machines[name] = _same(model.MachinesPlan, section.model_copy(update={"label": label}), first_port=first)
-    return model.ClusterPlan(address=scenario.cluster.address, data_centers=machines)
+        machines[name] = replace(wanted, label=wanted.label or f"dc={name}")
+    return replace(scenario.cluster, data_centers=machines)
 
 
-def program_of(scenario: Scenario, topology: Topology) -> model.ProgramPlan | None:
+def program_of(scenario: Scenario, topology: Topology) -> Program | None:
     """Return the program that the scenario's workload names; ``None`` unless it is a command.
 
     Raise ``ScenarioError`` if its run would wait for no process.
@@ -121,21 +99,10 @@ def program_of(scenario: Scenario, topology: Topology) -> model.ProgramPlan | No
             "workload.ends: no process but the first is started, as the topology has one "
             f"{'data centre with workers' if workload.per == 'host' else 'worker'}; write 'ends: all'"
         )
-    return model.ProgramPlan(
-        command=workload.command,
-        first=workload.first,
-        ends=workload.ends,
-        listens=workload.listens or 0,
-        workers=workers,
-        env=dict(workload.env),
-        cwd=workload.cwd or "",
-        timeout_s=workload.timeout,
-        metrics=workload.metrics or "",
-        sha256=workload.sha256 or "",
-    )
+    return made_from(Program, workload, workers=workers)
 
 
-def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[model.BackgroundPlan, ...]:
+def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[Background, ...]:
     """Return one entry each, with a seed of its own. Raise ``ScenarioError`` if no path joins the ends."""
     simulated = scenario.run.on == "simulate"
     found = []
@@ -148,19 +115,8 @@ def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[model
         if traffic.kind == "tcp" and simulated:
             cure = "use constant or on_off traffic, or 'on: emulate'"
             raise ScenarioError(f"{where}: tcp traffic cannot be simulated ({cure})")
-        planned = model.BackgroundPlan(
-            kind=traffic.kind,
-            source=traffic.source,
-            target=traffic.target,
-            rate_bps=traffic.rate or 0.0,
-            on_s=traffic.on,
-            off_s=traffic.off,
-            streams=traffic.streams or scenario.transport.parallel_streams,
-            start_s=traffic.start,
-            stop_s=math.inf if traffic.stop is None else traffic.stop,
-            seed=f"{scenario.seed}/background/{index}",
-        )
-        found.append(planned)
+        streams = traffic.streams or scenario.transport.parallel_streams
+        found.append(replace(traffic, streams=streams, seed=f"{scenario.seed}/background/{index}"))
     return tuple(found)
 
 
@@ -187,5 +143,5 @@ def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Seque
     raise ScenarioError(f"{where}: the GPUs of this machine sum by links of their own, past {bypassed} ({cure})")
 
 
-def _choice(technique: Technique) -> model.Choice:
-    return model.Choice(kind=technique.kind, options=asdict(technique.options))
+def _choice(technique: Technique) -> Choice:
+    return Choice(kind=technique.kind, options=asdict(technique.options))

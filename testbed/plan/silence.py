@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from testbed.plan.model import LinkPlan, NetworkPlan, Plan, Series
+from testbed.plan.model import LinkPlan, NetworkPlan, Plan
+from testbed.settings.series import Series
 
 Span = tuple[float, float]
 

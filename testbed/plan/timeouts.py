@@ -33,11 +33,14 @@ from itertools import pairwise, takewhile
 
 from testbed.errors import ScenarioError
 from testbed.plan.effects import slowed, with_faults
-from testbed.plan.model import Choice, FaultPlan, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts, TrainingPlan
+from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, TrainingPlan
 from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
 from testbed.plan.pace import longest_step_s
 from testbed.plan.silence import longest_outage, longest_wait_s
 from testbed.scenario import Scenario
+from testbed.settings.job import Choice
+from testbed.settings.run import Timeouts
+from testbed.settings.series import Series
 from testbed.training.options import DATASETS, MODELS
 from testbed.units import format_duration, format_rate, format_size
 from topologies.traces.model import MIN_RATE_BPS
@@ -112,7 +115,7 @@ def derive(
     size_bytes = model_bytes(training.model, training.data)
     _refuse_dead_links(scenario, network)
     pace = _pace(scenario, network, nodes, size_bytes)
-    changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
+    changes = {name: value for name, value in vars(scenario.timeouts).items() if value is not None}
     rounds = scenario.training.rounds
     derived = _derive(pace, rounds, changes)
     if faults:
@@ -352,7 +355,7 @@ def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterat
     longest_s = 0.0
     for name, ceiling_s in CEILINGS_S.items():
         value_s, longest_s = getattr(timeouts, f"{name}_s"), max(longest_s, ceiling_s)
-        if getattr(scenario.timeouts, name) is None and value_s > longest_s:
+        if getattr(scenario.timeouts, f"{name}_s") is None and value_s > longest_s:
             reason = max(reasons[name], key=lambda each: each.part_s)
             where = scenario.place_of(*reason.key)
             key = ".".join(reason.key)
@@ -371,6 +374,6 @@ def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:
         if low == "heartbeat":
             below, what = _LEAST_HEARTBEATS * below, f"{_LEAST_HEARTBEATS} times heartbeat"
         if below > above or (below == above and low not in _MAY_BE_EQUAL):
-            changed = low if getattr(scenario.timeouts, low) is not None else high
+            changed = low if getattr(scenario.timeouts, f"{low}_s") is not None else high
             where = scenario.place_of("timeouts", changed)
             yield f"{where}: timeouts.{changed}: {what} ({below:g} s) must be below {high} ({above:g} s)"

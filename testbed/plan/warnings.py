@@ -7,30 +7,37 @@ from collections.abc import Iterator, Sequence
 
 from testbed.codec.options import CODECS
 from testbed.costs import COPY, OPERATIONS, SUM, measured_names, parts_of
+from testbed.declaration import other_than_default
 from testbed.plan.model import (
     EMULATED,
     EMULATED_LAN_CEILING_BPS,
     EMULATED_LOWEST_RATE_BPS,
     UNSHAPED,
-    DevicePlan,
     LinkPlan,
     NetworkPlan,
     NodePlan,
-    SimulationPlan,
 )
 from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS
 from testbed.scenario import Scenario
-from testbed.scenario.reading.suggest import nearest_or_all, suggestion
+from testbed.settings.job import Device
+from testbed.settings.run import Simulation
+from testbed.suggest import nearest_or_all, suggestion
 from testbed.training.options import OPTIMIZERS
 
-_OF_WINDOWS = ("slow_start_after_idle", "unsent_limit", "send_buffer", "receive_buffer", "initial_window")
+_OF_WINDOWS = (
+    "slow_start_after_idle",
+    "unsent_limit_bytes",
+    "send_buffer_bytes",
+    "receive_buffer_bytes",
+    "initial_window_packets",
+)
 _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
 
 
 def warnings_for(
-    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], simulation: SimulationPlan
+    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], simulation: Simulation
 ) -> tuple[str, ...]:
     """Return one line each, in a fixed order."""
     back_end = scenario.run.on
@@ -55,7 +62,7 @@ def _back_end(
     back_end: str,
     network: NetworkPlan,
     nodes: tuple[NodePlan, ...],
-    simulation: SimulationPlan,
+    simulation: Simulation,
 ) -> Iterator[str]:
     if back_end == "local" and network.links:
         yield "topology.links, topology.lan: have no effect on 'local', for loopback has no WAN"
@@ -63,10 +70,10 @@ def _back_end(
         about = "describe the cluster's own links, which are measured and not changed; deadlines follow from them"
         yield f"topology.links, topology.lan: {about}"
     if back_end == "simulate":
-        ideal = simulation.network == "ideal"
-        for key in scenario.transport.other_than_default("mac", "shared_memory", *(_OF_WINDOWS if ideal else ())):
-            where = "with 'simulation: {network: ideal}'" if key in _OF_WINDOWS else "on 'simulate'"
-            yield f"transport.{key}: has no effect {where}, where there are no sockets"
+        for key in other_than_default(scenario.transport, "mac", "shared_memory"):
+            yield f"transport.{key}: has no effect on 'simulate', where there are no sockets"
+        for key in other_than_default(scenario.transport, *_OF_WINDOWS) if simulation.network == "ideal" else ():
+            yield f"transport.{key}: has no effect with 'simulation: {{network: ideal}}', where there are no sockets"
         if scenario.transport.tls:
             added = f"a round trip to each connection's start, {_TLS_RECORD}, and processor time"
             yield f"transport.tls: has no effect on 'simulate'; it would add {added}"
@@ -90,7 +97,7 @@ def _topology(scenario: Scenario) -> Iterator[str]:
         yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.repaired)
 
 
-def _links(back_end: str, network: NetworkPlan, simulation: SimulationPlan) -> Iterator[str]:
+def _links(back_end: str, network: NetworkPlan, simulation: Simulation) -> Iterator[str]:
     """Yield what a back end cannot do to a link, by its own settings or by faults."""
     by_packet = back_end == "simulate" and simulation.by_packet
     if back_end in EMULATED:
@@ -145,7 +152,7 @@ def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
     if transport.parallel_streams > 1:
         whom = "measuring tools and bulk background traffic"
         yield f"transport.parallel_streams: counts for {whom}; training has one connection for each pair of nodes"
-    if transport.initial_window is not None and back_end in UNSHAPED:
+    if transport.initial_window_packets is not None and back_end in UNSHAPED:
         yield f"transport.initial_window: has no effect on '{back_end}', where no route is ours"
     if scenario.background and back_end in UNSHAPED:
         yield f"background: has no effect on '{back_end}', whose links are not emulated"
@@ -167,7 +174,7 @@ def _costs(scenario: Scenario) -> Iterator[str]:
 
 def _measured(nodes: tuple[NodePlan, ...], back_end: str) -> Iterator[str]:
     devices = [node.device for node in nodes if node.role == "worker" and node.device.pace == "measured"]
-    plain = DevicePlan()
+    plain = Device()
     for key in ("variation",) if back_end == "exact" else ("variation", "slowdown", "speed"):
         if any(getattr(device, key) != getattr(plain, key) for device in devices):
             what = "device.slowdown, and faults 'slow': have" if key == "slowdown" else f"device.{key}: has"

@@ -26,8 +26,8 @@ from enum import IntEnum
 import msgspec
 
 from testbed.errors import RunFailed
-from testbed.plan.model import Timeouts
 from testbed.realtime.tls import Tls, new_tls, receive, send_all
+from testbed.settings.run import Timeouts
 
 # purposes of a connection
 DATA = "data"

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from testbed.messages import batch_bytes
-from testbed.plan.model import TransportPlan
 from testbed.realtime.auth import Keys
 from testbed.realtime.frame_codes import NO_CODE, frame_code
 from testbed.realtime.frames import (
@@ -41,6 +40,7 @@ from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.tls import WOULD_BLOCK
+from testbed.settings.run import Transport
 
 READ_BUDGET_BYTES = WRITE_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
 _DELAY_KEPT_S = 1.0
@@ -105,7 +105,7 @@ class Connection:
         """What the kernel knows of it, or knew at its end; ``None`` if it goes through memory."""
         return self._last_info if self.closed.done() else self._stream.tcp_info()
 
-    def start(self, keys: Keys, transport: TransportPlan, max_body_bytes: int) -> None:
+    def start(self, keys: Keys, transport: Transport, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
         mac = NO_CODE if self._stream.private else transport.mac
         self._batch_bytes = batch_bytes(transport.unsent_limit_bytes)

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from testbed.errors import NodeLost
-from testbed.plan.model import Timeouts
 from testbed.realtime.connection import Connection
+from testbed.settings.run import Timeouts
 
 
 class PeerLost(NodeLost):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from testbed.best_effort import type_of_service
 from testbed.errors import CapabilityError, RunFailed
-from testbed.plan.model import Plan, TransportPlan
+from testbed.plan.model import Plan
+from testbed.settings.run import Transport
 
 Address = tuple[str, int]
 
@@ -152,7 +153,7 @@ def configure(sock: socket.socket, plan: Plan) -> None:
         _limit_buffers(sock, transport)
 
 
-def _limit_buffers(sock: socket.socket, transport: TransportPlan) -> None:
+def _limit_buffers(sock: socket.socket, transport: Transport) -> None:
     for name, option, limit, wanted in (
         ("send_buffer", socket.SO_SNDBUF, "wmem_max", transport.send_buffer_bytes),
         ("receive_buffer", socket.SO_RCVBUF, "rmem_max", transport.receive_buffer_bytes),

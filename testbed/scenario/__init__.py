@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.scenario.load import json_schema, load, loads
 from testbed.scenario.schema import Scenario
-from testbed.scenario.sections.run import BACK_ENDS
+from testbed.settings.run import BACK_ENDS
 
 __all__ = ["BACK_ENDS", "Scenario", "json_schema", "load", "loads", "starter"]
 

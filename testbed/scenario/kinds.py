@@ -6,29 +6,14 @@ They come from the options dataclasses of their owners, as the schema itself doe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from testbed.axes import options_of
-from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
-from testbed.paradigms import PARADIGMS
-from testbed.policy.order import ORDERS
-from testbed.policy.overlay import OVERLAYS
-from testbed.policy.shard import SHARDS
-from testbed.policy.sync import SYNC
-from testbed.scenario.reading.axes import leaf
-from testbed.scenario.reading.suggest import nearest_or_all
-from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
-from topologies.generators import GENERATORS
-from topologies.traces.synthetic import SYNTHETIC
-
-AXES: Mapping[str, Mapping[str, type[Any]]] = {
-    "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
-    "overlay": OVERLAYS, "shard": SHARDS, "model": MODELS, "data": DATASETS, "split": SPLITS, "loading": LOADINGS,
-    "generator": GENERATORS, "trace": SYNTHETIC,
-}  # fmt: skip
+from testbed.scenario.reading.axes import AXES
+from testbed.scenario.reading.leaves import leaf
+from testbed.suggest import nearest_or_all
 
 
 @dataclass(frozen=True, slots=True)

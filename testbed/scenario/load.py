@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
 from testbed.scenario import shipped
-from testbed.scenario.reading.axes import PerTier, Technique
-from testbed.scenario.reading.document import Mapping, Node, Where, parse, plain
+from testbed.scenario.reading.document import Mapping, Node, parse, plain
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_at, keys_of
-from testbed.scenario.reading.problems import Problem, lines_of, place, problem_at, problems_of
+from testbed.scenario.reading.problems import Problem, lines_of, problem_at, problems_of
 from testbed.scenario.reading.quantities import UNKNOWN
 from testbed.scenario.rules import violations_of
-from testbed.scenario.schema import Scenario, Training
-from testbed.scenario.sections.run import BACK_ENDS, RunSection
-from testbed.scenario.topology.traces import TraceSummary
+from testbed.scenario.schema import MODEL, Origin, Scenario
+from testbed.settings.job import Choice, Training
+from testbed.settings.run import BACK_ENDS, RunSection
 
 
 def load(
@@ -71,7 +70,7 @@ def moved(scenario: Scenario, on: str | None) -> Scenario:
         return scenario
     if on not in BACK_ENDS:
         raise ScenarioError(f"--on: '{on}' is not one of {', '.join(BACK_ENDS)}")
-    on_it = scenario.model_copy(update={"run": RunSection(on=on)})
+    on_it = replace(scenario, run=RunSection(on=on))
     if found := violations_of(on_it):
         raise ScenarioError([f"--on {on}: {violation}" for violation in found])
     return on_it
@@ -90,14 +89,14 @@ def _read(
         mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
     context: dict[str, Any] = {"folder": folder, "allow_code": allow_code, "code": [], "traces": []}
     try:
-        scenario = Scenario.model_validate(plain(root), context=context)
+        scenario = Scenario.read(plain(root), context)
         problems = [problem_at(root, found) for found in violations_of(scenario)]
     except ValidationError as error:
-        problems = problems_of(error, root, Scenario) + _hidden(error, root, context)
+        problems = problems_of(error, root, MODEL) + _hidden(error, root, context)
     if mistakes or problems:
         raise ScenarioError(mistakes + lines_of(problems))
-    scenario._origin = _Origin(root, *(tuple(dict.fromkeys(context[name])) for name in ("code", "traces")))
-    return scenario
+    code, traces = (tuple(dict.fromkeys(context[name])) for name in ("code", "traces"))
+    return replace(scenario, origin=Origin(root, code, traces))
 
 
 def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:
@@ -110,9 +109,9 @@ def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list
         if detail["loc"]:
             _replace(data, detail["loc"], remove=detail["type"] == "extra_forbidden")
     try:
-        return [problem_at(root, found) for found in violations_of(Scenario.model_validate(data, context=context))]
+        return [problem_at(root, found) for found in violations_of(Scenario.read(data, context))]
     except ValidationError as second:
-        return problems_of(second, root, Scenario, only="rules")
+        return problems_of(second, root, MODEL, only="rules")
 
 
 def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
@@ -136,37 +135,17 @@ def _known() -> override_language.Known:
 
     ``cluster`` is written out always: ``data_centers`` are those of the topology.
     """
-    sections = {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario) if key != "cluster"}
+    sections = {key: keys_at(MODEL, (key,)) for key in keys_of(MODEL) if key != "cluster"}
     axes = {
-        f"{prefix}{name}": override_language.AxisDefault(info.default, info.annotation is PerTier)
+        f"{prefix}{field.name}": override_language.AxisDefault(field.default.kind, "tiers" in field.metadata)
         for prefix, section in (("", Scenario), ("training.", Training))
-        for name, info in section.model_fields.items()
-        if info.annotation in (Technique, PerTier) and isinstance(info.default, str)
+        for field in fields(section)
+        if "axis" in field.metadata and isinstance(field.default, Choice)
     }
     return override_language.Known(sections, axes)
 
 
-class _Origin:
-    """Where values were written, the code that read them, and the traces that were read.
-
-    Two scenarios are equal wherever they come from.
-    """
-
-    def __init__(self, root: Node, code: tuple[CodeFile, ...], traces: tuple[TraceSummary, ...]) -> None:
-        self._root = root
-        self.code = code
-        self.traces = traces
-
-    def place_of(self, path: tuple[str | int, ...]) -> Where:
-        return place(self._root, path)[0]
-
-    def __eq__(self, other: object) -> bool:
-        return other is None or isinstance(other, _Origin)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario, for completion and hover texts in an editor."""
-    schema: dict[str, Any] = Scenario.model_json_schema()
+    schema: dict[str, Any] = MODEL.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

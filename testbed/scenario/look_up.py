@@ -6,30 +6,33 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import ValidationError
 
+from testbed.declaration import required
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
 from testbed.scenario.load import load, may_name_code
+from testbed.scenario.reading.declared import model_of, read
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, parse, plain
 from testbed.scenario.reading.document import Sequence as SequenceNode
 from testbed.scenario.reading.problems import lines_of, problems_of
-from testbed.scenario.reading.section import Section
-from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.topology.topology import Topology, generated, graph_of
 from testbed.scenario.topology.use import TOPOLOGY
+from testbed.suggest import suggestion
 from topologies.generators import GENERATORS
 from topologies.graph import Graph
 from topologies.library import BUILT_IN
 from topologies.text_file import TextFile
 
 
-class _Holder(Section):
+@dataclass(frozen=True)
+class _Holder:
     """A section around a topology, as in a scenario."""
 
-    topology: Annotated[Topology, TOPOLOGY]
+    topology: Topology = required(form=TOPOLOGY)
+    """The network."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,11 @@ def _read(root: Node, overrides: Sequence[str], folder: Path, allow_code: bool) 
     holder = _mapping({"topology": root}, source)
     context: dict[str, Any] = {"folder": folder, "allow_code": allow_code}
     try:
-        read = _Holder.model_validate(plain(holder), context=context)
+        found = read(_Holder, plain(holder), context)
     except ValidationError as error:
-        problems = problems_of(error, holder, _Holder)
+        problems = problems_of(error, holder, model_of(_Holder))
         named = [replace(problem, path=None) if problem.path in ours else problem for problem in problems]
         raise ScenarioError(mistakes + lines_of(named)) from None
     if mistakes:
         raise ScenarioError(mistakes)
-    return read.topology
+    return found.topology

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
@@ -26,6 +26,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.load import loads
+from testbed.scenario.reading.axes import of_axis
 from testbed.scenario.rules import violations_of
 from testbed.scenario.rules.facts import lan_rounds_option, overlaps, pushed, tiers_of
 from testbed.scenario.schema import Scenario
@@ -132,7 +133,7 @@ def overrides(combination: Combination) -> list[str]:
 
 def _with(texts: Mapping[str, Any]) -> Scenario:
     """Return the scenario of the matrix with techniques as a scenario would write them."""
-    return _base().model_copy(update={axis: _section(axis, json.dumps(value)) for axis, value in texts.items()})
+    return replace(_base(), **{axis: _section(axis, json.dumps(value)) for axis, value in texts.items()})
 
 
 @cache
@@ -148,9 +149,10 @@ def _base() -> Scenario:
 
 @cache
 def _adapter(axis: str) -> TypeAdapter[Any]:
-    return TypeAdapter(Scenario.model_fields[axis].rebuild_annotation())
+    return TypeAdapter(Annotated[Any, of_axis(axis, tiers=axis in _WITH_TIERS)])
 
 
+_WITH_TIERS = [field.name for field in fields(Scenario) if "tiers" in field.metadata]
 Kinds = dict[str, list[str]]  # by axis
 
 

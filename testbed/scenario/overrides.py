@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from testbed.errors import ScenarioError
 from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, copied, parse
-from testbed.scenario.reading.suggest import nearest_or_all
+from testbed.suggest import nearest_or_all
 
 _STEP = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
 _MOST_NAMES = 12  # in a hint

@@ -1,152 +1,119 @@
-"""The scenario: its sections as frozen models that embed the options dataclasses of their owners.
+"""The scenario: its sections, declared as all settings are (``testbed.declaration``).
 
-Texts under the fields are what an editor shows (``testbed schema``). ``testbed.scenario.rules`` holds the rules that
-need more than one section.
+``testbed.scenario.rules`` holds the rules that need more than one section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import PrivateAttr, ValidationInfo, model_validator
+from pydantic import BeforeValidator, TypeAdapter
 
 from testbed.axes import CodeFile
-from testbed.codec.options import CODECS
-from testbed.paradigms import PARADIGMS
-from testbed.policy.order import ORDERS
-from testbed.policy.overlay import OVERLAYS
-from testbed.policy.shard import SHARDS
-from testbed.policy.sync import SYNC
-from testbed.scenario.reading.axes import PerTier, Technique, axis, per_tier, short
-from testbed.scenario.reading.document import Where
-from testbed.scenario.reading.quantities import ACCURACY, BOOLEAN, NAME, exactly, integer, one_of
-from testbed.scenario.reading.section import NULLABLE, Section
-from testbed.scenario.reading.violations import Violation
-from testbed.scenario.sections.background import Background
-from testbed.scenario.sections.devices import Device
-from testbed.scenario.sections.faults import Fault
-from testbed.scenario.sections.run import (
-    Checkpoints,
-    ClusterSection,
-    ExactSection,
-    Recovery,
-    RunSection,
-    SimulationSection,
-    TimeoutChanges,
-    Transport,
-)
-from testbed.scenario.sections.workload import Workload, with_workload, without_own
+from testbed.declaration import option, required
+from testbed.scenario.reading.axes import PerTier, Technique
+from testbed.scenario.reading.declared import changes_of, model_of, resolved
+from testbed.scenario.reading.document import Node, Where
+from testbed.scenario.reading.models import reading
+from testbed.scenario.reading.problems import place
+from testbed.scenario.reading.quantities import exactly
+from testbed.scenario.reading.section import ReadAs, as_yaml
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.traces import TraceSummary
 from testbed.scenario.topology.use import TOPOLOGY
-from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
+from testbed.scenario.workload import with_workload, without_own
+from testbed.settings.faults import Fault
+from testbed.settings.job import Choice, DeviceSection, Training, Workload
+from testbed.settings.run import (
+    Background,
+    Checkpoints,
+    Cluster,
+    Exact,
+    Recovery,
+    RunSection,
+    Simulation,
+    Timeouts,
+    Transport,
+)
+
+TimeoutChanges = changes_of(
+    Timeouts, "TimeoutChanges", "Deadlines that differ from the ones derived from rates, delays and sizes."
+)
 
 
-class Training(Section):
-    """The job."""
+class Origin:
+    """Where values were written, the code that read them, and the traces that were read."""
 
-    model: Annotated[Technique, axis("model", MODELS)]
-    """The model."""
-    data: Annotated[Technique, axis("data", DATASETS)]
-    """The data set."""
-    split: Annotated[Technique, axis("split", SPLITS)] = short("iid")
-    """How the data is split over the workers."""
-    batch: Annotated[int, integer(1, 65_536)] = 32
-    """Samples of one step of one worker."""
-    rounds: Annotated[int, integer(1, 10_000_000, sample=10_000_000)]
-    """Rounds after which the run ends."""
-    target_accuracy: Annotated[float | None, ACCURACY] = None
-    """Test accuracy at which the run ends earlier."""
-    evaluate_every: Annotated[int, integer(1, 10_000_000)] = 10
-    """Rounds between two evaluations. An evaluation takes no time of the run's clock."""
-    compute: Annotated[str, one_of("real", "modelled")] = "real"
-    """real: tensors are computed. modelled: sizes only, for thousands of data centres; simulate only."""
-    loading: Annotated[Technique, axis("loading", LOADINGS)] = short("in_memory")
-    """Where samples come from: all in memory, or a cache of levels."""
-    precision: Annotated[str, one_of("float32", "tf32", "bf16")] = "float32"
-    """Of forward and backward; parameters, gradients and sums are float32. tf32: matrices are multiplied in TF32 (GPUs
-    only). bf16: automatic mixed precision with bfloat16."""
-    accumulate: Annotated[int, integer(1, 65_536)] = 1
-    """Parts into which a batch is cut to save memory; their gradients are averaged."""
-    compile: Annotated[bool, BOOLEAN] = False
-    """Whether models are compiled (torch.compile), before training begins."""
-    deterministic: Annotated[bool, BOOLEAN] = False
-    """Whether only operations are used that give equal bits every time; on a GPU, where others are faster."""
+    def __init__(self, root: Node, code: tuple[CodeFile, ...], traces: tuple[TraceSummary, ...]) -> None:
+        self._root = root
+        self.code = code
+        self.traces = traces
 
-    def _violations(self) -> Iterator[Violation]:
-        if self.accumulate > self.batch:
-            problem = f"{self.accumulate} parts of a batch of {self.batch} samples"
-            yield Violation(("accumulate",), problem, f"write {self.batch} or less, or a larger batch")
-        takes = self.model.declared.takes
-        gives = self.data.declared.gives
-        if takes != gives:
-            problem = f"'{self.data.kind}' gives {gives}, but the model '{self.model.kind}' takes {takes}"
-            yield Violation(("data",), problem, "choose another model or data")
-        elif self.target_accuracy is not None and self.evaluate_every > self.rounds:
-            problem = f"{self.evaluate_every} is more than training.rounds ({self.rounds})"
-            yield Violation(("evaluate_every",), problem, "target_accuracy would never be reached")
+    def place_of(self, path: tuple[str | int, ...]) -> Where:
+        return place(self._root, path)[0]
 
 
-class Scenario(Section):
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
     """One experiment: network, job, and one technique per axis."""
 
-    version: Annotated[int, exactly(1, "this release reads version 1")]
+    version: int = required(form=exactly(1, "this release reads version 1"))
     """Version of this format."""
-    name: Annotated[str, NAME]
+    name: str = required(form="name")
     """Name of the scenario."""
-    seed: Annotated[int, integer(0, 2**63 - 1)]
+    seed: int = required(max=2**63 - 1)
     """Every random number of the run is derived from it."""
-    run: RunSection = RunSection()
+    run: RunSection = option(RunSection())
     """How to run it."""
-    topology: Annotated[Topology, TOPOLOGY]
+    topology: Topology = required(form=TOPOLOGY)
     """Data centres and the network between them."""
-    training: Training
+    training: Training[Technique] = required(section=Training)
     """The job: model, data, and when the run ends."""
-    device: Device = Device()
+    device: DeviceSection = option(DeviceSection())
     """What the workers compute on."""
-    transport: Transport = Transport()
+    transport: Transport = option(Transport())
     """Socket options."""
-    timeouts: TimeoutChanges = TimeoutChanges()
+    timeouts: Any = option(TimeoutChanges(), section=TimeoutChanges)
     """Deadlines."""
     background: tuple[Background, ...] = ()
     """Traffic on the WAN that is not the run's."""
-    workload: Annotated[Workload | None, NULLABLE] = None
+    workload: Workload | None = None
     """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or any program, without 'training':
     {command: …}."""
-    checkpoint: Checkpoints = Checkpoints()
+    checkpoint: Checkpoints = option(Checkpoints())
     """What is kept so that a run can be resumed."""
     faults: tuple[Fault, ...] = ()
     """What breaks on purpose, and when."""
-    recovery: Recovery = Recovery()
+    recovery: Recovery = option(Recovery())
     """What is done about lost nodes."""
-    simulation: SimulationSection = SimulationSection()
+    simulation: Simulation = option(Simulation())
     """How the virtual world runs."""
-    exact: ExactSection = ExactSection()
+    exact: Exact = option(Exact())
     """The kernel of an exact run."""
-    cluster: ClusterSection = ClusterSection()
+    cluster: Cluster = option(Cluster())
     """Where a deployment runs."""
-    paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
+    paradigm: Technique = option(Choice(kind="hips"), axis="paradigm")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
-    sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")
+    sync: PerTier = option(Choice(kind="fsa"), axis="sync", tiers=True)
     """When a round is complete, and which nodes wait for others."""
-    optimizer: Annotated[Technique, axis("optimizer", OPTIMIZERS)] = short("adam")
+    optimizer: Technique = option(Choice(kind="adam"), axis="optimizer")
     """How parameters are updated, and where."""
-    codec: Annotated[PerTier, per_tier("codec", CODECS)] = short("none")
+    codec: PerTier = option(Choice(kind="none"), axis="codec", tiers=True)
     """How tensors become payloads."""
-    order: Annotated[Technique, axis("order", ORDERS)] = short("fifo")
+    order: Technique = option(Choice(kind="fifo"), axis="order")
     """Which slice is sent next."""
-    overlay: Annotated[PerTier, per_tier("overlay", OVERLAYS)] = short("star")
+    overlay: PerTier = option(Choice(kind="star"), axis="overlay", tiers=True)
     """Along which nodes contributions and values travel."""
-    shard: Annotated[Technique, axis("shard", SHARDS)] = short("hashed")
+    shard: Technique = option(Choice(kind="hashed"), axis="shard")
     """Which key, or slice, lives on which global server."""
+    origin: Origin | None = field(default=None, compare=False, metadata={"derived": True})
 
-    _origin: Any = PrivateAttr(default=None)
-
-    @model_validator(mode="before")
     @classmethod
-    def _with_workload(cls, data: Any, info: ValidationInfo) -> Any:
-        return with_workload(data, info)
+    def read(cls, tree: Any, context: dict[str, Any] | None = None) -> Scenario:
+        """Return the scenario that a document's tree says. Raise pydantic's ``ValidationError`` with every mistake."""
+        found: Scenario = READER.validate_python(tree, context=context)
+        return found
 
     @property
     def is_program(self) -> bool:
@@ -154,20 +121,30 @@ class Scenario(Section):
         return self.workload is not None and self.workload.is_program
 
     def resolved(self) -> dict[str, Any]:
-        """Return all values that have an effect."""
-        found = super().resolved()
+        """Return all values that have an effect, with their defaults, quantities with their units."""
+        found = resolved(self)
         return found if self.workload is None else without_own(found, self.is_program)
+
+    def to_yaml(self) -> str:
+        """Return the scenario as YAML, with defaults and the points of trace files; it loads to an equal one."""
+        return as_yaml(self.resolved())
 
     def place_of(self, *path: str | int) -> Where:
         """Return where the value at ``path`` was written, for a problem that is found after reading."""
-        return self._origin.place_of(path) if self._origin else Where(self.name)
+        return self.origin.place_of(path) if self.origin else Where(self.name)
 
     @property
     def code(self) -> tuple[CodeFile, ...]:
         """The files of topology readers and trace formats from outside that read parts of it."""
-        return self._origin.code if self._origin else ()
+        return self.origin.code if self.origin else ()
 
     @property
     def traces(self) -> tuple[TraceSummary, ...]:
         """What was read from the files of traces."""
-        return self._origin.traces if self._origin else ()
+        return self.origin.traces if self.origin else ()
+
+
+MODEL = model_of(Scenario)
+READER: TypeAdapter[Any] = TypeAdapter(
+    Annotated[Any, ReadAs(Annotated[reading(MODEL, Scenario), BeforeValidator(with_workload)])]
+)

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.suggest import suggestion
+from testbed.suggest import suggestion
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 

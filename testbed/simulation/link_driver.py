@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from testbed.plan.model import BackgroundPlan, Plan, Series
+from testbed.plan.model import Plan
 from testbed.results.events import EventLog
+from testbed.settings.run import Background
+from testbed.settings.series import Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.datagrams import DatagramStream, asked_bps
 from testbed.simulation.link_monitor import LinkMonitor, LinkUser
@@ -79,7 +81,7 @@ class LinkDriver:
                 self._changed(link, "rate", link.passes)
 
 
-def _rates(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
+def _rates(traffic: Background) -> Iterator[tuple[float, float]]:
     """Yield (time in s, rate in bit/s from then on)."""
     for begin_s, end_s in bursts(traffic):
         yield begin_s, traffic.rate_bps

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.plan.effects import LinkState
-from testbed.plan.model import Plan, Series, SitePlan
+from testbed.plan.model import Plan, SitePlan
 from testbed.plan.shaping import shaped_bps
+from testbed.settings.series import Series
 
 _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
 

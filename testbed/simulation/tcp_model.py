@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from testbed.plan.model import Plan, TransportPlan
+from testbed.plan.model import Plan
+from testbed.settings.run import Transport
 
 # Exponent γ of a connection's share of a bottleneck, which is proportional to RTT^-γ. Reno adds one segment per RTT, so
 # rates at a common loss rate go with 1/RTT (Mathis et al. 1997). CUBIC's window is a function of time, not of
@@ -62,7 +63,7 @@ class TcpModel:
         return cls.of(plan.transport)
 
     @classmethod
-    def of(cls, transport: TransportPlan) -> TcpModel:
+    def of(cls, transport: Transport) -> TcpModel:
         """Return the model of this congestion control; CUBIC's constants for one that is not known here."""
         control = transport.congestion_control if transport.congestion_control in _GAMMA else "cubic"
         buffers = (transport.send_buffer_bytes, transport.receive_buffer_bytes)

@@ -86,7 +86,7 @@ def test_a_mapping_and_its_yaml_are_the_same_scenario() -> None:
 
 
 def test_a_scenario_that_python_has_made_keeps_the_rules(tmp_path: Path) -> None:
-    made = api.Scenario(**{**SMALL, "order": "dgt", "overlay": "tsengine"})
+    made = api.Scenario.read({**SMALL, "order": "dgt", "overlay": "tsengine"})
     with pytest.raises(ScenarioError, match=r"overlay\.tier2: blocks go straight to the global servers"):
         api.run(made, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
@@ -97,7 +97,7 @@ def test_a_scenario_that_python_has_made_keeps_the_rules(tmp_path: Path) -> None
     [
         ({"training.rounds": 9}, lambda scenario: scenario.training.rounds == 9),
         ({"optimizer": {"kind": "sgd", "learning_rate": 1e-05}}, lambda s: s.optimizer.options.learning_rate == 1e-05),
-        ({"links[*].rate": "5 Mbit/s"}, lambda scenario: scenario.topology.links[0].rate == 5e6),
+        ({"links[*].rate": "5 Mbit/s"}, lambda scenario: scenario.topology.links[0].rate_bps == 5e6),
         ({"optimizer.learning_rate": np.float64(0.01)}, lambda s: s.optimizer.options.learning_rate == 0.01),
         ({"checkpoint": {"every": 2}}, lambda scenario: scenario.checkpoint.every == 2),
         ({"faults": [{"kind": "pause", "node": "b/worker0", "at": "1 s", "for": "1 s"}]}, lambda s: len(s.faults) == 1),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from testbed.policy.collective import ALL_REDUCE, SPARSE
 from testbed.policy.gossip import ALGORITHMS, GRAPHS
-from testbed.scenario.kinds import AXES
+from testbed.scenario.reading.axes import AXES
 from tests.architecture.sources import ROOT, product_files
 
 TABLES = (

@@ -7,18 +7,16 @@ from collections.abc import Iterable
 from testbed.ids import data_center_of, link_name
 from testbed.plan.model import (
     PLAN_VERSION,
-    Choice,
-    DevicePlan,
     LinkPlan,
     NetworkPlan,
     NodePlan,
     Plan,
     SitePlan,
     TechniquePlan,
-    Timeouts,
     TrainingPlan,
-    TransportPlan,
 )
+from testbed.settings.job import Choice, Device
+from testbed.settings.run import Timeouts, Transport
 
 STEP_TIME_S = 0.05
 TICK_S = 0.002  # the real clock and the real timers may disagree by this much
@@ -41,7 +39,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 120.0, dead_afte
         back_end="local",
         nodes=tuple(_node(name, rank) for rank, name in enumerate(names)),
         network=_network(sites),
-        transport=TransportPlan(best_effort_channels=3),
+        transport=Transport(best_effort_channels=3),
         training=TrainingPlan(
             model=choice, data=choice, split=choice, batch_size=1, rounds=1, evaluate_every=1
         ),
@@ -60,7 +58,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 120.0, dead_afte
 def _node(name: str, rank: int) -> NodePlan:
     word = name.split("/", 1)[1].rstrip("0123456789")
     role = {"global": "global_server"}.get(word, word)
-    device = DevicePlan(pace="paced", step_time_s=STEP_TIME_S)
+    device = Device(pace="paced", step_time_s=STEP_TIME_S)
     return NodePlan(name=name, role=role, data_center=data_center_of(name), rank=rank, device=device)
 
 

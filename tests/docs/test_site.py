@@ -15,8 +15,9 @@ import pytest
 
 from testbed.cli.main import VERBS
 from testbed.results.columns import TABLES
-from testbed.scenario.kinds import AXES, kinds_of
+from testbed.scenario.kinds import kinds_of
 from testbed.scenario.load import json_schema
+from testbed.scenario.reading.axes import AXES
 from testbed.testing.subject import AXES as OPEN_AXES
 from tests.docs.blocks import ROOT, documents
 

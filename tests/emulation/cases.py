@@ -25,8 +25,10 @@ from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import Capabilities, probe
 from testbed.best_effort import type_of_service
-from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
+from testbed.plan.model import Plan
 from testbed.results.events import read
+from testbed.settings.run import Background, Transport
+from testbed.settings.series import Series
 
 EVENTS = Path("/run/testbed/events")
 
@@ -243,7 +245,7 @@ def routed() -> dict[str, list[float]]:
 
 def congestion_control(name: str) -> list[str]:
     """What an ordinary socket on a node gets, and the settings that go with it."""
-    settings = plan({("dc0", "dc1"): {}}, transport=TransportPlan(congestion_control=name))
+    settings = plan({("dc0", "dc1"): {}}, transport=Transport(congestion_control=name))
     with emulation(settings) as net:
         sender = socket_on(net, "dc0/worker0", socket.SOCK_STREAM)
         sender.setblocking(False)
@@ -414,9 +416,9 @@ def lingering(seconds: float, marker: str) -> str:
 def background() -> dict[str, Any]:
     """Constant, bursty and TCP traffic between data centres, as links and the record see it, and what a flow gets."""
     kinds = (
-        BackgroundPlan(kind="constant", source="dc0", target="dc1", rate_bps=8e6, start_s=0.5, stop_s=2.5),
-        BackgroundPlan(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x"),
-        BackgroundPlan(kind="tcp", source="dc2", target="dc0", streams=3),
+        Background(kind="constant", source="dc0", target="dc1", rate_bps=8e6, start_s=0.5, stop_s=2.5),
+        Background(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x"),
+        Background(kind="tcp", source="dc2", target="dc0", streams=3),
     )
     pairs = {("dc0", "dc1"): {}, ("dc1", "dc2"): {}, ("dc0", "dc2"): {}}
     settings = replace(plan(pairs, sites=3), background=kinds)
@@ -439,7 +441,7 @@ def served_by_priority() -> dict[str, Any]:
     """All channels together send three times what the link takes, for a second. What of each arrives?"""
     link = {"rate_bps": 10e6, "delay_s": 0.005, "queue_bytes": 30_000}
     channels, size = 3, 1000
-    with emulation(plan({("dc0", "dc1"): link}, transport=TransportPlan(best_effort_channels=channels))) as net:
+    with emulation(plan({("dc0", "dc1"): link}, transport=Transport(best_effort_channels=channels))) as net:
         receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         receiver.bind((net.address("dc1/worker0"), 7000))

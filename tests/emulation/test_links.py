@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from emulation.bulk import GOODPUT_SHARE
-from testbed.plan.model import BackgroundPlan
+from testbed.settings.run import Background
 from testbed.traffic import bursts
 from tests.emulation.inside import WarmSandbox
 
-BURSTS = BackgroundPlan(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x")
+BURSTS = Background(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x")
 
 pytestmark = pytest.mark.emulation
 

@@ -38,8 +38,9 @@ from emulation.shaping.path import Fate, PacketFates, Path, as_netem, kernel_ran
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import emulate
-from testbed.plan.model import BackgroundPlan, Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
+from testbed.settings.run import Background, Transport
+from testbed.settings.series import Series
 from testbed.traffic import bursts
 from tests.for_each import for_each
 
@@ -247,7 +248,7 @@ def test_buffers_hold_the_longest_path() -> None:
     def limit(links: dict[tuple[str, str], Any]) -> int:
         names = tuple(f"{a}>{b}" for a, b in links)
         network = plan(links, routes={"first>last": names, "first>second": names[:1]}).network
-        return int(settings(TransportPlan(), network, router=False)["net.ipv4.tcp_rmem"].split()[2])
+        return int(settings(Transport(), network, router=False)["net.ipv4.tcp_rmem"].split()[2])
 
     largest = limit({("dc0", "dc1"): slow})
     assert largest > 4 * 1e9 / 8 * 0.3
@@ -297,7 +298,7 @@ class _Loopback:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(traffic, "socket_in", self._socket)
         self.streams = traffic.Streams(
-            BackgroundPlan(kind="tcp", source="a", target="b"), traffic.Ends("a", "b", "127.0.0.1", _free_port())
+            Background(kind="tcp", source="a", target="b", streams=1), traffic.Ends("a", "b", "127.0.0.1", _free_port())
         )
 
     @staticmethod
@@ -333,7 +334,7 @@ def test_background_tcp_goes_on_when_a_connection_was_lost(monkeypatch: pytest.M
 @for_each(("kind", "rate_bps"), [("on_off", 1e6), ("on_off", 20e6), ("constant", 1e5), ("constant", 2e4)])
 def test_background_datagrams_are_as_many_as_planned(kind: str, rate_bps: float) -> None:
     """Also the last ones of bursts that end between two steps, and those of a burst shorter than a frame takes."""
-    planned = BackgroundPlan(
+    planned = Background(
         kind=kind, source="a", target="b", rate_bps=rate_bps, stop_s=100.0, on_s=0.02, off_s=0.02, seed="x"
     )
     sending = traffic.DatagramTraffic(planned, traffic.Ends("", "", "", 1))
@@ -526,7 +527,7 @@ def test_a_slow_lans_delay_is_made_and_a_fast_ones_is_not(wires: bool) -> None:
 
 
 def test_socket_buffers_and_the_initial_window() -> None:
-    transport = TransportPlan(receive_buffer_bytes=65_536, send_buffer_bytes=1_000_000)
+    transport = Transport(receive_buffer_bytes=65_536, send_buffer_bytes=1_000_000)
     found = settings(transport, plan({("dc0", "dc1"): {}}).network, router=False)
     share = window_share(os.uname().release)
     assert found["net.ipv4.tcp_rmem"].split()[2] == str(int(65_536 / share))

@@ -16,8 +16,9 @@ from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.learner import make_learner
 from testbed.engine.loading import LEVELS, LoadingTrainer
 from testbed.errors import ScenarioError
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
 from testbed.scenario.load import load
+from testbed.settings.job import Choice
 from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from tests.engine.collectives.plans import run_plan, serverless_plan

@@ -16,8 +16,9 @@ from testbed import environment
 from testbed.errors import CapabilityError
 from testbed.execution import session
 from testbed.execution.session import HostProcess
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
 from testbed.processes.child import spawn
+from testbed.settings.job import Choice
 from tests.for_each import for_each
 from tests.results.fake_run import make_plan
 

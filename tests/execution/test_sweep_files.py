@@ -10,11 +10,12 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.execution import sweep_files
 from testbed.execution.sweep_files import named_files, stage, with_copies
-from testbed.plan.model import Choice, Plan, ProgramPlan
+from testbed.plan.model import Plan
+from testbed.settings.job import Choice, Program
 from tests.results.fake_run import make_plan
 
 
-def plan_of(data: Choice | None = None, program: ProgramPlan | None = None) -> Plan:
+def plan_of(data: Choice | None = None, program: Program | None = None) -> Plan:
     plan = make_plan()
     training = replace(plan.training, model=Choice(kind="mlp"), data=data or plan.training.data)
     return replace(plan, training=training, program=program)
@@ -52,7 +53,7 @@ def test_the_folder_of_a_command_is_copied_without_results_and_hidden_files(
         (folder / name).write_text(name)
     (tmp_path / "shared.py").write_text("of elsewhere")
     (folder / "lib/shared.py").symlink_to(tmp_path / "shared.py")
-    program = ProgramPlan(
+    program = Program(
         command=("python", f"{folder}/main.py"), first=(), workers=(1,), cwd=str(folder), env={"LIB": f"{folder}/lib"},
         listens=0, metrics="", timeout_s=1.0, ends="all",
     )  # fmt: skip

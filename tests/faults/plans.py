@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.model import Plan
-from testbed.plan.settings import recovery_of as recovery_plan_of
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
+from testbed.scenario.reading.declared import read
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.rules import violations_of
-from testbed.scenario.sections.faults import Fault
-from testbed.scenario.sections.run import Checkpoints, Recovery
+from testbed.settings.faults import Fault
+from testbed.settings.run import Checkpoints, Recovery
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import JOB
 
@@ -32,10 +33,10 @@ Texts = tuple[str, ...]
 
 def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Plan:
     """The Plan of the job ``calm`` with faults and the rest. Raises ``ScenarioError`` as the whole text would."""
-    written = {
+    written: dict[str, Any] = {
         "faults": tuple(map(_fault, faults)), "recovery": recovery, "checkpoint": Checkpoints(every=every),
     }  # fmt: skip
-    scenario = _scenario(calm).model_copy(update=written)
+    scenario = replace(_scenario(calm), **written)
     problems = violations_of(scenario)
     if problems:
         raise ScenarioError([str(problem) for problem in problems])
@@ -47,28 +48,26 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     warnings = warnings_for(scenario, network, nodes, plan.simulation)
     return replace(
         plan, nodes=nodes, network=network, faults=found, warnings=warnings,
-        timeouts=timeouts, recovery=recovery_plan_of(scenario), checkpoint_every=every,
+        timeouts=timeouts, recovery=scenario.recovery, checkpoint_every=every,
     )  # fmt: skip
 
 
 def recovery_of(policy: str, on_nan: str, replicas: int) -> Recovery:
     """As a schedule's text says it."""
-    restarts = {"delay": 0.1, "max_restarts": 9} if policy == "restart" else {}
+    restarts = {"restart_delay_s": 0.1, "max_restarts": 9} if policy == "restart" else {}
     return Recovery(on_failure=policy, on_nan=on_nan, replicas=replicas, **restarts)
 
 
 @cache
 def _scenario(calm: Texts) -> Scenario:
-    scenario = load(THREE_SITES, (*JOB, *calm))
-    scenario._origin = None  # of the file, where the faults are not
-    return scenario
+    return replace(load(THREE_SITES, (*JOB, *calm)), origin=None)  # that of the file, where the faults are not
 
 
 @cache
 def _calm_plan(calm: Texts, replicas: int) -> Plan:
     recovery = Recovery(on_failure="continue" if replicas else "abort", replicas=replicas)
-    return build_plan(_scenario(calm).model_copy(update={"recovery": recovery}), "simulate")
+    return build_plan(replace(_scenario(calm), recovery=recovery), "simulate")
 
 
 def _fault(text: str) -> Fault:
-    return Fault.model_validate(plain(parse(f"{{{text}}}", "a fault")))
+    return read(Fault, plain(parse(f"{{{text}}}", "a fault")))

@@ -11,8 +11,9 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.plan.effects import overlaid
 from testbed.plan.fault_clock import FaultClock
-from testbed.plan.model import FaultPlan, Plan, Series, from_json, to_json
+from testbed.plan.model import FaultPlan, Plan, from_json, to_json
 from testbed.plan.silence import silences
+from testbed.settings.series import Series
 from tests.faults.runs import faults, plan_of
 from tests.for_each import for_each
 

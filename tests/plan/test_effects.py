@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from testbed.plan.effects import LAWS, NodeEffects, pieces, with_faults
 from testbed.plan.fault_clock import FaultClock
-from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, Plan, Series
+from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, Plan
+from testbed.settings.series import Series
 from tests.faults.runs import faults, plan_of
 from tests.for_each import for_each
 

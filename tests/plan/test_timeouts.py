@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from testbed.axes import Axis
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.model import Choice, Timeouts
 from testbed.plan.timeouts import CEILINGS_S, model_bytes
 from testbed.scenario import loads
+from testbed.settings.job import Choice
+from testbed.settings.run import Timeouts
 from testbed.training.datasets import load_dataset
 from testbed.training.models import assemble
 from testbed.training.options import DATASETS, MODELS

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from testbed.plan.model import TransportPlan
 from testbed.realtime.auth import DATA, Keys
 from testbed.realtime.connection import Connection
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.tls import WOULD_BLOCK
+from testbed.settings.run import Transport
 
 KEYS = Keys(b"o" * 32, b"i" * 32)
 FRAME_BYTES = 8_000
@@ -48,7 +48,7 @@ class Narrow(ByteStream):
         return None
 
 
-def place_of_urgent(transport: TransportPlan) -> int:
+def place_of_urgent(transport: Transport) -> int:
     """Return how many of forty frames leave before one that is queued when a byte has been written."""
 
     async def run() -> int:
@@ -72,11 +72,11 @@ def place_of_urgent(transport: TransportPlan) -> int:
 
 
 def test_what_is_urgent_waits_for_one_batch() -> None:
-    assert place_of_urgent(TransportPlan()) == 9, "of 8 kB each, 64 KiB"
+    assert place_of_urgent(Transport()) == 9, "of 8 kB each, 64 KiB"
 
 
 def test_a_batch_is_no_longer_than_what_the_kernel_may_hold() -> None:
-    assert place_of_urgent(TransportPlan(unsent_limit_bytes=16_384)) == 3
+    assert place_of_urgent(Transport(unsent_limit_bytes=16_384)) == 3
 
 
 def test_many_batches_leave_in_one_turn_of_the_loop() -> None:
@@ -88,7 +88,7 @@ def test_many_batches_leave_in_one_turn_of_the_loop() -> None:
         for _ in range(1000):
             queue.post(b"frame", (torch.zeros(FRAME_BYTES, dtype=torch.uint8),))
         stream.room_bytes = 1 << 30
-        connection.start(KEYS, TransportPlan(), 0)
+        connection.start(KEYS, Transport(), 0)
         await asyncio.sleep(0)
         return len(stream.written)
 

@@ -18,11 +18,12 @@ import pytest
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import Cost, Row
-from testbed.plan.model import DevicePlan, ExactPlan
 from testbed.plan.pace import Pacer
 from testbed.realtime import cores as host
 from testbed.realtime.cores import Cores, precise_loop
 from testbed.realtime.world import RealWorld
+from testbed.settings.job import Device
+from testbed.settings.run import Exact
 from testbed.world import Work
 from tests.contract.tiny import WORKER, tiny_plan
 from tests.descriptors import high_pair
@@ -50,7 +51,7 @@ def timed_run(*works: Work) -> tuple[list[float], float, float]:
     """What each piece of work says that it took, the time of all side by side, and when the first core was free."""
 
     async def main(cores: Cores) -> tuple[list[float], float, float]:
-        loop, pacer = asyncio.get_running_loop(), Pacer(DevicePlan(), 1, "node")
+        loop, pacer = asyncio.get_running_loop(), Pacer(Device(), 1, "node")
         spending = asyncio.gather(*(cores.spend(work, pacer, 0.0) for work in works))
         await asyncio.sleep(0)
         await cores.free()
@@ -78,7 +79,7 @@ def test_a_message_takes_its_time_and_a_sum_waits_for_the_step_under_way() -> No
         await cores.read_message()
         read_s = loop.time()
         cores.step_until(0.05)
-        await cores.spend(SUM, Pacer(DevicePlan(), 1, "node"), 0.0)
+        await cores.spend(SUM, Pacer(Device(), 1, "node"), 0.0)
         return read_s, loop.time()
 
     assert in_virtual_time(main) == pytest.approx((0.02, 0.08))
@@ -102,7 +103,7 @@ def test_measured_work_takes_what_the_processor_worked_for_it(monkeypatch: pytes
     """On a processor that has always worked 40 ms when its clock is read again."""
     ticks = iter(range(0, 10**12, 40_000_000))
     monkeypatch.setattr(host, "_processor_ns", lambda: next(ticks))
-    device = DevicePlan(pace="measured", step_time_s=9.0, speed=0.25, codec_speed=2.0)
+    device = Device(pace="measured", step_time_s=9.0, speed=0.25, codec_speed=2.0)
 
     async def role(world: RealWorld) -> list[float]:
         took_s = []
@@ -115,7 +116,7 @@ def test_measured_work_takes_what_the_processor_worked_for_it(monkeypatch: pytes
     plan = tiny_plan([WORKER])
     plan = replace(
         plan, nodes=(replace(plan.nodes[0], device=device),),
-        exact=ExactPlan(memory_bytes=1 << 30, system_call_s=0.0, cpu="measured"),
+        exact=Exact(memory_bytes=1 << 30, system_call_s=0.0, cpu="measured"),
     )  # fmt: skip
     run = InProcess()
     took_s = run({WORKER: role}, plan)[WORKER]

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.plan.model import TransportPlan
 from testbed.realtime import shared_memory
 from testbed.realtime.auth import DATA, Keys
 from testbed.realtime.connection import Connection
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.shared_memory import RING_BYTES, SharedStream, offer, shares_memory, take
 from testbed.realtime.stream import ByteStream, SocketStream
+from testbed.settings.run import Transport
 from tests.contract.programs import idle
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
 from tests.for_each import for_each
@@ -202,7 +202,7 @@ def test_only_frames_that_others_can_reach_have_a_code(shared: bool) -> None:
         one.setblocking(False)
         connection = Connection(ours if shared else SocketStream(one), WORKER, DATA, SendQueue(1), _NoHandler())
         connection.queue.post(b"a header")
-        connection.start(KEYS, TransportPlan(), 0)
+        connection.start(KEYS, Transport(), 0)
         await asyncio.sleep(0)
         buffer = memoryview(bytearray(100))
         count = theirs.recv_into(buffer) if shared else other.recv_into(buffer)
@@ -257,7 +257,7 @@ def test_only_nodes_of_one_data_center_without_an_emulated_link_share_memory() -
     plan = dataclasses.replace(tiny_plan({WORKER: idle, NEIGHBOUR: idle, REMOTE: idle}), back_end="local")
     assert shares_memory(plan, WORKER, NEIGHBOUR)
     assert not shares_memory(plan, WORKER, REMOTE)
-    for off in (TransportPlan(shared_memory=False), TransportPlan(tls=True)):
+    for off in (Transport(shared_memory=False), Transport(tls=True)):
         assert not shares_memory(dataclasses.replace(plan, transport=off), WORKER, NEIGHBOUR)
     shaped = dataclasses.replace(plan, back_end="emulate")
     for rate_bps, delay_s, expected in ((1e9, 0.0, False), (1e10, 1e-3, False), (1e10, 0.0, True)):

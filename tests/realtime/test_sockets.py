@@ -8,15 +8,15 @@ import socket
 import pytest
 
 from testbed.errors import CapabilityError, RunFailed
-from testbed.plan.model import TransportPlan
 from testbed.realtime.sockets import configure, listen
+from testbed.settings.run import Transport
 from tests.contract.tiny import WORKER, tiny_plan
 
 
 class TestSockets:
     def test_options_are_set_from_the_plan(self) -> None:
         with listen(("127.0.0.1", 0)) as sock:
-            transport = TransportPlan(congestion_control="reno", unsent_limit_bytes=65_536)
+            transport = Transport(congestion_control="reno", unsent_limit_bytes=65_536)
             configure(sock, dataclasses.replace(tiny_plan([WORKER]), transport=transport))
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"reno\0")
             assert sock.getsockopt(socket.IPPROTO_TCP, 25) == 65_536
@@ -25,7 +25,7 @@ class TestSockets:
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
     def test_a_congestion_control_that_is_not_there_is_an_error_with_its_cure(self) -> None:
-        transport = dataclasses.replace(TransportPlan(), congestion_control="warp")
+        transport = dataclasses.replace(Transport(), congestion_control="warp")
         with listen(("127.0.0.1", 0)) as sock, pytest.raises(CapabilityError, match=r"'warp'.*available: .*modprobe"):
             configure(sock, dataclasses.replace(tiny_plan([WORKER]), transport=transport))
 

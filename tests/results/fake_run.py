@@ -15,8 +15,9 @@ from typing import Any
 
 from testbed.execution.session import SessionResult
 from testbed.plan import model
-from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan
+from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan
 from testbed.results.events import EventLog
+from testbed.settings.job import Choice
 
 SITES = ("virginia", "tokyo", "frankfurt")
 PAYLOAD = {0: 4_000, 1: 100_000}
@@ -36,7 +37,7 @@ def make_plan(*, back_end: str = "emulate", rounds: int = 8, sync: str = "fsa", 
             sites=tuple(SitePlan(name=name, index=i, lan_rate_bps=1e9, lan_delay_s=1e-3, central=i == 0)
                         for i, name in enumerate(SITES)),
             routers=(), links=links, routes={f"{a}>{b}": (f"{a}>{b}",) for a, b in _pairs()}),
-        transport=model.TransportPlan(),
+        transport=model.Transport(),
         training=model.TrainingPlan(
             model=Choice(kind="geomx-cnn"), data=Choice(kind="digits"), split=Choice(kind="iid"), batch_size=32,
             rounds=rounds, evaluate_every=2, target_accuracy=0.8),

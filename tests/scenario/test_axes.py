@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from pydantic import ValidationError
 
 from testbed.axes import options_of
-from testbed.scenario.kinds import AXES, kinds_of
-from testbed.scenario.reading.axes import PerTier, Technique, axis, leaf, per_tier
+from testbed.declaration import option, required
+from testbed.scenario.kinds import kinds_of
+from testbed.scenario.reading import declared
+from testbed.scenario.reading.axes import AXES, PerTier, Technique, axis, per_tier
 from testbed.scenario.reading.document import parse, plain
+from testbed.scenario.reading.leaves import leaf
 from testbed.scenario.reading.problems import lines_of, problems_of
-from testbed.scenario.reading.section import Section
 from tests.for_each import for_each
 
 
@@ -46,20 +48,21 @@ class Bare:
 TABLE = {"bare": Bare, "owner": Owner}
 
 
-class Example(Section):
-    one: Annotated[Technique, axis("one", TABLE)]
-    two: Annotated[PerTier | None, per_tier("two", TABLE)] = None
+@dataclass(frozen=True)
+class Example:
+    one: Technique = required(form=axis("one", TABLE))
+    two: PerTier | None = option(None, form=per_tier("two", TABLE))
 
 
 def read(text: str) -> Example:
-    return Example.model_validate(plain(parse(text, "e.yaml")))
+    return declared.read(Example, plain(parse(text, "e.yaml")))
 
 
 def mistakes(text: str) -> list[str]:
     root = parse(text, "e.yaml")
     with pytest.raises(ValidationError) as caught:
-        Example.model_validate(plain(root))
-    return lines_of(problems_of(caught.value, root, Example))
+        declared.read(Example, plain(root))
+    return lines_of(problems_of(caught.value, root, declared.model_of(Example)))
 
 
 def test_options_in_si_units_with_defaults() -> None:
@@ -78,7 +81,7 @@ def test_options_in_si_units_with_defaults() -> None:
         ("rounds: 3, wait: 2", "e.yaml:1:37: one.wait: 2 has no unit (write a unit, e.g. '50 ms')"),
         ("rounds: 3, mode: c", "e.yaml:1:37: one.mode: 'c' is not one of a, b"),
         ("rounds: 3, every: 1", "e.yaml:1:38: one.every: 1 is outside [2, 1000000000000]"),
-        ("rounds: 3, piece: 999 bytes", "e.yaml:1:38: one.piece: 999 bytes is not at least 1 KB"),
+        ("rounds: 3, piece: 999 bytes", "e.yaml:1:38: one.piece: 999 bytes is outside [1 KB, 16 GiB]"),
         ("rounds: 3, bits: 3", "e.yaml:1:37: one.bits: '3' is not one of 1, 2, 4"),
         ("rounds: 3, loud: no", "e.yaml:1:37: one.loud: expected true or false, got 'no'"),
         ("mode: a", "e.yaml:1:1: one.rounds: required key is missing"),
@@ -100,8 +103,8 @@ def test_mistakes_of_one_tier_and_of_both() -> None:
 def test_every_kind_and_every_option_is_explained(axis: str) -> None:
     for kind in kinds_of(axis):
         assert len(kind.about) > 8 and "\n" not in kind.about, kind
-        for option in kind.options:
-            assert option.about, (kind.name, option.name)
+        for each in kind.options:
+            assert each.about, (kind.name, each.name)
 
 
 @for_each("axis", AXES)
@@ -110,7 +113,7 @@ def test_a_scenario_may_write_each_default(axis: str) -> None:
     for kind in kinds_of(axis):
         owner = options_of(AXES[axis][kind.name])
         hints = get_type_hints(owner)
-        for option, each in zip(kind.options, fields(owner), strict=True):
-            if option.default not in ("", "None", "''"):
-                read = leaf(hints[each.name], each.metadata).read(plain(parse(option.default, "e.yaml")))
-                assert read == each.default, (kind.name, option)
+        for shown, each in zip(kind.options, fields(owner), strict=True):
+            if shown.default not in ("", "None", "''"):
+                read = leaf(hints[each.name], each.metadata).read(plain(parse(shown.default, "e.yaml")))
+                assert read == each.default, (kind.name, shown)

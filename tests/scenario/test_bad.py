@@ -14,9 +14,10 @@ from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.paradigms import PARADIGMS
 from testbed.policy.sync import SYNC
-from testbed.scenario import Scenario, load, loads
+from testbed.scenario import load, loads
 from testbed.scenario.reading.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from testbed.scenario.reading.keys import keys_of
+from testbed.scenario.schema import MODEL
 from testbed.training.options import OPTIMIZERS
 from tests.for_each import for_each
 from topologies.generators import GENERATORS
@@ -25,7 +26,7 @@ BAD = Path(__file__).parent / "bad"
 NAMES = sorted(path.stem for path in BAD.glob("*.yaml"))
 TABLES = {
     "{sync}": SYNC, "{codec}": CODECS, "{paradigm}": PARADIGMS, "{optimizer}": OPTIMIZERS, "{generator}": GENERATORS,
-    "{sections}": keys_of(Scenario),
+    "{sections}": keys_of(MODEL),
 }  # fmt: skip
 GOOD = """\
 version: 1

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.scenario import loads, overrides
-from testbed.scenario.kinds import AXES
+from testbed.scenario.reading.axes import AXES
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.rules import RULES, violations_of
 from testbed.scenario.schema import Scenario
@@ -236,6 +236,7 @@ NORMALISES = f"{Path(__file__).parents[1] / 'testing/broken.py'}:NormalisesWhole
 LEAVES = "faults=[{kind: leave, node: west/worker0, round: 5}]"
 FURTHER = [  # refusals whose rules have others with examples above, and with cures in ``test_cures``
     ("run.on=simulate", HUGE),
+    ("training.data=tokens",),
     ("paradigm=gloo", "run.on=local", "transport.tls=true"),
     ("recovery={on_failure: continue}", "training.loading={kind: cached, spread: true}"),
     ("recovery={on_failure: continue}", "order=dgt", LEAVES),
@@ -254,7 +255,7 @@ def unchecked(*texts: str) -> Scenario:
     """Return GOOD with these overrides, without a look at the rules."""
     root = parse(GOOD, "s.yaml")
     assert not overrides.apply(root, texts, overrides.Known({"topology": ("data_centers",)}))
-    return Scenario.model_validate(plain(root), context={"folder": SCRIPTS, "allow_code": True})
+    return Scenario.read(plain(root), {"folder": SCRIPTS, "allow_code": True})
 
 
 SCENARIOS = [(texts, unchecked(*texts)) for texts in (*EXAMPLES, *FURTHER)]

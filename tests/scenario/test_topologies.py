@@ -9,9 +9,11 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.model import LinkPlan, Plan, Series
+from testbed.plan.model import LinkPlan, Plan
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
+from testbed.scenario.reading.declared import to_yaml
+from testbed.settings.series import Series
 from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 from tests.topologies.zoo import TRIANGLE, edge, graphml, vertex
@@ -122,7 +124,7 @@ def test_a_graph_file(tmp_path: Path) -> None:
 
 
 def test_our_own_file_and_its_mistakes(tmp_path: Path) -> None:
-    (tmp_path / "net.yaml").write_text(network("simblock6").topology.to_yaml())
+    (tmp_path / "net.yaml").write_text(to_yaml(network("simblock6").topology))
     assert plan_of("use: net.yaml", tmp_path).network == plan_of("use: simblock6").network
     (tmp_path / "bad.yaml").write_text(
         "data_centers:\n- {name: a, central: true}\n- {name: b}\nlinks:\n- {between: [a, c], rate: 5, delay: 1 ms}\n"
@@ -133,7 +135,7 @@ def test_our_own_file_and_its_mistakes(tmp_path: Path) -> None:
 
 def test_files_lie_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
-    (tmp_path / "net.yaml").write_text(network("hmc4").topology.to_yaml())
+    (tmp_path / "net.yaml").write_text(to_yaml(network("hmc4").topology))
     assert "lies outside the scenario's folder" in refusal("use: ../net.yaml", tmp_path / "inside")
     assert (
         refusal("use: gone.gml", tmp_path)
@@ -144,7 +146,7 @@ def test_files_lie_beside_the_scenario(tmp_path: Path) -> None:
 @for_each("name", ["hmc4", "netstorm9", "simblock6", "fat_tree", "waxman"])
 def test_written_out_it_is_the_same(name: str, tmp_path: Path) -> None:
     found = network(name)
-    (tmp_path / "net.yaml").write_text(found.topology.to_yaml())
+    (tmp_path / "net.yaml").write_text(to_yaml(found.topology))
     assert network(str(tmp_path / "net.yaml")).topology == found.topology
 
 

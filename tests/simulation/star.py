@@ -12,8 +12,10 @@ import torch
 
 from testbed.compute_model import ComputeModel
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import DevicePlan, LinkPlan, NetworkPlan, NodePlan, Plan, Series, SitePlan
+from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan
 from testbed.results.events import read
+from testbed.settings.job import Device
+from testbed.settings.series import Series
 from testbed.simulation.run import RoleMaker, SimulationOptions
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Role, Work, World
@@ -80,7 +82,7 @@ def _site_nodes(shape: Shape, d: int) -> list[NodePlan]:
         *(
             NodePlan(
                 name=name, role="worker", data_center=_site(d), rank=d * shape.workers + w, parents=(server,),
-                device=DevicePlan(step_time_s=_of(shape.step_s, d * shape.workers + w)),
+                device=Device(step_time_s=_of(shape.step_s, d * shape.workers + w)),
             )
             for w, name in enumerate(workers)
         ),

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
-from testbed.plan.model import BackgroundPlan, Plan, Series
+from testbed.plan.model import Plan
+from testbed.settings.run import Background
+from testbed.settings.series import Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.datagrams import DatagramStream, asked_bps
 from testbed.simulation.flow_connection import FlowConnection
@@ -72,8 +74,8 @@ def time_to_send(settings: Plan, size_bits: float) -> float:
 BASE = plan({("dc0", "dc1"): {"rate_bps": 10e6}})
 
 
-def traffic(**values: Any) -> BackgroundPlan:
-    return BackgroundPlan(**({"kind": "constant", "source": "dc0", "target": "dc1", "rate_bps": 6e6} | values))
+def traffic(**values: Any) -> Background:
+    return Background(**({"kind": "constant", "source": "dc0", "target": "dc1", "rate_bps": 6e6} | values))
 
 
 def test_datagrams_take_their_rate_while_they_last() -> None:

@@ -12,7 +12,9 @@ import torch
 
 from testbed.best_effort import datagrams
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import FaultPlan, Plan, RecoveryPlan, Series
+from testbed.plan.model import FaultPlan, Plan
+from testbed.settings.run import Recovery
+from testbed.settings.series import Series
 from testbed.simulation.best_effort import FlowCarrier, Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
@@ -157,7 +159,7 @@ def test_a_stopped_process_sends_no_more_than_its_kernel_has(tmp_path: Path) -> 
     calm = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="simulate")
     plan = dataclasses.replace(calm, faults=(stopped,))
     killed = FaultPlan(kind="kill", targets=(WORKER,), at_s=0.1)
-    recovery = RecoveryPlan(on_failure="continue")
+    recovery = Recovery(on_failure="continue")
     for message, count in ((bulk, 1), (block(0), BLOCKS)):
         programs = {WORKER: lambda world, message=message, count=count: sender(world, message, count)}
         went_on, held = (arrivals(each, tmp_path, programs) for each in (calm, plan))

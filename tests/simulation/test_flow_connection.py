@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.plan.model import TransportPlan
 from testbed.realtime import connecting
+from testbed.settings.run import Transport
 from testbed.simulation import handshake
 from testbed.simulation.clock import Clock
 from testbed.simulation.flow_connection import FlowConnection
@@ -182,7 +182,7 @@ def test_weights_follow_the_round_trip_time() -> None:
     """Reno: 10 and 40 ms share four to one; BBR: evenly."""
     for control, share in (("reno", 0.8), ("bbr", 0.5)):
         wire = Wire([1e6])
-        model = TcpModel.of(TransportPlan(congestion_control=control))
+        model = TcpModel.of(Transport(congestion_control=control))
         near, far = SitePath("wan", (), 0.005), SitePath("wan", (), 0.02)
         near.refresh(), far.refresh()
         a, b = wire.connect(model, (0,), near), wire.connect(model, (0,), far)
@@ -197,7 +197,7 @@ def test_weights_follow_the_round_trip_time() -> None:
 @for_each("sends", ["on", "after idle time"])
 def test_weights_follow_a_delay_that_changes(sends: str) -> None:
     """Reno: 40 ms become 10 ms, while it sends or not, and an even share four times the other's."""
-    wire, model = Wire([1e6]), TcpModel.of(TransportPlan(congestion_control="reno"))
+    wire, model = Wire([1e6]), TcpModel.of(Transport(congestion_control="reno"))
     moved, far = SitePath("wan", (), 0.02), SitePath("wan", (), 0.02)
     moved.refresh(), far.refresh()
     a, b = wire.connect(model, (0,), moved), wire.connect(model, (0,), far)
@@ -216,7 +216,7 @@ def test_weights_follow_a_delay_that_changes(sends: str) -> None:
 
 
 def test_loss_limits_reno_as_mathis_says_and_bbr_hardly() -> None:
-    reno, bbr = (TcpModel.of(TransportPlan(congestion_control=c)) for c in ("reno", "bbr"))
+    reno, bbr = (TcpModel.of(Transport(congestion_control=c)) for c in ("reno", "bbr"))
     # measured on Linux at 100 Mbit/s: 43.4 Mbit/s at 10 ms and 1e-3, 2.89 at 50 ms and 1e-2
     assert loss_limit(reno, 0.01, 1e-3, 12.5e6) * 8 / 1e6 == pytest.approx(43.4, rel=0.05)
     assert loss_limit(reno, 0.05, 1e-2, 12.5e6) * 8 / 1e6 == pytest.approx(2.89, rel=0.05)
@@ -225,7 +225,7 @@ def test_loss_limits_reno_as_mathis_says_and_bbr_hardly() -> None:
 
 def test_losses_limit_cubic_by_its_response_function() -> None:
     """RFC 9438, table 2, C = 0.4: windows in segments at 100 ms; with less loss, Reno's and CUBIC's part."""
-    cubic = TcpModel.of(TransportPlan(congestion_control="cubic"))
+    cubic = TcpModel.of(Transport(congestion_control="cubic"))
     for loss, segments in ((1e-2, 12), (1e-4, 187), (1e-6, 5900)):
         assert loss_limit(cubic, 0.1, loss, 1e12) * 0.1 / 1448 == pytest.approx(segments, rel=0.05)
 
@@ -267,7 +267,7 @@ def test_a_burst_that_overflows_a_queue_leaves_a_window_that_fits() -> None:
 
 def test_with_bbr_losses_of_the_last_round_trip_cost_another_one() -> None:
     """Over packets at 20 Mbit/s and 20 ms, 1 % lost: 0.24 RTT for 50 segments, and 0.23 for 300."""
-    model = TcpModel.of(TransportPlan(congestion_control="bbr"))
+    model = TcpModel.of(Transport(congestion_control="bbr"))
     path = SitePath("wan", (), 0.01)
     path.refresh()
     for segments in (50, 300):

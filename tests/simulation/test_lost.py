@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import FaultPlan, Plan, RecoveryPlan
+from testbed.plan.model import FaultPlan, Plan
+from testbed.settings.run import Recovery
 from testbed.simulation.run import simulate
 from testbed.world import World
 from tests.contract.tiny import REMOTE, WAN_DELAY_S, WORKER, tiny_plan
@@ -30,7 +31,7 @@ async def _receiver(world: World) -> None:
 def _losing_plan() -> Plan:
     """A run that continues without the worker, which is killed at 0.5 s."""
     return dataclasses.replace(
-        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=RecoveryPlan(on_failure="continue"),
+        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=Recovery(on_failure="continue"),
         faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.5),),
     )  # fmt: skip
 
@@ -93,7 +94,7 @@ def test_a_loss_is_heard_when_the_end_of_a_connection_gets_through(up_s: float, 
 
     plan = dataclasses.replace(
         tiny_plan([REMOTE, WORKER], dead_after_s=1.0), back_end="simulate",
-        recovery=RecoveryPlan(on_failure="continue"),
+        recovery=Recovery(on_failure="continue"),
         faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.3),),
     )  # fmt: skip
     programs = {REMOTE: listener, WORKER: victim}
@@ -116,7 +117,7 @@ def test_the_others_wait_for_a_lost_node_that_comes_back(tmp_path: Path) -> None
         await world.send(REMOTE, Message(MessageKind.PUSH))
 
     plan = dataclasses.replace(
-        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=RecoveryPlan(on_failure="continue"),
+        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=Recovery(on_failure="continue"),
         faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.3, for_s=1.0),),
     )  # fmt: skip
     programs = {REMOTE: listener, WORKER: victim}

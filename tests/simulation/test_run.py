@@ -14,8 +14,9 @@ import pytest
 
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import NodePlan, Plan, Series
+from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import read
+from testbed.settings.series import Series
 from testbed.simulation.run import SimulatedNodeExit, SimulationOptions, simulate
 from testbed.simulation.waits import Deadlock
 from testbed.world import Role, Work, World

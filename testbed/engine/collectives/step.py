@@ -17,8 +17,8 @@ from torch import Tensor
 from testbed.engine import coding
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.local_work import optimizer_work
-from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
+from testbed.settings.job import Choice
 from testbed.state import State, below, joined, under
 from testbed.training.optimizers import KeyOptimizer, Norms, clipped
 from testbed.training.options import OPTIMIZERS

@@ -16,10 +16,11 @@ from testbed.engine.overlay.root import Root
 from testbed.engine.peers import EpochMail, Peers, first_rounds
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
-from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting
 from testbed.policy.sync import SYNC
+from testbed.settings.job import Choice
 from testbed.training.seeds import seed_for
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from testbed.environment import program_environment
 from testbed.errors import CapabilityError
 from testbed.placeholders import fill
-from testbed.plan.model import NodePlan, Plan, ProgramPlan
+from testbed.plan.model import NodePlan, Plan
 from testbed.processes.child import Child
+from testbed.settings.job import Program
 
 LOGS = "logs"
 HOSTFILE = "hosts"
@@ -87,7 +88,7 @@ def processes_of(plan: Plan, hosts: Hosts, directory: Path) -> list[ProgramProce
 
 
 def _process(
-    program: ProgramPlan, node: NodePlan, command: tuple[str, ...], hosts: Hosts, directory: Path
+    program: Program, node: NodePlan, command: tuple[str, ...], hosts: Hosts, directory: Path
 ) -> ProgramProcess:
     values = _values(program, node, hosts, directory)
     metrics = fill(program.metrics, values)
@@ -107,7 +108,7 @@ def _process(
     )
 
 
-def _values(program: ProgramPlan, node: NodePlan, hosts: Hosts, directory: Path) -> dict[str, str]:
+def _values(program: Program, node: NodePlan, hosts: Hosts, directory: Path) -> dict[str, str]:
     values: dict[str, object] = {
         "rank": node.rank,
         "world_size": len(hosts.names),
@@ -149,7 +150,7 @@ def _with_own_programs(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-def require_programs(program: ProgramPlan) -> None:
+def require_programs(program: Program) -> None:
     """Raise ``CapabilityError`` for a program that is not installed on this machine."""
     environment = _with_own_programs({**os.environ, **program.env})
     for command in filter(None, (program.command, program.first)):

@@ -1,18 +1,19 @@
 """From the table of an axis to what a scenario may write on that axis.
 
-A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. The options' types come
-from the technique's options dataclass, ``min``, ``max``, ``above``, ``choices``, ``unit`` and ``help`` from its fields'
-metadata. So a new technique changes nothing here. The models of shipped techniques are made once; those of
-techniques from outside (``testbed.axes``) when a scenario names them.
+A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. Options are declared as
+all settings are (``testbed.declaration``), so a new technique changes nothing here. The models of shipped techniques
+are made once; those of techniques from outside (``testbed.axes``) when a scenario names them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, get_type_hints
+from functools import cache
+from typing import Annotated, Any
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     Discriminator,
     Field,
@@ -23,76 +24,101 @@ from pydantic import (
     WrapValidator,
     create_model,
 )
-from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
+from pydantic_core import SchemaValidator, core_schema
 
-from testbed.axes import LIMITS, Axis, AxisError, limits_of, names_code, options_of
+from testbed.axes import Axis, AxisError, names_code, options_of
+from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
 from testbed.scenario.reading import quantities
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.files import allows_code
+from testbed.scenario.reading.leaves import leaf
+from testbed.scenario.reading.models import dumped, made_model, reading
 from testbed.scenario.reading.section import Made, ReadAs
-from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation, raise_found, violations_of
+from testbed.suggest import suggestion
+from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
+from topologies.generators import GENERATORS
+from topologies.traces.synthetic import SYNTHETIC
 
 TIERS = ("tier1", "tier2")
 CODE_PATTERN = r"^[^:]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*$"
-_UNITS = {"bit/s": quantities.RATE, "s": quantities.INSTANT, "bytes": quantities.SIZE, "share": quantities.SHARE}
 Table = Mapping[str, type[Any]]
+AXES: Mapping[str, Table] = {
+    "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
+    "overlay": OVERLAYS, "shard": SHARDS, "model": MODELS, "data": DATASETS, "split": SPLITS, "loading": LOADINGS,
+    "generator": GENERATORS, "trace": SYNTHETIC,
+}  # fmt: skip
 
 
-class Technique(Made):
-    """One value on one axis, with its options. ``declared`` is the class that states the technique's properties."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Technique:
+    """One value on one axis: the class that states the technique's properties, and its options, in SI units."""
 
     kind: str
+    declared: type[Any]
+    options: Any
 
-    declared: ClassVar[type[Any]]
+    def resolved(self) -> dict[str, Any]:
+        """Return kind and options as a scenario would write them."""
+        return {"kind": self.kind, **dumped(_options_model(self.options.__class__), self.options, "json")}
 
-    @property
-    def options(self) -> Any:
-        """The options dataclass of the technique's owner, with SI values."""
-        return options_of(self.declared)(**{name: value for name, value in self if name != "kind"})
-
-    def violations(self, *at: str) -> Iterator[Violation]:
-        """Yield what the options' owner finds wrong in them: ``problems()`` yields option, problem and cure."""
-        for option, problem, hint in getattr(self.options, "problems", tuple)():
-            yield Violation((*at, option), problem, hint)
+    def violations(self, *at: str) -> list[Violation]:
+        """Return what the options' owner finds wrong in them."""
+        return violations_of(self.options, *at)
 
 
-class PerTier(Made):
+@dataclasses.dataclass(frozen=True, slots=True)
+class PerTier:
     """One technique for each tier."""
 
     tier1: Technique
     tier2: Technique
+
+    def __iter__(self) -> Iterator[tuple[str, Technique]]:
+        return iter((("tier1", self.tier1), ("tier2", self.tier2)))
+
+
+@cache
+def of_axis(name: str, tiers: bool = False) -> ReadAs:
+    """Return what a scenario may write on an axis."""
+    return per_tier(name, AXES[name]) if tiers else axis(name, AXES[name])
 
 
 def axis(name: str, table: Table) -> ReadAs:
     """Return what a scenario may write for one axis: any kind of ``table``, short or long."""
     shipped = table.shipped if isinstance(table, Axis) else table
     union: Any = None
-    for kind, entry in shipped.items():
+    for kind in shipped:
+        entry: Any = shipped[kind]
         tagged: Any = Annotated[_model(name, kind, entry), Tag(_tag(kind))]
         union = tagged if union is None else union | tagged
-    opened: dict[str, type[Technique]] = {}
+    opened: dict[str, type[BaseModel]] = {}
 
-    def read(value: Any, handler: Callable[[Any], Any], info: ValidationInfo) -> Any:
+    def read(value: Any, handler: Callable[[Any], BaseModel], info: ValidationInfo) -> Technique:
         if isinstance(value, Technique):
-            return handler(value) if value.kind in shipped else value
+            return value
         value = _long_form(value, table)
         kind = _known(value, table, info)
+        entry: Any = table[kind]
         if kind in shipped:
-            return handler(value)
-        tag = _tag(kind)
-        entry = table[kind]
-        if tag not in opened or opened[tag].declared is not entry:  # its file may have been edited
+            found = handler(value)
+        else:
+            tag = _tag(kind)
             opened[tag] = _model(name, kind, entry)
-        # as a member of the union would be, so that errors carry the mark of the kind
-        choices = core_schema.tagged_union_schema({tag: opened[tag].__pydantic_core_schema__}, _tag_of)
-        return SchemaValidator(choices).validate_python({**value, "kind": kind}, context=info.context)
+            # as a member of the union would be, so that errors carry the mark of the kind
+            choices = core_schema.tagged_union_schema({tag: opened[tag].__pydantic_core_schema__}, _tag_of)
+            found = SchemaValidator(choices).validate_python({**value, "kind": kind}, context=info.context)
+        options = {key: value for key, value in found if key != "kind"}
+        return Technique(kind, entry, options_of(entry)(**options))
 
-    kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), _WRITTEN, _OrShort(table)]
+    write = PlainSerializer(lambda technique: technique.resolved())
+    kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), write, _OrShort(table)]
     return ReadAs(kinds, opened)
-
-
-_WRITTEN = PlainSerializer(lambda technique, info: technique.model_dump(mode=info.mode))
 
 
 def per_tier(name: str, table: Table) -> ReadAs:
@@ -102,7 +128,7 @@ def per_tier(name: str, table: Table) -> ReadAs:
         "tier1": (Annotated[Technique, kind], Field(description="workers to their local server (LAN)")),
         "tier2": (Annotated[Technique, kind], Field(description="local servers to the global servers (WAN)")),
     }
-    model = create_model(f"{name.title()}PerTier", __base__=PerTier, **fields)
+    model = create_model(f"{name.title()}PerTier", __base__=Made, **fields)
 
     def expand(value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, Scalar | str) or (isinstance(value, dict) and "kind" in value):
@@ -110,12 +136,8 @@ def per_tier(name: str, table: Table) -> ReadAs:
             return {"tier1": getattr(found, "partner", "") or value, "tier2": value}
         return value
 
-    return ReadAs(Annotated[model, BeforeValidator(expand), _OrShort(table)])
-
-
-def short(kind: str) -> Any:
-    """Return the default of a field: a technique without options."""
-    return Field(default=kind)
+    both = reading(model, PerTier)
+    return ReadAs(Annotated[both, BeforeValidator(expand), _OrShort(table)])
 
 
 def _long_form(value: Any, table: Table) -> dict[str, Any]:
@@ -127,7 +149,7 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
     return value
 
 
-def kind_of(table: Axis[Any]) -> Any:
+def kind_of(table: Axis[Any]) -> ReadAs:
     """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing.
 
     What such a kind reads becomes part of the scenario, so its code is noted in the context's list ``code``.
@@ -142,7 +164,7 @@ def kind_of(table: Axis[Any]) -> Any:
         return kind
 
     either = [{"enum": list(table)}, {"type": "string", "pattern": CODE_PATTERN}]
-    return Annotated[str | None, BeforeValidator(read), WithJsonSchema({"anyOf": either})]
+    return ReadAs(Annotated[str | None, BeforeValidator(read), WithJsonSchema({"anyOf": either})])
 
 
 def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[str, ...] = ("kind",)) -> str:
@@ -169,43 +191,26 @@ def _tag(kind: str) -> str:
 
 
 def _tag_of(value: Any) -> str | None:
-    if isinstance(value, dict):
-        return _tag(quantities.text_of(value["kind"]))
-    return _tag(value.kind) if isinstance(value, Technique) else None
+    return _tag(quantities.text_of(value["kind"])) if isinstance(value, dict) else None
 
 
-def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
-    options = options_of(entry)
-    hints = get_type_hints(options)
-    fields: dict[str, Any] = {"kind": (Annotated[str, quantities.one_of(kind)], ...)}
-    for option in dataclasses.fields(options):
-        default = PydanticUndefined if option.default is dataclasses.MISSING else option.default
-        description = option.metadata.get("help")
-        hint: Any = hints[option.name]
-        fields[option.name] = (Annotated[hint, leaf(hint, option.metadata)], Field(default, description=description))
-    documentation = (options.__doc__ or "").strip()
-    model = create_model(f"{axis_name}_{kind}", __base__=Technique, __doc__=documentation, **fields)
-    model.declared = entry
-    return model
+@cache
+def _model(axis_name: str, kind: str, entry: Any) -> type[BaseModel]:
+    this_kind = (Annotated[str, quantities.one_of(kind)], ...)
+    return made_model(f"{axis_name}_{kind}", options_of(entry), _name_of, _leaf_of, kind=this_kind)
 
 
-def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
-    if "unit" in metadata:
-        unit = _UNITS[metadata["unit"]]
-        if not LIMITS.isdisjoint(metadata):
-            unit = quantities.within(unit, *limits_of(hint, metadata))
-        return quantities.or_word(unit, metadata["words"]) if "words" in metadata else unit
-    if "choices" in metadata:
-        return quantities.one_of(*metadata["choices"])
-    if hint is bool:
-        return quantities.BOOLEAN
-    low, high, above = limits_of(hint, metadata)
-    if hint is int:
-        return quantities.integer(low + above, high)
-    if hint is float:
-        return quantities.number(low, high, above)
-    assert hint is str, f"an option of type {hint} needs a leaf here"  # of techniques from outside: Axis._load
-    return quantities.TEXT
+@cache
+def _options_model(options: Any) -> type[BaseModel]:
+    return made_model(options.__name__, options, _name_of, _leaf_of)
+
+
+def _name_of(option: dataclasses.Field[Any]) -> str:
+    return option.name
+
+
+def _leaf_of(hint: Any, facts: Mapping[str, Any]) -> Any:
+    return Annotated[hint, leaf(hint, facts)]
 
 
 @dataclasses.dataclass(frozen=True)

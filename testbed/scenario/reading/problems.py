@@ -12,8 +12,8 @@ from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where
 from testbed.scenario.reading.keys import Path, keys_at
 from testbed.scenario.reading.quantities import shown
-from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation
+from testbed.suggest import suggestion
 
 MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"

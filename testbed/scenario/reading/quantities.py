@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from testbed import units
 from testbed.ids import NAME_PATTERN
 from testbed.scenario.reading.document import Scalar
-from testbed.scenario.reading.suggest import suggestion
+from testbed.suggest import suggestion
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 
@@ -150,49 +150,49 @@ def _text(value: Any) -> str:
     return text
 
 
-def quantity(
-    parse: Callable[[str], Any],
-    write: Callable[[Any], str],
-    low: str,
-    high: str,
-    example: str,
-    or_zero: bool = False,
-    beyond: str = "",
-) -> FieldType:
-    """A value with a unit, between two others written the same way; shown with its unit when written to YAML.
+@dataclass(frozen=True)
+class Unit:
+    """How quantities of one unit are read and written, between which bounds, in SI units, if nothing else is said."""
 
-    ``or_zero``: 0 is a value too, though below ``low``. ``beyond``: the cure for what is above ``high``.
+    parse: Callable[[str], Any]
+    write: Callable[[Any], str]
+    low: float
+    high: float
+    example: str
+
+
+UNITS = {
+    "bit/s": Unit(units.parse_rate, units.format_rate, 1e3, 1e12, "20 Mbit/s"),
+    "s": Unit(units.parse_duration, units.format_duration, 0.0, 720 * 3600.0, "50 ms"),
+    "bytes": Unit(units.parse_size, units.format_size, 1, 16 << 30, "256 KiB"),
+    "share": Unit(units.parse_share, units.format_share, 0.0, 1.0, "50 %"),
+}
+
+
+def quantity(
+    unit: Unit, low: float, high: float, above: bool = False, or_zero: bool = False, cure: str = ""
+) -> FieldType:
+    """A value with a unit, in ``[low, high]``, with ``above`` greater than ``low``; shown with its unit when written.
+
+    ``or_zero``: 0 is a value too, though below ``low``. ``cure``: for what is above ``high``.
     """
-    least = parse(low)
-    most = parse(high)
+    sample = unit.parse(unit.example)
 
     def read(value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
         text = text_of(value)
-        result = _understood(parse, text)
-        if not least <= result <= most and not (or_zero and result == 0):
-            is_percent = parse is units.parse_share and "%" not in text and result > 1
-            cure = f"write '{text} %'" if is_percent else beyond if result > most else ""
-            raise refuse(f"{text} is outside [{low}, {high}]", cure)
+        result = _understood(unit.parse, text)
+        is_inside = low <= result <= high and not (above and result == low)
+        if not is_inside and not (or_zero and result == 0):
+            is_percent = unit.parse is units.parse_share and "%" not in text and result > 1
+            hint = f"write '{text} %'" if is_percent else cure if result > high else ""
+            raise refuse(f"{text} is outside {'(' if above else '['}{unit.write(low)}, {unit.write(high)}]", hint)
         return result
 
-    return FieldType(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
-
-
-def within(quantity_: FieldType, low: float, high: float, above: bool) -> FieldType:
-    """A quantity that is in ``[low, high]``, in SI units, too; with ``above``, greater than ``low``."""
-    write = quantity_.write or str
-
-    def read(value: Any) -> Any:
-        result = quantity_.read(value)
-        if result < low or (above and result == low):
-            raise refuse(f"{text_of(value)} is not {'above' if above else 'at least'} {write(low)}")
-        if result > high:
-            raise refuse(f"{text_of(value)} is more than {write(high)}")
-        return result
-
-    return replace(quantity_, read=read)
+    return FieldType(
+        read, {"type": ["string", "number"], "examples": [unit.example]}, unit.write, min(max(sample, low), high)
+    )
 
 
 def or_word(number_: FieldType, words: Mapping[str, Any]) -> FieldType:
@@ -212,6 +212,19 @@ def or_word(number_: FieldType, words: Mapping[str, Any]) -> FieldType:
     return FieldType(read, schema, write, sample=number_.sample)
 
 
+def or_nothing(leaf: FieldType, absent: Any) -> FieldType:
+    """What ``leaf`` reads, or ``null``, which stands for the value ``absent``."""
+
+    def read(value: Any) -> Any:
+        return absent if is_null(value) or value == absent else leaf.read(value)
+
+    def write(value: Any) -> Any:
+        return None if value == absent else leaf.write(value) if leaf.write else value
+
+    schema = {"anyOf": [leaf.json_schema, {"type": "null"}]}
+    return FieldType(read, schema, write, sample=leaf.sample)
+
+
 def _understood(parse: Callable[[str], Any], text: str) -> Any:
     try:
         return parse(text)
@@ -229,14 +242,3 @@ def _bounded(value: Any, low: float, high: float, text: str, *, above: bool = Fa
 BOOLEAN = FieldType(_boolean, {"type": "boolean"})
 NAME = FieldType(_name, {"type": "string", "pattern": f"^{NAME_PATTERN.pattern}$"})
 TEXT = FieldType(_text, {"type": "string", "maxLength": 200})
-RATE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s")
-RATE_OR_OUTAGE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s", or_zero=True)
-DELAY = quantity(units.parse_duration, units.format_duration, "0 s", "10 s", "40 ms")
-DURATION = quantity(units.parse_duration, units.format_duration, "1 us", "720 h", "50 ms")
-INSTANT = quantity(units.parse_duration, units.format_duration, "0 s", "720 h", "10 s")
-SIZE = quantity(units.parse_size, units.format_size, "1 bytes", "16 GiB", "256 KiB")
-_CUT = "a link that loses everything is down: 'down: [{at: 10 s, until: 15 s}]'"
-LOSS = quantity(units.parse_share, units.format_share, "0 %", "50 %", "0.1 %", beyond=_CUT)
-PART = quantity(units.parse_share, units.format_share, "1 %", "100 %", "50 %")
-SHARE = quantity(units.parse_share, units.format_share, "0 %", "100 %", "95 %")
-ACCURACY = quantity(units.parse_share, units.format_share, "0.1 %", "100 %", "95 %")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic_core import PydanticCustomError
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
-class Violation:
+
+class Violation(NamedTuple):
     """One violated rule.
 
     at       path of the value, below the section that is checked
@@ -34,15 +34,15 @@ def raise_found(found: Iterable[Violation]) -> None:
         raise PydanticCustomError("rules", "{text}", {"found": found, "text": "; ".join(map(str, found))})
 
 
-def series_violations(times_s: Sequence[float], repeat_after_s: float | None) -> Iterator[Violation]:
-    """Yield the violations of a series of ``points``.
+def checked(declared: T) -> T:
+    """Return the instance of a declared dataclass. Raise what it finds wrong."""
+    raise_found(violations_of(declared))
+    return declared
 
-    Its times must rise strictly from 0 s, and a repetition must begin after the last of them.
-    """
-    if times_s[0] != 0:
-        yield Violation(("points", 0, "at"), f"the first time is {times_s[0]:g} s, and must be 0 s")
-    for index, (before, after) in enumerate(pairwise(times_s), start=1):
-        if after <= before:
-            yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
-    if repeat_after_s is not None and repeat_after_s <= times_s[-1]:
-        yield Violation(("repeat_after",), f"{repeat_after_s:g} s is not after the last point ({times_s[-1]:g} s)")
+
+def violations_of(declared: Any, *at: str) -> list[Violation]:
+    """Return what a declared dataclass finds wrong with values that are good one by one."""
+    return [
+        Violation((*at, *(where if isinstance(where, tuple) else (where,))), problem, cure)
+        for where, problem, cure in getattr(declared, "problems", tuple)()
+    ]

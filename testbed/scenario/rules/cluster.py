@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import Found
 from testbed.scenario.schema import Scenario
+from testbed.suggest import nearest_or_all
 
 
 def machines_are_of_data_centers(scenario: Scenario) -> Found:

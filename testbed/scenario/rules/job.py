@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+from testbed.declaration import other_than_default
 from testbed.paradigms import PARADIGMS
 from testbed.policy.collective.options import AFTERWARDS, BUCKETS
 from testbed.policy.order import ORDERS
@@ -146,8 +149,18 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
         problem = "has no effect here: no sample is computed with, and all workers count the same"
         yield Violation(("training", "split"), problem, "remove it")
     where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
-    for key in training.other_than_default("precision", "accumulate", "compile", "deterministic"):
+    for key in other_than_default(training, "precision", "accumulate", "compile", "deterministic"):
         yield Violation(("training", key), f"has no effect here: {where}", "remove it")
+
+
+def data_are_what_the_model_takes(scenario: Scenario) -> Found:
+    model = scenario.training.model
+    data = scenario.training.data
+    takes = model.declared.takes
+    gives = data.declared.gives
+    if takes != gives:
+        problem = f"'{data.kind}' gives {gives}, but the model '{model.kind}' takes {takes}"
+        yield Violation(("training", "data"), problem, "choose another model or data")
 
 
 def samples_fit_model_and_split(scenario: Scenario) -> Found:
@@ -194,9 +207,10 @@ def samples_are_at_a_worker(scenario: Scenario) -> Found:
 def options_are_good(scenario: Scenario) -> Found:
     """The owners of the options know their rules."""
     for prefix, section in ((), scenario), (("training",), scenario.training):
-        for key, value in section:
+        for field in fields(section):
+            value = getattr(section, field.name)
             if isinstance(value, Technique):
-                yield from value.violations(*prefix, key)
+                yield from value.violations(*prefix, field.name)
             elif isinstance(value, PerTier):
                 for tier, technique in value:
-                    yield from technique.violations(*prefix, key, tier)
+                    yield from technique.violations(*prefix, field.name, tier)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import Found, tiers_of
 from testbed.scenario.schema import Scenario
+from testbed.suggest import nearest_or_all
 
 MAX_REAL_NODES = 256
 MAX_SIMULATED_WORKERS = 100_000

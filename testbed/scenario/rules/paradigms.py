@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields
+from typing import Any
 
 from testbed.codec.options import CODECS
 from testbed.paradigms import PARADIGMS
@@ -198,9 +199,9 @@ def ways_to_servers_need_servers(scenario: Scenario) -> Found:
 def _any_chosen(scenario: Scenario, axis: str) -> bool:
     """Return whether ``axis`` has another kind than its default, on any tier."""
     value = getattr(scenario, axis)
-    default = type(scenario).model_fields[axis].default
+    default: Any = next(field.default for field in fields(scenario) if field.name == axis)
     techniques = [technique for _, technique in value] if isinstance(value, PerTier) else [value]
-    return any(technique.kind != default for technique in techniques)
+    return any(technique.kind != default.kind for technique in techniques)
 
 
 def _chosen_options(technique: Technique) -> list[str]:

@@ -28,7 +28,7 @@ def programs_have_processes_of_their_own(scenario: Scenario) -> Found:
         if not fault.hits_links and fault.kind not in _FAULTS_OF_NODES:
             hint = f"write {' or '.join(_FAULTS_OF_NODES)}, or a fault of a link"
             yield Violation(("faults", index, "kind"), f"'{fault.kind}' is about the testbed's own nodes", hint)
-        if fault.round is not None and scenario.workload is not None and scenario.workload.metrics is None:
+        if fault.round is not None and scenario.workload is not None and not scenario.workload.metrics:
             problem = "nothing is known of the program's rounds"
             yield Violation(("faults", index, "round"), problem, "write 'at: 10 s', or 'workload: {metrics: stdout}'")
 

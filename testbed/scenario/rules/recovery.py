@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.declaration import other_than_default
 from testbed.paradigms import PARADIGMS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
@@ -19,7 +20,7 @@ from testbed.scenario.rules.facts import (
     without_servers,
 )
 from testbed.scenario.schema import Scenario
-from testbed.scenario.sections.faults import LINK_KINDS, MEMBER_KINDS, PACKET_KINDS
+from testbed.settings.faults import LINK_KINDS, MEMBER_KINDS, PACKET_KINDS
 
 
 def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
@@ -108,7 +109,7 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
 def restarting_has_its_options(scenario: Scenario) -> Found:
     if scenario.recovery.on_failure == "restart":
         return
-    for key in scenario.recovery.other_than_default("max_restarts", "delay"):
+    for key in other_than_default(scenario.recovery, "max_restarts", "restart_delay_s"):
         problem = f"has no effect with 'on_failure: {scenario.recovery.on_failure}'"
         yield Violation(("recovery", key), problem, "remove it, or write 'on_failure: restart'")
 

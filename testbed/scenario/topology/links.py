@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from testbed import units
-from testbed.scenario.reading.quantities import (
-    DELAY,
-    DURATION,
-    INSTANT,
-    LOSS,
-    NAME,
-    RATE,
-    FieldType,
-    number,
-    refuse,
-    text_of,
-)
-from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
-from testbed.scenario.reading.violations import Violation
-from testbed.scenario.topology.traces import LinkTrace, trace
+from testbed.declaration import Problem, item, option, required
+from testbed.scenario.reading.declared import changes_of
+from testbed.scenario.reading.quantities import FieldType, refuse, text_of
+from testbed.scenario.topology.traces import LinkTrace, SeededTrace, trace
+from testbed.settings.network import OneWay
 
-SiteName = Annotated[str, NAME]
-_ENDS = {"between": None, "source": None, "target": None, "reverse": None}
+SiteName = Annotated[str, item(form="name")]
+_ENDS: dict[str, Any] = {"between": None, "source": "", "target": "", "reverse": None}
 
 
 _LONGEST_QUEUES = {"bytes": "16 GiB", "s": "60 s", "bdp": "1000 bdp"}
@@ -75,50 +63,23 @@ def _read_queue(value: Any) -> Queue:
 _QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
 
 
-class Outage(Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
     """The link is down, and loses everything, from ``at`` until ``until``."""
 
-    at: Annotated[float, INSTANT]
+    at_s: float = required(unit="s")
     """Time since the start of training."""
-    until: Annotated[float, DURATION]
+    until_s: float = required(unit="s", min=1e-6)
     """Time since the start of training at which it is up again."""
 
 
-class Impairments(Section):
-    """Part of a link; counts for both directions."""
+class _Ends:
+    """Two ends, in both directions (``between``) or in one."""
 
-    loss_burst: Annotated[float, number(1, 1000)] = 1.0
-    """Mean length of a burst of losses, in packets (Gilbert-Elliott); 1 means independent losses."""
-    corruption: Annotated[float, LOSS] = 0.0
-    """Share of packets with one wrong bit, which the receiver's checksum finds."""
-    duplication: Annotated[float, LOSS] = 0.0
-    """Share of packets that arrive twice. Emulated with netem only."""
-    reordering: Annotated[float, LOSS] = 0.0
-    """Share of packets that skip the delay, and so overtake those before them."""
-    down: tuple[Outage, ...] = ()
-    """When the link is down, e.g. [{at: 10 s, until: 15 s}]."""
-
-    def _violations(self) -> Iterator[Violation]:
-        """Each outage ends after it began, and before the next."""
-        for index, outage in enumerate(self.down):
-            if outage.until <= outage.at:
-                problem = f"{outage.until:g} s does not come after {outage.at:g} s"
-                yield Violation(("down", index, "until"), problem)
-        for index, (before, after) in enumerate(pairwise(self.down), start=1):
-            if after.at <= before.until:
-                problem = f"{after.at:g} s comes before the end of the one before, {before.until:g} s"
-                yield Violation(("down", index, "at"), problem)
-
-
-class LinkEnds(Section):
-    """The two ends of a link, in both directions (``between``) or in one (``from`` and ``to``)."""
-
-    between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
-    """The two ends; what follows counts for both directions."""
-    source: Annotated[str | None, NAME] = Field(default=None, alias="from")
-    """Where one direction begins."""
-    target: Annotated[str | None, NAME] = Field(default=None, alias="to")
-    """Where it ends."""
+    __slots__ = ()
+    between: tuple[str, str] | None
+    source: str
+    target: str
 
     @property
     def directions(self) -> list[tuple[str, str]]:
@@ -126,92 +87,96 @@ class LinkEnds(Section):
         if self.between is not None:
             first, second = self.between
             return [(first, second), (second, first)]
-        return [(str(self.source), str(self.target))]
+        return [(self.source, self.target)]
 
 
-class LinkBothWays(LinkEnds, Impairments):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkBothWays(_Ends, OneWay):
     """A WAN link; one with both ends in ``between`` is the same in both directions."""
 
-    rate: Annotated[float, RATE]
-    """Bits per second, Ethernet frames counted."""
-    delay: Annotated[float, DELAY]
-    """One-way delay; the round trip is twice as long."""
-    queue: Annotated[Queue | None, _QUEUE] = None
+    between: tuple[SiteName, SiteName] | None = None
+    """The two ends; what follows counts for both directions."""
+    queue: Queue | None = option(None, form=_QUEUE)
     """Length of the queue in front: bytes, time at the link's rate, or multiples of rate x 2 x delay ('1.5 bdp')."""
-    loss: Annotated[float, LOSS] = 0.0
-    """Share of packets lost at random."""
-    jitter: Annotated[float, DELAY] = 0.0
-    """Standard deviation of the delay."""
-    rate_trace: Annotated[LinkTrace | None, trace("rate")] = None
+    rate_trace: LinkTrace | None = option(None, form=trace("rate"))
     """A rate that changes while training runs; it replaces 'rate' meanwhile."""
-    delay_trace: Annotated[LinkTrace | None, trace("delay")] = None
+    delay_trace: LinkTrace | None = option(None, form=trace("delay"))
     """A one-way delay that changes; it replaces 'delay' meanwhile."""
-    loss_trace: Annotated[LinkTrace | None, trace("loss")] = None
+    loss_trace: LinkTrace | None = option(None, form=trace("loss"))
     """A loss that changes; it replaces 'loss' meanwhile."""
+    down: tuple[Outage, ...] = ()
+    """When the link is down, e.g. [{at: 10 s, until: 15 s}]."""
 
 
-LINK_VALUES = ("rate", "delay", "queue", "loss", "jitter", "rate_trace", "delay_trace", "loss_trace")
-REVERSE = ReadAs(changes_of(LinkBothWays, "LinkValues", "What differs in the opposite direction.", *LINK_VALUES))
+LINK_VALUES = ("rate_bps", "delay_s", "queue", "loss", "jitter_s", "rate_trace", "delay_trace", "loss_trace")
+_REVERSE = changes_of(LinkBothWays, "LinkValues", "What differs in the opposite direction.", *LINK_VALUES)
 LINK_CHANGE = changes_of(
     LinkBothWays,
     "LinkChange",
     "What differs on one link, in both directions (``between``) or in one.",
-    *LINK_VALUES,
-    base=(LinkEnds, Made),
+    *("between", "source", "target", *LINK_VALUES),
+    bases=(_Ends,),
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link(LinkBothWays):
     """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
 
-    reverse: Annotated[Section | None, REVERSE] = None
+    reverse: Any | None = option(None, section=_REVERSE)
     """What differs in the opposite direction."""
 
-    def _violations(self) -> Iterator[Violation]:
-        yield from super()._violations()
-        one_way_ends = (self.source, self.target)
-        if self.between is not None and one_way_ends != (None, None):
-            yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
-        elif self.between is None and None in one_way_ends:
-            yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+    def problems(self) -> Iterator[Problem]:
+        yield from self._problems_of_outages()
+        ends = self.between or (self.source, self.target)
+        if self.between is not None and (self.source or self.target):
+            yield (), "has both 'between' and 'from'/'to'", "keep one of them"
+        elif "" in ends:
+            yield (), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'"
         elif self.between is None and self.reverse is not None:
-            yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
+            yield "reverse", "has no effect on a one-way link", "write 'between: [a, b]'"
         own = dict(_multiples_of_nothing(self))
         yield from own.values()
-        for key, found in _multiples_of_nothing(changed(self, self.reverse)) if self.reverse is not None else ():
+        for key, (at, problem, cure) in _multiples_of_nothing(changed(self, self.reverse)) if self.reverse else ():
             if key not in own:
-                at = found.at if getattr(self.reverse, key) is not None else ()
-                yield Violation(("reverse", *at), found.problem, found.hint)
-        ends = self.between or one_way_ends
-        if ends[0] is not None and ends[0] == ends[1]:
-            yield Violation(("between",) if self.between else ("to",), f"both ends are '{ends[0]}'")
+                yield ("reverse", *(at if getattr(self.reverse, key) is not None else ())), problem, cure
+        if ends[0] and ends[0] == ends[1]:
+            yield "between" if self.between else "to", f"both ends are '{ends[0]}'", ""
+
+    def _problems_of_outages(self) -> Iterator[Problem]:
+        """Each outage ends after it began, and before the next."""
+        for index, outage in enumerate(self.down):
+            if outage.until_s <= outage.at_s:
+                problem = f"{outage.until_s:g} s does not come after {outage.at_s:g} s"
+                yield ("down", index, "until"), problem, ""
+        for index, (before, after) in enumerate(pairwise(self.down), start=1):
+            if after.at_s <= before.until_s:
+                problem = f"{after.at_s:g} s comes before the end of the one before, {before.until_s:g} s"
+                yield ("down", index, "at"), problem, ""
 
 
-def _multiples_of_nothing(link: Link) -> Iterator[tuple[str, Violation]]:
+def _multiples_of_nothing(link: Link) -> Iterator[tuple[str, tuple[tuple[str, ...], str, str]]]:
     """Yield keys whose values are multiples of a loss or a delay that is 0, each with what is wrong."""
-    for what in ("loss", "delay"):
-        trace: LinkTrace | None = getattr(link, f"{what}_trace")
-        if getattr(link, what) == 0 and trace is not None and trace.model is not None:
-            problem = f"has no effect, as '{what}' is 0"
+    for what, value in (("loss", link.loss), ("delay", link.delay_s)):
+        if value == 0 and isinstance(getattr(link, f"{what}_trace"), SeededTrace):
             hint = f"its values are multiples of '{what}'"
-            yield f"{what}_trace", Violation((f"{what}_trace", "model"), problem, hint)
-    if link.delay == 0 and link.queue is not None and link.queue.unit == "bdp":
-        problem = "has no length, as 'delay' is 0"
-        yield "queue", Violation(("queue",), problem, "write bytes, or time at the link's rate: '20 ms'")
+            yield f"{what}_trace", ((f"{what}_trace", "model"), f"has no effect, as '{what}' is 0", hint)
+    if link.delay_s == 0 and link.queue is not None and link.queue.unit == "bdp":
+        cure = "write bytes, or time at the link's rate: '20 ms'"
+        yield "queue", (("queue",), "has no length, as 'delay' is 0", cure)
 
 
-def changed(link: Link, values: Section) -> Link:
+def changed(link: Link, values: Any) -> Link:
     """Return ``link`` with these values.
 
     A ``rate`` (``delay``, ``loss``) also replaces the points of a trace there. The values of a model are multiples of
     it, so that a model stays, unless they would all be 0.
     """
-    changes = {key: value for key in LINK_VALUES if (value := getattr(values, key)) is not None}
-    for what in ("rate", "delay", "loss"):
-        trace: LinkTrace | None = getattr(link, f"{what}_trace")
-        if what in changes and (changes[what] == 0 or trace is None or trace.model is None):
-            changes.setdefault(f"{what}_trace", None)
-    return link.model_copy(update=changes)
+    changes = {name: value for name in LINK_VALUES if (value := getattr(values, name)) is not None}
+    for name, trace_name in (("rate_bps", "rate_trace"), ("delay_s", "delay_trace"), ("loss", "loss_trace")):
+        if name in changes and (changes[name] == 0 or not isinstance(getattr(link, trace_name), SeededTrace)):
+            changes.setdefault(trace_name, None)
+    return replace(link, **changes)
 
 
 def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
@@ -219,12 +184,12 @@ def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
     found: dict[tuple[str, str], Link] = {}
     for link in links:
         if link.between is None:
-            found[str(link.source), str(link.target)] = link
+            found[link.source, link.target] = link
             continue
         a, b = link.between
         back = changed(link, link.reverse) if link.reverse else link
-        found[a, b] = link.model_copy(update={**_ENDS, "source": a, "target": b})
-        found[b, a] = back.model_copy(update={**_ENDS, "source": b, "target": a})
+        found[a, b] = replace(link, **{**_ENDS, "source": a, "target": b})
+        found[b, a] = replace(back, **{**_ENDS, "source": b, "target": a})
     return found
 
 
@@ -236,9 +201,9 @@ def joined(by_ends: dict[tuple[str, str], Link]) -> tuple[Link, ...]:
         if (a, b) in done:
             continue
         back = by_ends.get((b, a))
-        if back is not None and back.model_copy(update=_ENDS) == link.model_copy(update=_ENDS):
+        if back is not None and replace(back, **_ENDS) == replace(link, **_ENDS):
             done.add((b, a))
-            found.append(link.model_copy(update={**_ENDS, "between": (a, b)}))
+            found.append(replace(link, **{**_ENDS, "between": (a, b)}))
         else:
             found.append(link)
     return tuple(found)

@@ -3,102 +3,114 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import networkx as nx
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import ValidationInfo
 
+from testbed.declaration import Problem, item, option, required
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.axes import Technique, axis
+from testbed.scenario.reading.axes import Technique
+from testbed.scenario.reading.declared import changes_of
 from testbed.scenario.reading.files import beside
-from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, TEXT, integer, number, one_of, refuse
-from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
-from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.reading.violations import Violation
-from testbed.scenario.sections.devices import DEVICE_CHANGES
+from testbed.scenario.reading.quantities import refuse
+from testbed.scenario.reading.violations import Violation, checked
 from testbed.scenario.topology.links import Link, Queue, SiteName, joined, one_way
 from testbed.scenario.topology.traces import TraceSummary, written_out
-from topologies.generators import GENERATORS
+from testbed.settings.job import Device, DeviceSection
+from testbed.suggest import suggestion
 from topologies.graph import ROUTINGS, Graph, new_graph, pairs, routers
 from topologies.traces import NetworkTraces, read_network_traces
 from topologies.traces.model import WHAT
 
 MAX_DATA_CENTERS = 10_000
-_Latitude = Annotated[float, number(-90, 90)]
-_Longitude = Annotated[float, number(-180, 180)]
+_Latitude = Annotated[float, item(min=-90, max=90)]
+_Longitude = Annotated[float, item(min=-180, max=180)]
 _BESIDE_GENERATOR = ("data_centers", "links", "routers", "coordinates")
-
-
-class Lan(Section):
-    """The network inside a data centre."""
-
-    rate: Annotated[float, RATE] = 1e9
-    """Rate of every node's port, each way."""
-    delay: Annotated[float, DELAY] = 0.0001
-    """One-way delay between any two nodes."""
-
-
-class DataCenter(Section):
-    """One site: a LAN with workers and a local server; the central one also holds global servers and the scheduler."""
-
-    name: Annotated[str, NAME]
-    """Name of the data centre; its nodes are name/worker0, name/server0, …."""
-    central: Annotated[bool, BOOLEAN] = False
-    """Whether the global servers are in this data centre. Exactly one data centre is central."""
-    workers: Annotated[int, integer(0, 1000)] = 2
-    """Workers in this data centre. Only the central one may have 0."""
-    global_servers: Annotated[int | None, integer(1, 64)] = None
-    """Global servers in the central data centre (default 1); keys are sharded over them."""
-    lan: Annotated[Lan | None, NULLABLE] = None
-    """A LAN that differs from topology.lan."""
-    device: Annotated[Section | None, DEVICE_CHANGES] = None
-    """What differs for all workers of this data centre."""
-    worker_devices: dict[str, Annotated[Section, DEVICE_CHANGES]] = Field(default_factory=dict)
-    """What differs for single workers, e.g. {worker1: {speed: 0.5}}."""
-
-
-class NamedSite(Made):
-    """The data centre that changes are about."""
-
-    name: Annotated[str, NAME] = Field(description="Name of the data centre.")
-
-
-SITE_CHANGE = ReadAs(
-    changes_of(
-        DataCenter,
-        "SiteChange",
-        "What differs in one data centre.",
-        "workers",
-        "global_servers",
-        "lan",
-        "device",
-        "worker_devices",
-        base=NamedSite,
-    )
+_CHANGED = ("server_device", *(name for name in Device.__dataclass_fields__ if name != "layers"))
+DeviceChanges = changes_of(
+    DeviceSection,
+    "DeviceChanges",
+    "What differs from the global ``device`` in one data centre or at one worker.",
+    *_CHANGED,
 )
 
 
-class About(Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lan:
+    """The network inside a data centre."""
+
+    rate_bps: float = option(1e9, unit="bit/s")
+    """Rate of every node's port, each way."""
+    delay_s: float = option(0.0001, unit="s", max=10.0)
+    """One-way delay between any two nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSite:
+    """A data centre that changes are about."""
+
+    name: str = required(form="name")
+    """Name of the data centre."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCenter:
+    """One site: a LAN with workers and a local server; the central one also holds global servers and the scheduler."""
+
+    name: str = required(form="name")
+    """Name of the data centre; its nodes are name/worker0, name/server0, …."""
+    central: bool = False
+    """Whether the global servers are in this data centre. Exactly one data centre is central."""
+    workers: int = option(2, max=1000)
+    """Workers in this data centre. Only the central one may have 0."""
+    global_servers: int | None = option(None, min=1, max=64)
+    """Global servers in the central data centre (default 1); keys are sharded over them."""
+    lan: Lan | None = None
+    """A LAN that differs from topology.lan."""
+    device: Any | None = option(None, section=DeviceChanges)
+    """What differs for all workers of this data centre."""
+    worker_devices: dict[str, Annotated[Any, item(section=DeviceChanges)]] = option(dict)
+    """What differs for single workers, e.g. {worker1: {speed: 0.5}}."""
+
+
+SITE_CHANGE = changes_of(
+    DataCenter,
+    "SiteChange",
+    "What differs in one data centre.",
+    "workers",
+    "global_servers",
+    "lan",
+    "device",
+    "worker_devices",
+    bases=(NamedSite,),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
     """Where a topology comes from."""
 
-    title: Annotated[str | None, TEXT] = None
+    title: str | None = None
     """What it is, in one line."""
-    source: Annotated[str | None, TEXT] = None
+    source: str | None = None
     """Who measured or made it, and when."""
-    licence: Annotated[str | None, TEXT] = None
+    licence: str | None = None
     """Licence of the data."""
-    notes: tuple[Annotated[str, TEXT], ...] = ()
+    notes: tuple[str, ...] = ()
     """What was assumed or left out."""
-    repaired: tuple[Annotated[str, TEXT], ...] = ()
+    repaired: tuple[str, ...] = ()
     """What was inconsistent in a graph file, and how it was repaired."""
-    streams: Annotated[int | None, integer(1, 10_000)] = None
+    streams: int | None = option(None, min=1, max=10_000)
     """TCP connections that the rates were measured with, where they grow with that number."""
 
 
-class Topology(Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
     """Data centres and the network between them: written out, or made by a generator."""
 
-    generator: Annotated[Technique | None, axis("generator", GENERATORS)] = None
+    generator: Technique | None = option(None, axis="generator")
     """A regular network instead of data_centers and links."""
     data_centers: tuple[DataCenter, ...] = ()
     """The sites, in rank order."""
@@ -106,49 +118,43 @@ class Topology(Section):
     """Further vertices of the WAN, without nodes."""
     links: tuple[Link, ...] = ()
     """The WAN links."""
-    lan: Lan = Lan()
+    lan: Lan = option(Lan())
     """The network inside every data centre."""
-    routing: Annotated[str, one_of(*ROUTINGS)] = "delay"
+    routing: str = option("delay", choices=tuple(ROUTINGS))
     """delay: traffic takes the path of least delay. hops: of fewest links, for measured pairs that stand for paths."""
-    scale: Annotated[float, number(1e-6, 1e6)] = 1.0
+    scale: float = option(1.0, min=1e-6, max=1e6)
     """Divides all rates and queues in bytes. A model must be divided as well if its times are to stay."""
-    speed: Annotated[float, number(1e-6, 1e6)] = 1.0
+    speed: float = option(1.0, min=1e-6, max=1e6)
     """Divides the times of all traces: 180 makes three minutes a second."""
-    traces: Annotated[str | None, TEXT] = None
+    traces: str | None = None
     """A CSV file for many links: time_s,src,dst and rate_mbit_s, delay_ms, loss."""
-    coordinates: dict[str, tuple[_Latitude, _Longitude]] = Field(default_factory=dict)
+    coordinates: dict[str, tuple[_Latitude, _Longitude]] = option(dict)
     """Latitude and longitude in degrees, for maps, e.g. {tokyo: [35.7, 139.7]}."""
-    about: Annotated[About | None, NULLABLE] = None
+    about: About | None = None
     """Where it comes from."""
 
-    @model_validator(mode="after")
-    def _put_traces_on_links(self, info: ValidationInfo) -> Self:
-        """Replace ``traces`` by the traces of that file, each on its link."""
-        if self.traces is None:
-            return self
-        if self.generator is not None:
-            cure = "write the links out: testbed topology NAME --yaml FILE"
-            raise refuse("'traces' has no effect beside 'generator'", cure)
-        links = _with_traces(self.links, self.traces, info)
-        return self.model_copy(update={"traces": None, "links": links})
-
-    def _violations(self) -> Iterator[Violation]:
+    def problems(self) -> Iterator[Problem]:
         if self.generator is None:
             yield from _structure(self)
             return
         for key in _BESIDE_GENERATOR:
             if getattr(self, key):
-                yield Violation((key,), "has no effect beside 'generator'", "keep one of them")
+                yield key, "has no effect beside 'generator'", "keep one of them"
         yield from self.generator.violations("generator")
 
 
-def _with_traces(links: tuple[Link, ...], file: str, info: ValidationInfo) -> tuple[Link, ...]:
-    """Return ``links`` with the traces of a CSV file."""
+def with_traces(topology: Topology, info: ValidationInfo) -> Topology:
+    """Return the topology with ``traces`` replaced by the traces of that file, each on its link."""
+    if topology.traces is None:
+        return topology
+    if topology.generator is not None:
+        cure = "write the links out: testbed topology NAME --yaml FILE"
+        raise refuse("'traces' has no effect beside 'generator'", cure)
     try:
-        read = read_network_traces(beside(file, info))
+        read = read_network_traces(beside(topology.traces, info))
     except ScenarioError as error:
         raise refuse(f"traces: {error}") from error
-    return follow(links, read, info)
+    return replace(topology, traces=None, links=follow(topology.links, read, info))
 
 
 def follow(links: tuple[Link, ...], read: NetworkTraces, info: ValidationInfo) -> tuple[Link, ...]:
@@ -160,8 +166,9 @@ def follow(links: tuple[Link, ...], read: NetworkTraces, info: ValidationInfo) -
         if (source, target) not in by_ends:
             problem = f"traces: {read.name}: no link from '{source}' to '{target}'"
             raise refuse(problem, "its columns src and dst must name the ends of links")
-        section = written_out(trace, read.name, trace.length_s if len(trace.times_s) > 1 else None)
-        by_ends[source, target] = by_ends[source, target].model_copy(update={f"{what}_trace": section})
+        series = written_out(trace, read.name, trace.length_s if len(trace.times_s) > 1 else None)
+        changes: dict[str, Any] = {f"{what}_trace": series}
+        by_ends[source, target] = replace(by_ends[source, target], **changes)
     return joined(by_ends)
 
 
@@ -177,7 +184,7 @@ def _summaries(read: NetworkTraces) -> Iterator[TraceSummary]:
             yield TraceSummary(read.name, about, "csv", "detected", samples, length_s, "", read.notes + notes[:2])
 
 
-def _structure(topology: Topology) -> list[Violation]:
+def _structure(topology: Topology) -> list[Problem]:
     """Return what is wrong; whether all data centres can be reached is checked only where nothing else is wrong."""
     sites = topology.data_centers
     routers = topology.routers
@@ -191,7 +198,7 @@ def _structure(topology: Topology) -> list[Violation]:
     return found or list(_unreachable(sites, links))
 
 
-def _names(sites: Sequence[DataCenter], routers: Sequence[str]) -> Iterator[Violation]:
+def _names(sites: Sequence[DataCenter], routers: Sequence[str]) -> Iterator[Problem]:
     if not 1 <= len(sites) <= MAX_DATA_CENTERS:
         yield Violation(("data_centers",), f"has {len(sites)} data centres, allowed 1 to {MAX_DATA_CENTERS}")
     named: list[tuple[tuple[str | int, ...], str]] = [
@@ -205,7 +212,7 @@ def _names(sites: Sequence[DataCenter], routers: Sequence[str]) -> Iterator[Viol
             yield Violation(at, f"'{name}' is used twice (also {place})")
 
 
-def _central(sites: Sequence[DataCenter]) -> Iterator[Violation]:
+def _central(sites: Sequence[DataCenter]) -> Iterator[Problem]:
     central = [index for index, site in enumerate(sites) if site.central]
     if not central and sites:
         yield Violation(("data_centers",), "no data centre is central", "write 'central: true' at one of them")
@@ -213,7 +220,7 @@ def _central(sites: Sequence[DataCenter]) -> Iterator[Violation]:
         yield Violation(("data_centers", index, "central"), f"data_centers[{central[0]}] is central already")
 
 
-def _data_centers(sites: Sequence[DataCenter]) -> Iterator[Violation]:
+def _data_centers(sites: Sequence[DataCenter]) -> Iterator[Problem]:
     for index, site in enumerate(sites):
         at = ("data_centers", index)
         if site.workers == 0 and not site.central:
@@ -230,7 +237,7 @@ def _data_centers(sites: Sequence[DataCenter]) -> Iterator[Violation]:
         yield Violation(("data_centers",), "there is no worker", "write 'workers: 2' at one of them")
 
 
-def _links(links: Sequence[Link], vertices: dict[str, None]) -> Iterator[Violation]:
+def _links(links: Sequence[Link], vertices: dict[str, None]) -> Iterator[Problem]:
     seen: dict[tuple[str, str], int] = {}
     for index, link in enumerate(links):
         keys = [("between", 0), ("between", 1)] if link.between is not None else [("from",), ("to",)]
@@ -244,7 +251,7 @@ def _links(links: Sequence[Link], vertices: dict[str, None]) -> Iterator[Violati
                 yield Violation(("links", index), f"'{pair[0]}' to '{pair[1]}' is linked twice (also links[{first}])")
 
 
-def _unreachable(sites: Sequence[DataCenter], links: Sequence[Link]) -> Iterator[Violation]:
+def _unreachable(sites: Sequence[DataCenter], links: Sequence[Link]) -> Iterator[Problem]:
     """Yield data centres that the central one cannot reach, or that cannot reach it."""
     central = next(site.name for site in sites if site.central)
     graph = nx.DiGraph(pair for link in links for pair in link.directions)
@@ -265,7 +272,7 @@ def generated(topology: Topology) -> Topology:
         return topology
     made = topology_of(topology.generator.options.build())
     kept = ("lan", "routing", "scale", "speed")
-    return made.model_copy(update={name: getattr(topology, name) for name in kept})
+    return replace(made, **{name: getattr(topology, name) for name in kept})
 
 
 def topology_of(graph: Graph[str]) -> Topology:
@@ -280,7 +287,7 @@ def topology_of(graph: Graph[str]) -> Topology:
         name: (data["latitude"], data["longitude"]) for name, data in graph.nodes(data=True) if "latitude" in data
     }
     repaired = tuple(note[:200] for note in graph.graph.get("notes", ()))
-    return Topology(
+    topology = Topology(
         data_centers=sites,
         routers=tuple(routers(graph)),
         links=joined({pair: _link(graph, *pair) for pair in ends}),
@@ -289,13 +296,15 @@ def topology_of(graph: Graph[str]) -> Topology:
         routing=graph.graph["routing"],
         about=About(repaired=repaired) if repaired else None,
     )
+    return checked(topology)
 
 
 def _link(graph: Graph[str], source: str, target: str) -> Link:
     data = graph.edges[source, target]
     queue = Queue.parse(data["queue"]) if data["queue"] else None
-    ends: dict[str, Any] = {"from": source, "to": target}
-    return Link(**ends, rate=data["rate_bps"], delay=data["delay_s"], loss=data["loss"], queue=queue)
+    return Link(
+        source=source, target=target, rate_bps=data["rate_bps"], delay_s=data["delay_s"], loss=data["loss"], queue=queue
+    )
 
 
 def graph_of(topology: Topology) -> Graph[str]:
@@ -312,8 +321,8 @@ def graph_of(topology: Topology) -> Graph[str]:
         graph.add_edge(
             source,
             target,
-            rate_bps=link.rate,
-            delay_s=link.delay,
+            rate_bps=link.rate_bps,
+            delay_s=link.delay_s,
             loss=link.loss,
             queue=str(link.queue) if link.queue else None,
             traces={what: trace for what, trace in traces.items() if trace is not None},

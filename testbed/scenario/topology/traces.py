@@ -7,165 +7,200 @@ the Plan is made, for their values are multiples of a link's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    PlainSerializer,
-    Tag,
-    ValidationInfo,
-    create_model,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, PlainSerializer, Tag, ValidationInfo, WrapValidator
 
+from testbed.declaration import Problem, option, required
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.axes import Technique, axis, kind_of
+from testbed.scenario.reading.axes import Technique
+from testbed.scenario.reading.declared import section
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.files import beside
-from testbed.scenario.reading.quantities import (
-    BOOLEAN,
-    DELAY,
-    DURATION,
-    INSTANT,
-    LOSS,
-    RATE_OR_OUTAGE,
-    TEXT,
-    FieldType,
-    number,
-    one_of,
-    refuse,
-)
-from testbed.scenario.reading.section import Made, ReadAs, Section
-from testbed.scenario.reading.suggest import nearest
-from testbed.scenario.reading.violations import Violation, series_violations
+from testbed.scenario.reading.quantities import UNITS, refuse
+from testbed.scenario.reading.section import ReadAs
+from testbed.settings.series import Series, series_problems
+from testbed.suggest import nearest
 from testbed.units import format_number, parse_float
 from topologies.library import LIBRARY, library_path
 from topologies.traces import FORMATS, Reading, Trace, read_trace
 from topologies.traces.change import looped, scaled, shifted, sped_up
-from topologies.traces.synthetic import SYNTHETIC
 
-_FACTOR = number(1e-6, 1e6)
 _WRITTEN_AS_LIST = 20  # more points than these are written as one text
-_BOUNDS = {"rate": (1e3, 1e12), "delay": (0.0, 10.0), "loss": (0.0, 0.5)}
 _MAX_TIME_S = 2_592_000.0  # 720 h
 _WAYS = ("points", "model", "use", "file")  # to say what a trace is
+Points = tuple[tuple[float, float], ...]
+"""Times in s, and values in SI units."""
 
 
-class Point(Section):
+@dataclass(frozen=True, slots=True)
+class SeededTrace:
+    """A trace that a seeded model makes, in multiples of the link's own value."""
+
+    model: Technique
+    source: str = ""
+
+
+LinkTrace = Series | SeededTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
     """A time, from which on a link has another value."""
 
-    what: ClassVar[str]
-
-    at: Annotated[float, INSTANT]
+    at_s: float = required(unit="s")
     """Time since the start of training."""
 
-    @property
-    def value(self) -> float:
-        return float(getattr(self, self.what))
 
-    @classmethod
-    def trusted(cls, at_s: float, value: float) -> Self:
-        """Return a point whose values are known to be good."""
-        values: dict[str, Any] = {"at": at_s, cls.what: value}
-        return cls.model_construct(**values)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePoint(Point):
+    """From ``at`` on, the link has ``rate``; 0 is an outage."""
+
+    value: float = required(unit="bit/s", key="rate", or_zero=True)
+    """Value from then on."""
 
 
-def _pack(points: tuple[Point, ...]) -> Any:
-    """Return few points as they are written by hand; many as ``step 0.1 values 5000000 …`` or ``times … values …``."""
-    if len(points) <= _WRITTEN_AS_LIST:
-        return [point.model_dump(mode="json") for point in points]
-    times = [point.at for point in points]
-    values = " ".join(format_number(point.value) for point in points)
-    step = times[1]
-    if all(time == round(index * step, 6) for index, time in enumerate(times)):
-        return f"step {format_number(step)} values {values}"
-    return f"times {' '.join(map(format_number, times))} values {values}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayPoint(Point):
+    """From ``at`` on, the link has ``delay``."""
+
+    value: float = required(unit="s", max=10.0, key="delay")
+    """Value from then on."""
 
 
-def _unpacker(point: type[Point]) -> BeforeValidator:
-    """Return the inverse of ``_pack``, with the bounds that single points have."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossPoint(Point):
+    """From ``at`` on, the link has ``loss``."""
 
-    def unpack(value: Any) -> Any:
+    value: float = required(unit="share", max=0.5, key="loss")
+    """Value from then on."""
+
+
+def _points(point: type[Any]) -> ReadAs:
+    """Return what reads points: a list, or a text as ``_packed`` writes many of them."""
+    [declared] = [field.metadata for field in fields(point) if field.name == "value"]
+    what = declared["key"]
+    unit = UNITS[declared["unit"]]
+    low = unit.low
+    high = declared.get("max", unit.high)
+    or_zero = declared.get("or_zero", False)
+
+    def read(value: Any, handler: Callable[[Any], tuple[Any, ...]]) -> Points:
         if not isinstance(value, Scalar):
-            return value
-        words = value.text.split()
-        try:
-            divide = words.index("values")
-            numbers = [parse_float(word) for word in words[1:divide]]
-            values = [*map(parse_float, words[divide + 1 :])]
-            times = numbers if words[0] == "times" else [round(i * numbers[0], 6) for i in range(len(values))]
-            pairs = list(zip(times, values, strict=True))
-        except (ValueError, IndexError, OverflowError):
-            hint = "write a list, or 'step 0.1 values 5000000 …' in seconds and SI units"
-            raise refuse("expected a list of points", hint) from None
-        low, high = _BOUNDS[point.what]
-        outage = point.what == "rate"  # 0 is one
-        if not all(0 <= at <= _MAX_TIME_S and (low <= it <= high or (outage and it == 0)) for at, it in pairs):
-            raise refuse("a time or value is out of bounds", f"times up to 720 h, {point.what}s in [{low:g}, {high:g}]")
-        return tuple(point.trusted(time, amount) for time, amount in pairs)
+            return tuple((each.at_s, each.value) for each in handler(value))
+        points = _unpacked(value.text)
+        if not all(0 <= at <= _MAX_TIME_S and (low <= it <= high or (or_zero and it == 0)) for at, it in points):
+            raise refuse("a time or value is out of bounds", f"times up to 720 h, {what}s in [{low:g}, {high:g}]")
+        return points
 
-    return BeforeValidator(unpack)
+    def write(points: Points) -> Any:
+        if len(points) > _WRITTEN_AS_LIST:
+            return _packed(points)
+        return [{"at": UNITS["s"].write(at), what: unit.write(value)} for at, value in points]
+
+    items: Any = tuple[Annotated[Any, section(point)], ...]
+    return ReadAs(Annotated[items, WrapValidator(read), PlainSerializer(write, when_used="json")])
 
 
-_PACKED = PlainSerializer(_pack, when_used="json")
+def _packed(points: Points) -> str:
+    """Return many points as ``step 0.1 values 5000000 …`` or ``times … values …``."""
+    values = " ".join(format_number(value) for _, value in points)
+    step = points[1][0]
+    if all(at == round(index * step, 6) for index, (at, _) in enumerate(points)):
+        return f"step {format_number(step)} values {values}"
+    return f"times {' '.join(format_number(at) for at, _ in points)} values {values}"
 
 
-class LinkTrace(Section):
+def _unpacked(text: str) -> Points:
+    """Return the inverse of ``_packed``."""
+    words = text.split()
+    try:
+        divide = words.index("values")
+        numbers = [parse_float(word) for word in words[1:divide]]
+        values = [*map(parse_float, words[divide + 1 :])]
+        times = numbers if words[0] == "times" else [round(i * numbers[0], 6) for i in range(len(values))]
+        return tuple(zip(times, values, strict=True))
+    except (ValueError, IndexError, OverflowError):
+        hint = "write a list, or 'step 0.1 values 5000000 …' in seconds and SI units"
+        raise refuse("expected a list of points", hint) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenTrace:
     """What all traces of a link have."""
 
-    model: Annotated[Technique | None, axis("trace model", SYNTHETIC)] = None
+    short: ClassVar[str] = "points"
+
+    model: Technique | None = option(None, axis="trace")
     """A seeded model instead of points; its values are multiples of the link's own."""
-    repeat_after: Annotated[float | None, DURATION] = None
+    repeat_after_s: float = option(math.inf, unit="s", min=1e-6, absent=math.inf)
     """Time after which it starts again; by default the last value stays."""
-    source: Annotated[str | None, TEXT] = None
+    source: str = option("", absent="")
     """Where the numbers come from."""
+    points: Points = ()
 
-    def _violations(self) -> Iterator[Violation]:
-        points: tuple[Point, ...] = getattr(self, "points", ())
+    def problems(self) -> Iterator[Problem]:
         if self.model is not None:
-            if points:
-                yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
-            if self.repeat_after is not None:
-                yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
+            if self.points:
+                yield "points", "has no effect beside 'model'", "keep one of them"
+            if math.isfinite(self.repeat_after_s):
+                yield "repeat_after", "has no effect beside 'model'", "a model has its own length"
             yield from self.model.violations("model")
-            return
-        if not points:
-            yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
-            return
-        yield from series_violations([point.at for point in points], self.repeat_after)
+        elif not self.points:
+            yield (), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv"
+        else:
+            yield from series_problems([at_s for at_s, _ in self.points], self.repeat_after_s)
+
+    def value(self) -> LinkTrace:
+        if self.model is not None:
+            return SeededTrace(self.model, self.source)
+        times_s, values = zip(*self.points, strict=True)
+        return Series(times_s=times_s, values=values, period_s=self.repeat_after_s, source=self.source)
+
+    @classmethod
+    def of(cls, trace: LinkTrace) -> WrittenTrace:
+        """Return the inverse of ``value``."""
+        if isinstance(trace, SeededTrace):
+            return cls(model=trace.model, source=trace.source)
+        points = tuple(zip(trace.times_s, trace.values, strict=True))
+        return cls(points=points, repeat_after_s=trace.period_s, source=trace.source)
 
 
-def _sections(what: str, quantity: FieldType) -> tuple[type[Any], type[Point]]:
-    """Return the sections of a trace of rates, delays or losses, and of its points."""
-    fields: dict[str, Any] = {what: (Annotated[float, quantity], Field(description="Value from then on."))}
-    about = f"From ``at`` on, the link has ``{what}``."
-    point: Any = create_model(f"{what.title()}Point", __base__=(Point, Made), __doc__=about, **fields)
-    point.what = what
-    points: Any = Annotated[tuple[point, ...], _unpacker(point), _PACKED]
-    described = Field(default=(), description=f"Times and values of the {what}; the first time is 0 s.")
-    about = f"A {what} that changes while training runs: points, a file beside the scenario, or a model."
-    bases: Any = (LinkTrace, Made)
-    return create_model(f"{what.title()}Trace", __base__=bases, __doc__=about, points=(points, described)), point
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateTrace(WrittenTrace):
+    """A rate that changes while training runs: points, a file beside the scenario, or a model."""
+
+    points: Points = option((), form=_points(RatePoint))
+    """Times and values of the rate; the first time is 0 s."""
 
 
-SECTIONS = {
-    what: _sections(what, quantity) for what, quantity in (("rate", RATE_OR_OUTAGE), ("delay", DELAY), ("loss", LOSS))
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayTrace(WrittenTrace):
+    """A delay that changes while training runs: points, a file beside the scenario, or a model."""
+
+    points: Points = option((), form=_points(DelayPoint))
+    """Times and values of the delay; the first time is 0 s."""
 
 
-def written_out(read: Trace, source: str, repeat_after: float | None = None) -> Any:
-    """Return a trace as a section of the scenario; rates in whole bits per second."""
-    section, point = SECTIONS[read.what]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossTrace(WrittenTrace):
+    """A loss that changes while training runs: points, a file beside the scenario, or a model."""
+
+    points: Points = option((), form=_points(LossPoint))
+    """Times and values of the loss; the first time is 0 s."""
+
+
+def written_out(read: Trace, source: str, repeat_after_s: float | None = None) -> Series:
+    """Return a trace of a file as a series; rates in whole bits per second."""
     values = (round(value) if read.what == "rate" else round(value, 9) for value in read.values)
-    points = tuple(
-        point.trusted(round(time, 6), float(value)) for time, value in zip(read.times_s, values, strict=True)
+    return Series(
+        times_s=tuple(round(time, 6) for time in read.times_s),
+        values=tuple(map(float, values)),
+        period_s=repeat_after_s if repeat_after_s is not None else read.period_s,
+        source=source,
     )
-    period = repeat_after if repeat_after is not None else read.period_s
-    return section(points=points, repeat_after=None if period == math.inf else period, source=source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,46 +220,49 @@ class TraceSummary:
     notes: tuple[str, ...] = ()
 
 
-class TraceFile(Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
     """A trace in a file or in the library, and how to read it."""
 
-    file: Annotated[str | None, TEXT] = None
+    file: str | None = None
     """A file in or below the scenario's folder."""
-    use: Annotated[str | None, one_of(*LIBRARY)] = None
+    use: str | None = option(None, choices=tuple(LIBRARY))
     """A trace of the library (testbed trace)."""
-    format: kind_of(FORMATS) = None  # type: ignore[valid-type]
+    format: str | None = option(None, kinds=FORMATS)
     """How the file is written: a format (testbed trace lists them), or ./FILE.py:Class; by default detected, if it has
     a header."""
-    unit: Annotated[str | None, TEXT] = None
+    unit: str | None = None
     """Unit of the file's values, where it is not the format's own, e.g. kbit/s."""
-    time_unit: Annotated[str | None, one_of("s", "ms", "us")] = None
+    time_unit: str | None = option(None, choices=("s", "ms", "us"))
     """Unit of the file's times."""
-    step: Annotated[float | None, DURATION] = None
+    step_s: float | None = option(None, unit="s", min=1e-6)
     """Time over which Mahimahi's packets are counted (default 100 ms)."""
-    source_name: Annotated[str | None, TEXT] = Field(default=None, alias="from")
+    source_name: str | None = option(None, key="from")
     """The pair to pick from a file of many: its first end."""
-    target_name: Annotated[str | None, TEXT] = Field(default=None, alias="to")
+    target_name: str | None = option(None, key="to")
     """Its second end."""
-    columns: dict[str, Annotated[str, TEXT]] = Field(default_factory=dict)
+    columns: dict[str, str] = option(dict)
     """Columns of a csv whose names do not tell what they hold, by time, from, to, rate, delay, rtt or loss, e.g. {rate:
     bw in Mbit/s}."""
-    scale: Annotated[float, _FACTOR] = 1.0
+    scale: float = option(1.0, min=1e-6, max=1e6)
     """Multiplies the values."""
-    speed: Annotated[float, _FACTOR] = 1.0
+    speed: float = option(1.0, min=1e-6, max=1e6)
     """Divides the times: 60 makes an hour a minute."""
-    offset: Annotated[float, INSTANT] = 0.0
+    offset_s: float = option(0.0, unit="s")
     """Time in the trace at which it begins."""
-    loop: Annotated[bool | None, BOOLEAN] = None
+    loop: bool | None = None
     """Start again at its end; the default is yes for Mahimahi, Pensieve, FCC and HSDPA, no for others."""
-    repeat_after: Annotated[float | None, DURATION] = None
+    repeat_after_s: float | None = option(None, unit="s", min=1e-6)
     """Time of the run after which it starts again."""
-    source: Annotated[str | None, TEXT] = None
+    source: str | None = None
     """Where the numbers come from."""
+
+
+_TRACES = {"rate": RateTrace, "delay": DelayTrace, "loss": LossTrace}
 
 
 def trace(what: str) -> ReadAs:
     """Return what a scenario may write for a trace of rates, delays or losses."""
-    section: Any = SECTIONS[what][0]
 
     def from_file(named: TraceFile, info: ValidationInfo) -> Any:
         name = named.file or named.use
@@ -236,7 +274,7 @@ def trace(what: str) -> ReadAs:
             format=named.format,
             unit=named.unit,
             time_unit=named.time_unit,
-            step_s=named.step,
+            step_s=named.step_s,
             source=named.source_name,
             target=named.target_name,
             columns=tuple(named.columns.items()),
@@ -244,7 +282,7 @@ def trace(what: str) -> ReadAs:
         try:
             read = read_trace(path, reading)
             read = looped(read, named.loop) if named.loop is not None else read
-            read = sped_up(scaled(shifted(read, named.offset), named.scale), named.speed)
+            read = sped_up(scaled(shifted(read, named.offset_s), named.scale), named.speed)
         except ScenarioError as error:
             raise refuse(str(error)) from error
         if info.context is not None:
@@ -252,10 +290,10 @@ def trace(what: str) -> ReadAs:
             facts = (name, what, read.format, how, len(read.values), read.length_s, read.unit)
             found = TraceSummary(*facts, notes=read.notes[1:])
             info.context.setdefault("traces", []).append(found)
-        return written_out(read, named.source or _source(name, read, named), named.repeat_after)
+        return written_out(read, named.source or _source(name, read, named), named.repeat_after_s)
 
-    file: Any = Annotated[TraceFile, AfterValidator(from_file), Tag("<file>")]
-    written: Any = Annotated[section, Tag("<written>")]
+    file: Any = Annotated[TraceFile, section(TraceFile), AfterValidator(from_file), Tag("<file>")]
+    written: Any = Annotated[Series, section(_TRACES[what]), Tag("<written>")]
     return ReadAs(Annotated[file | written, Discriminator(_form), BeforeValidator(_long_form)])
 
 
@@ -264,7 +302,7 @@ def _long_form(value: Any) -> Any:
         return {"points": value}
     if isinstance(value, Scalar):
         return {"use": value}
-    if not isinstance(value, dict | LinkTrace):
+    if not isinstance(value, dict):
         raise refuse("expected a mapping, a list of points or the name of a trace of the library")
     given = [key for key in _WAYS if isinstance(value, dict) and key in value]
     if len(given) > 1:
@@ -284,6 +322,6 @@ def _source(name: str, read: Trace, named: TraceFile) -> str:
     """Return the name, with the format unless it is the testbed's own, and with what was changed."""
     about = [read.format] if read.format != "csv" else []
     about += [note for note in read.notes[1:] if "were set to" in note]
-    changes = (("scale", named.scale, 1.0), ("speed", named.speed, 1.0), ("offset", named.offset, 0.0))
+    changes = (("scale", named.scale, 1.0), ("speed", named.speed, 1.0), ("offset", named.offset_s, 0.0))
     about += [f"{key} {value:g}" for key, value, default in changes if value != default]
     return (f"{name} ({', '.join(about)})" if about else name)[:200]

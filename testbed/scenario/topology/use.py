@@ -7,44 +7,34 @@ Beside ``use``, ``data_centers`` and ``links`` are changes to the named topology
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, TypeAdapter, ValidationError, ValidationInfo
 
+from testbed.declaration import item, key_of, option, written
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.axes import kind_of
+from testbed.scenario.reading.declared import model_of, section
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.problems import problems_of
-from testbed.scenario.reading.quantities import (
-    BOOLEAN,
-    DELAY,
-    NAME,
-    RATE,
-    TEXT,
-    integer,
-    number,
-    one_of,
-    refuse,
-    text_of,
-)
-from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
-from testbed.scenario.reading.suggest import nearest_or_all, suggestion
-from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.links import LINK_CHANGE, Link, LinkEnds, SiteName, changed, joined, one_way
+from testbed.scenario.reading.quantities import refuse, text_of
+from testbed.scenario.reading.section import ReadAs
+from testbed.scenario.reading.violations import Violation, checked, raise_found
+from testbed.scenario.topology.links import LINK_CHANGE, Link, SiteName, changed, joined, one_way
 from testbed.scenario.topology.topology import (
     SITE_CHANGE,
     About,
     DataCenter,
     Lan,
-    NamedSite,
     Topology,
     follow,
     topology_of,
+    with_traces,
 )
-from testbed.scenario.topology.traces import Point
+from testbed.settings.series import Series
+from testbed.suggest import nearest_or_all, suggestion
 from topologies.graph import Paths
 from topologies.library import BUILT_IN, topology_path
 from topologies.measurements import read_measurements
@@ -52,7 +42,6 @@ from topologies.readers import READERS, GraphReading, endings, read_graph
 from topologies.readers.base import RATE_UNITS
 from topologies.text_file import TextFile
 
-_FACTOR = number(1e-6, 1e6)
 _YAML = (".yaml", ".yml")
 FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
 
@@ -98,45 +87,46 @@ def _read_measurements(value: Any, info: ValidationInfo) -> Used | None:
     return Used(", ".join(names), tuple(beside(name, info) for name in names), "measurements")
 
 
-class UsedTopology(Section):
+@dataclass(frozen=True, kw_only=True)
+class UsedTopology:
     """A built-in topology or a file, and what differs from it."""
 
-    reader: kind_of(READERS) = None  # type: ignore[valid-type]
+    reader: str | None = option(None, kinds=READERS)
     """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
-    use: Annotated[Any, BeforeValidator(_read_use)] = None
+    use: Any = option(None, form=BeforeValidator(_read_use))
     """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
-    measurements: Annotated[Any, BeforeValidator(_read_measurements)] = None
+    measurements: Any = option(None, form=BeforeValidator(_read_measurements))
     """Instead of use: tables of what was measured between sites, matrices or lists, e.g. [rtt.csv, bandwidth.csv]."""
-    columns: dict[str, Annotated[str, TEXT]] = Field(default_factory=dict)
+    columns: dict[str, str] = option(dict)
     """Measurements: columns whose names do not tell what they hold, by time, from, to, rate, delay, rtt or loss, e.g.
     {rate: bw in Mbit/s}."""
-    central: Annotated[str | None, NAME] = None
+    central: str | None = option(None, form="name")
     """The data centre of the global servers, instead of the file's own."""
-    workers: Annotated[int | None, integer(1, 1000)] = None
+    workers: int | None = option(None, min=1, max=1000)
     """Workers in every data centre."""
     sites: tuple[SiteName, ...] | None = None
     """The vertices that are data centres; others remain as routers where a path passes them."""
-    scale: Annotated[float, _FACTOR] = 1.0
+    scale: float = option(1.0, min=1e-6, max=1e6)
     """Divides all rates and queues in bytes, so that two cores suffice. Divide the model's size as well."""
-    speed: Annotated[float, _FACTOR] = 1.0
+    speed: float = option(1.0, min=1e-6, max=1e6)
     """Divides the times of all traces: 180 makes three minutes a second."""
-    streams: Annotated[int | None, integer(1, 1000)] = None
+    streams: int | None = option(None, min=1, max=1000)
     """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
-    lan: Annotated[Lan | None, NULLABLE] = None
+    lan: Lan | None = None
     """A LAN that differs from the file's, in every data centre."""
-    data_centers: tuple[Annotated[NamedSite, SITE_CHANGE], ...] = ()
+    data_centers: tuple[Annotated[Any, item(section=SITE_CHANGE)], ...] = ()
     """What differs in single data centres."""
-    links: tuple[Annotated[LinkEnds, ReadAs(LINK_CHANGE)], ...] = ()
+    links: tuple[Annotated[Any, item(section=LINK_CHANGE)], ...] = ()
     """What differs on single links."""
-    rate: Annotated[float | None, RATE] = None
+    rate_bps: float | None = option(None, unit="bit/s")
     """Graph files and measurements: rate of links that have none."""
-    delay: Annotated[float | None, DELAY] = None
+    delay_s: float | None = option(None, unit="s", max=10.0)
     """Graph files and measurements: one-way delay of links that have none."""
-    stretch: Annotated[float | None, number(1, 10)] = None
+    stretch: float | None = option(None, min=1, max=10)
     """Graph files: length of a fibre over the great circle (default 1.5)."""
-    rate_unit: Annotated[str | None, one_of(*RATE_UNITS)] = None
+    rate_unit: str | None = option(None, choices=tuple(RATE_UNITS))
     """Graph files: unit of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)."""
-    external: Annotated[bool | None, BOOLEAN] = None
+    external: bool | None = None
     """Graph files: keep the vertices that the Topology Zoo marks as other networks."""
 
     @property
@@ -155,23 +145,21 @@ def apply_changes(base: Topology, used: UsedTopology) -> Topology:
     links = one_way(base.links)
     raise_found(_link_violations(base, used, links))
     if used.streams is not None:
-        links = {ends: _with_streams(link, used.streams, lan.rate) for ends, link in links.items()}
+        links = {ends: _with_streams(link, used.streams, lan.rate_bps) for ends, link in links.items()}
     for change in used.links:
         for ends in links.keys() & change.directions:
             links[ends] = changed(links[ends], change)
-    whole: dict[str, Any] = {"data_centers": sites, "lan": lan, "links": joined(links)}
-    factors = {"scale": base.scale * used.scale, "speed": base.speed * used.speed}
-    return Topology(**{**dict(base), **whole, **factors})  # which is validated again, as ``model_copy`` is not
+    changes: dict[str, Any] = {"data_centers": sites, "lan": lan, "links": joined(links)}
+    return checked(replace(base, scale=base.scale * used.scale, speed=base.speed * used.speed, **changes))
 
 
 def _with_streams(link: Link, streams: int, most_bps: float) -> Link:
     """Return the link with the rates of so many connections; the values of a model are multiples of its rate."""
-    changes: dict[str, Any] = {"rate": min(most_bps, link.rate * streams)}
-    if link.rate_trace is not None and link.rate_trace.model is None:
-        points: tuple[Point, ...] = getattr(link.rate_trace, "points", ())
-        faster = tuple(point.trusted(point.at, min(most_bps, point.value * streams)) for point in points)
-        changes["rate_trace"] = link.rate_trace.model_copy(update={"points": faster})
-    return link.model_copy(update=changes)
+    changes: dict[str, Any] = {"rate_bps": min(most_bps, link.rate_bps * streams)}
+    if isinstance(link.rate_trace, Series):
+        faster = tuple(min(most_bps, value * streams) for value in link.rate_trace.values)
+        changes["rate_trace"] = replace(link.rate_trace, values=faster)
+    return replace(link, **changes)
 
 
 def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Violation]:
@@ -202,7 +190,7 @@ def _with_sites(base: Topology, used: UsedTopology) -> Topology:
     kept = [site for site in base.data_centers if site.name in used.sites]
     central = used.central or next((site.name for site in kept if site.central), kept[0].name)
     by_ends = one_way(base.links)
-    edges = [(*ends, link.delay) for ends, link in by_ends.items()]
+    edges = [(*ends, link.delay_s) for ends, link in by_ends.items()]
     passed: set[str] = set()
     for origin in used.sites:
         paths = Paths(edges, origin, base.routing, backwards=False)
@@ -212,12 +200,12 @@ def _with_sites(base: Topology, used: UsedTopology) -> Topology:
     alive = {*used.sites, *routers}
     links = {ends: link for ends, link in by_ends.items() if alive.issuperset(ends)}
     changes: dict[str, Any] = {
-        "data_centers": tuple(site.model_copy(update=_as_central(site, central)) for site in kept),
+        "data_centers": tuple(replace(site, **_as_central(site, central)) for site in kept),
         "routers": tuple(routers),
         "links": joined(links),
         "coordinates": {name: place for name, place in base.coordinates.items() if name in alive},
     }
-    return Topology(**{**dict(base), **changes})
+    return checked(replace(base, **changes))
 
 
 def _as_central(site: DataCenter, central: str) -> dict[str, Any]:
@@ -236,8 +224,8 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
         changes["lan"] = None
     for change in used.data_centers:
         if change.name == site.name:
-            changes.update({key: value for key, value in change if value is not None and key != "name"})
-    return site.model_copy(update=changes)
+            changes |= {key: value for key, value in vars(change).items() if value is not None and key != "name"}
+    return replace(site, **changes)
 
 
 def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, str], Link]) -> Iterator[Violation]:
@@ -245,7 +233,7 @@ def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, 
     for index, change in enumerate(used.links):
         ends = change.directions[0]
         given = (change.source, change.target)
-        if (given != (None, None)) if change.between else None in given:
+        if any(given) if change.between else not all(given):
             yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
         for end in ends:
@@ -261,9 +249,10 @@ def _read_file(path: Path, name: str, context: dict[str, Any]) -> Topology:
     """Return a topology in our own YAML, with the keys of a scenario's ``topology``. Raise ``ScenarioError``."""
     root = parse(TextFile.read(path).text, name)
     try:
-        return Topology.model_validate(plain(root), context={**context, "folder": path.parent})
+        found: Topology = _WRITTEN.validate_python(plain(root), context={**context, "folder": path.parent})
     except ValidationError as error:
-        raise ScenarioError([str(problem) for problem in problems_of(error, root, Topology)]) from None
+        raise ScenarioError([str(problem) for problem in problems_of(error, root, model_of(Topology))]) from None
+    return found
 
 
 def _expand(used: UsedTopology, info: ValidationInfo) -> Topology:
@@ -282,8 +271,9 @@ def _without_effect(used: UsedTopology) -> Iterator[Violation]:
     if used.use is not None and used.measurements is not None:
         yield Violation(("measurements",), "has no effect beside 'use'", "keep one of them")
     allowed = {"graph": FOR_GRAPHS, "measurements": ("rate", "delay")}.get(used.named.form, ())
-    for key in FOR_GRAPHS:
-        if getattr(used, key) is not None and key not in allowed:
+    for field in written(used):
+        key = key_of(field)
+        if key in FOR_GRAPHS and getattr(used, field.name) is not None and key not in allowed:
             cure = "it is for graph files" if key not in ("rate", "delay") else "it is for graph files and measurements"
             yield Violation((key,), f"has no effect on '{used.named.name}', which says it itself", cure)
     if used.columns and used.named.form != "measurements":
@@ -298,14 +288,14 @@ def _from_measurements(used: UsedTopology, info: ValidationInfo) -> Topology:
     graph, traces = read_measurements(
         used.named.paths,
         used.columns,
-        rate_bps=used.rate,
-        delay_s=used.delay,
+        rate_bps=used.rate_bps,
+        delay_s=used.delay_s,
         central=used.central,
         workers=used.workers or 2,
     )
     made = topology_of(graph)
     about = About(title="measurements", source=used.named.name[:200], repaired=_repaired(made))
-    return made.model_copy(update={"links": follow(made.links, traces, info), "about": about})
+    return replace(made, links=follow(made.links, traces, info), about=about)
 
 
 def _repaired(topology: Topology) -> tuple[str, ...]:
@@ -314,8 +304,8 @@ def _repaired(topology: Topology) -> tuple[str, ...]:
 
 def _from_graph(used: UsedTopology, info: ValidationInfo) -> Topology:
     reading = GraphReading(
-        rate_bps=used.rate,
-        delay_s=used.delay,
+        rate_bps=used.rate_bps,
+        delay_s=used.delay_s,
         stretch=used.stretch or 1.5,
         rate_unit=used.rate_unit,
         sites=used.sites,
@@ -325,7 +315,7 @@ def _from_graph(used: UsedTopology, info: ValidationInfo) -> Topology:
     )
     topology = topology_of(read_graph(used.named.paths[0], reading, used.reader))
     about = About(title=used.named.name, source=used.named.name, repaired=_repaired(topology))
-    return topology.model_copy(update={"about": about})
+    return replace(topology, about=about)
 
 
 _BASES = {"topology": _from_file, "graph": _from_graph, "measurements": _from_measurements}
@@ -336,5 +326,7 @@ def _form(value: Any) -> str:
     return "<use>" if isinstance(value, UsedTopology) or names else "<written>"
 
 
-_NAMED = Annotated[UsedTopology, AfterValidator(_expand), Tag("<use>")]
-TOPOLOGY = ReadAs(Annotated[_NAMED | Annotated[Topology, Tag("<written>")], Discriminator(_form)])
+_TOPOLOGY: Any = Annotated[Topology, section(Topology), AfterValidator(with_traces)]
+_WRITTEN: TypeAdapter[Any] = TypeAdapter(_TOPOLOGY)
+_NAMED: Any = Annotated[UsedTopology, section(UsedTopology), AfterValidator(_expand), Tag("<use>")]
+TOPOLOGY = ReadAs(Annotated[_NAMED | Annotated[_TOPOLOGY, Tag("<written>")], Discriminator(_form)])

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.engine.scheduler import Scheduler
-from testbed.plan.model import Choice, DevicePlan, NodePlan, Plan, TrainingPlan
+from testbed.plan.model import NodePlan, Plan, TrainingPlan
+from testbed.settings.job import Choice, Device
 from tests.contract.tiny import tiny_plan
 from tests.engine.collectives.worlds import names_of
 
@@ -19,7 +20,7 @@ def serverless_plan(
     names = names_of(groups)
     plan = tiny_plan([*names, "a/scheduler"])
     workers = tuple(
-        replace(plan.node(name), device=DevicePlan(step_time_s=(step_times_s or {}).get(name, 0.01))) for name in names
+        replace(plan.node(name), device=Device(step_time_s=(step_times_s or {}).get(name, 0.01))) for name in names
     )
     job = TrainingPlan(
         model=model or Choice(kind="mlp", options={"hidden": 24}), data=Choice(kind="digits"),

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
+from testbed.settings.job import Choice
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 from tests.for_each import for_each

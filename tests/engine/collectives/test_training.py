@@ -10,12 +10,12 @@ import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.errors import ScenarioError
-from testbed.plan.model import Choice
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape
 from testbed.scenario.load import load
+from testbed.settings.job import Choice
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds

@@ -21,9 +21,10 @@ from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox
 from testbed.engine.local_work import OneGradient
 from testbed.messages import Message
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
 from testbed.policy.gossip.graphs import GRAPHS, given
 from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
+from testbed.settings.job import Choice
 from testbed.training.learner import StepResult
 from testbed.training.seeds import torch_stream
 from testbed.world import World

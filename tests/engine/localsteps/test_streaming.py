@@ -14,9 +14,9 @@ from testbed.engine.learner import make_learner
 from testbed.engine.streaming import StreamedSteps
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.model import Choice
 from testbed.policy.sync.streaming import Streaming, fragments_of
 from testbed.scenario.load import load
+from testbed.settings.job import Choice
 from testbed.training.optimizers import ModelOptimizer
 from tests.end_to_end.runs import run_scenario
 from tests.engine.collectives.plans import run_plan, serverless_plan

@@ -12,11 +12,12 @@ import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.gossip.graphs import GRAPHS
 from testbed.policy.gossip.mixing import LanAndWan, Metropolis, PushToOne, rounds_to_reach_all
 from testbed.policy.sync import SYNC
+from testbed.settings.job import Choice
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 from tests.engine.runs import Simulated, run

@@ -18,8 +18,9 @@ from testbed.execution import devices
 from testbed.execution.distributed import role as role_module
 from testbed.execution.distributed import torch_group
 from testbed.execution.distributed.torch_group import require
-from testbed.plan.model import Choice, Plan
+from testbed.plan.model import Plan
 from testbed.scenario.load import load
+from testbed.settings.job import Choice
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Virtual
 from tests.execution.distributed.runs import Forked, forked

@@ -19,9 +19,8 @@ from testbed.execution import host, session
 from testbed.execution.programs.supervisor import Supervisor
 from testbed.plan.build import build_plan
 from testbed.results.rounds import CompletedRound
-from testbed.scenario import load, loads
-from testbed.scenario.sections import program
-from testbed.scenario.sections.workload import Workload
+from testbed.scenario import load, loads, program
+from testbed.settings.job import Workload
 from tests.cli.forked import Forked
 from tests.for_each import for_each
 from tests.results.fake_run import make_plan
@@ -373,7 +372,7 @@ def test_a_program_can_be_built_of_sections(folder: Path) -> None:
     }
     start: dict[str, Any] = {"version": 1, "name": "program", "seed": 1, "run": {"on": "local"}, "topology": topology}
     workload = Workload(command=("echo", "{rank}"), ends="first")
-    assert api.Scenario(**start, workload=workload) == api.load({**start, "workload": workload}) == read
+    assert api.Scenario.read({**start, "workload": workload}) == api.load({**start, "workload": workload}) == read
 
 
 def test_the_traffic_of_a_data_centre_counts_once_when_its_first_process_has_ended() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from testbed.scenario.reading.commands import COMMAND
 from testbed.scenario.reading.files import allows_code
+from testbed.scenario.reading.forms import COMMAND
 from testbed.scenario.reading.quantities import is_null, text_of
 from testbed.scenario.reading.violations import Violation, raise_found
 

@@ -29,8 +29,8 @@ def table(
     empty: Any,
     what: str,
     made_by: str = "",
-) -> Any:
-    """Return a field for ``{file: NAME.csv}``.
+) -> ReadAs:
+    """Return what reads ``{file: NAME.csv}``.
 
     kind     type of the table
     of_file  reads the file; raises ``ScenarioError``
@@ -58,7 +58,7 @@ def table(
         return value
 
     write_text = PlainSerializer(lambda found: found if found is None else write(found), when_used="json")
-    return Annotated[kind, ReadAs(Annotated[kind, BeforeValidator(read)]), write_text, WithJsonSchema(_SCHEMA)]
+    return ReadAs(Annotated[kind, BeforeValidator(read), write_text, WithJsonSchema(_SCHEMA)])
 
 
 def _is_written(value: Any) -> bool:
@@ -91,7 +91,7 @@ def _unpacked_costs(text: str) -> dict[str, Row]:
     return costs
 
 
-COSTS: Any = table(
+COSTS = table(
     dict[str, Row],
     lambda file: read_costs(file.rows, file.name),
     (lambda costs: json.dumps(costs) if costs else "", _unpacked_costs),
@@ -133,7 +133,7 @@ def _unpacked_layers(text: str) -> Layers:
     return layers
 
 
-PROFILE: Any = table(
+PROFILE = table(
     Layers,
     _layers_of_file,
     (lambda layers: json.dumps(layers) if layers else "", _unpacked_layers),
@@ -176,7 +176,7 @@ def _unpacked_times(text: str) -> dict[str, float]:
     return times
 
 
-STEP_TIMES: Any = table(
+STEP_TIMES = table(
     dict[str, float] | None,
     _times_of_file,
     (lambda times: " ".join(f"{name} {seconds!r}" for name, seconds in times.items()), _unpacked_times),

@@ -1,1 +1,0 @@
-"""The sections of a scenario beside its topology, each as frozen models."""

@@ -1,0 +1,77 @@
+"""A scenario with a workload: what it brings itself, which other sections then may not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from testbed.axes import sha256_of
+from testbed.scenario.program import with_program, without_sections
+from testbed.scenario.reading.declared import resolved
+from testbed.scenario.reading.files import allows_code, beside
+from testbed.scenario.reading.quantities import is_null, text_of
+from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.settings.job import Workload
+
+_OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accuracy")
+
+
+def with_workload(data: Any, info: ValidationInfo) -> Any:
+    """Return the scenario's tree with ``training`` as its workload has it; unchanged without a workload."""
+    workload = data.get("workload") if isinstance(data, dict) else None
+    if isinstance(workload, Workload):
+        workload = resolved(workload)
+    if not isinstance(workload, dict):
+        return data
+    data = {**data, "workload": workload}
+    if not is_null(workload.get("script")) and isinstance(data.get("training", {}), dict):
+        data = _with_script(data, info)
+    if not all(is_null(workload.get(key)) for key in ("command", "first")):
+        data = with_program(data, info)
+    return data
+
+
+def _with_script(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Return the tree with the script as model and data. Raise a refusal for what the script brings itself."""
+    training = data.get("training", {})
+    workload = data["workload"]
+    raise_found(
+        Violation(("training", key), "has no effect beside 'workload'", "the script brings its own; remove it")
+        for key in _OWN_OF_SCRIPTS
+        if key in training
+    )
+    raise_found(
+        [Violation(("optimizer",), "has no effect beside 'workload'", "remove it")] if "optimizer" in data else []
+    )
+    path = _script(text_of(workload.get("script")), info)
+    model = {"kind": "script", "file": str(path), "sha256": sha256_of(path)}
+    training = {**training, "model": model, "data": {"kind": "script"}}
+    return {**data, "workload": dict(workload, script=str(path)), "training": training}
+
+
+def _script(text: str, info: ValidationInfo) -> Path:
+    """Return the script's path. One that is written whole, as in a resolved scenario, is code from anywhere."""
+    path = Path(text)
+    if not path.is_absolute():
+        try:
+            path = beside(text, info)
+        except PydanticCustomError as error:  # which has no place here
+            told = error.context or {}
+            raise_found([Violation(("workload", "script"), told["problem"], told["hint"])])
+    elif not allows_code(info):
+        problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
+        raise_found([Violation(("workload", "script"), problem, "read that script first, then give --allow-code")])
+    if not path.is_file():
+        raise_found([Violation(("workload", "script"), f"there is no file {path.name} beside the scenario")])
+    return path
+
+
+def without_own(resolved: dict[str, Any], is_program: bool) -> dict[str, Any]:
+    """Return a resolved scenario without what a script brings itself, or what has no effect on a program."""
+    if is_program:
+        return without_sections(resolved)
+    training = {key: value for key, value in resolved["training"].items() if key not in _OWN_OF_SCRIPTS}
+    return {key: training if key == "training" else value for key, value in resolved.items() if key != "optimizer"}

@@ -1,0 +1,180 @@
+"""The job: what is trained, on which devices; or which program runs instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, TypeVar
+
+from testbed.declaration import Problem, derived, item, option, other_than_default, required
+from testbed.placeholders import PLACEHOLDERS, unknown
+from testbed.settings.series import Series, Slowdown
+from testbed.suggest import suggestion
+
+Technique = TypeVar("Technique")
+ANY_GPU = -1
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One value on one axis: ``Choice(kind="ssp", options={"staleness": 3})``. The axis' table owns the options."""
+
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training(Generic[Technique]):
+    """The job. It ends after ``rounds`` rounds, or earlier at ``target_accuracy`` on the test set.
+
+    A scenario has techniques with what they declare, a Plan ``Choice`` alone.
+    """
+
+    model: Technique = required(axis="model")
+    """The model."""
+    data: Technique = required(axis="data")
+    """The data set."""
+    split: Technique = option(Choice(kind="iid"), axis="split")
+    """How the data is split over the workers."""
+    batch_size: int = option(32, min=1, max=65_536, key="batch")
+    """Samples of one step of one worker."""
+    rounds: int = required(min=1, max=10_000_000, sample=10_000_000)
+    """Rounds after which the run ends."""
+    evaluate_every: int = option(10, min=1, max=10_000_000)
+    """Rounds between two evaluations. An evaluation takes no time of the run's clock."""
+    target_accuracy: float | None = option(None, unit="share", min=0.001)
+    """Test accuracy at which the run ends earlier."""
+    compute: str = option("real", choices=("real", "modelled"))
+    """real: tensors are computed. modelled: sizes only, for thousands of data centres; simulate only."""
+    loading: Technique = option(Choice(kind="in_memory"), axis="loading")
+    """Where samples come from: all in memory, or a cache of levels."""
+    precision: str = option("float32", choices=("float32", "tf32", "bf16"))
+    """Of forward and backward; parameters, gradients and sums are float32. tf32: matrices are multiplied in TF32 (GPUs
+    only). bf16: automatic mixed precision with bfloat16."""
+    accumulate: int = option(1, min=1, max=65_536)
+    """Parts into which a batch is cut to save memory; their gradients are averaged."""
+    compile: bool = False
+    """Whether models are compiled (torch.compile), before training begins."""
+    deterministic: bool = False
+    """Whether only operations are used that give equal bits every time; on a GPU, where others are faster."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.accumulate > self.batch_size:
+            problem = f"{self.accumulate} parts of a batch of {self.batch_size} samples"
+            yield "accumulate", problem, f"write {self.batch_size} or less, or a larger batch"
+        if self.target_accuracy is not None and self.evaluate_every > self.rounds:
+            problem = f"{self.evaluate_every} is more than training.rounds ({self.rounds})"
+            yield "evaluate_every", problem, "target_accuracy would never be reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What a worker computes on, and how long one training step takes there.
+
+    In a Plan, ``pace`` is decided, the scenario's ``speed`` is divided into ``step_time_s``, and ``slowdown`` counts
+    from the worker's first step. The virtual world needs a step time as its model of a measured step, too.
+    """
+
+    pace: str = option("auto", choices=("auto", "paced", "measured"))
+    """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes; in
+    an exact run, which needs exact.cpu: measured for it, the processor's time divided by speed. auto: measured on a GPU
+    of a real run, else paced."""
+    step_time_s: float = option(0.05, unit="s", min=1e-6)
+    """Time of one training step at speed 1."""
+    speed: float = option(1.0, min=0.001, max=1000.0)
+    """How many times faster than step_time says; 0.5 makes a straggler."""
+    kind: str = option("cpu", choices=("cpu", "cuda"))
+    """Where workers compute."""
+    index: int = option(ANY_GPU, min=0, max=1023, words={"auto": ANY_GPU})
+    """Number of the GPU; auto: the one with the least load when the run starts."""
+    share: float = option(1.0, unit="share", min=0.01)
+    """Part of a GPU that a worker's step occupies while it computes: at 50 %, steps of two workers run at one time; at
+    100 %, workers of one GPU take turns."""
+    variation: float = option(0.0, unit="share")
+    """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
+    slowdown: Series | None = option(None, section=Slowdown)
+    """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
+    codec_speed: float = option(1.0, min=0.001, max=1000.0)
+    """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
+    layers: tuple[tuple[float, float], ...] = option((), form="profile", key="profile")
+    """{file: NAME.csv}: times of the model's layers, forward and backward, as `testbed profile` measures them; instead
+    of step_time. A data centre or worker with a step time of its own has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSection(Device):
+    """What the workers compute on, and how long one training step takes there."""
+
+    server_device: str = option("cpu", choices=("cpu", "cuda"))
+    """Where servers aggregate and optimize."""
+    step_times: dict[str, float] | None = option(None, form="step_times")
+    """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
+    worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers. Settings of the same worker or data centre
+    come before its row; a worker's row comes before settings of its data centre."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A user's program: one process per node, by rank. Commands and variables may hold ``testbed.placeholders``."""
+
+    command: tuple[str, ...] = option((), form="command")
+    """A program and its arguments, as a list or as a shell would read it; one process per worker, with the variables
+    that torchrun sets. Placeholders such as {rank} are replaced; docs/programs.md lists them."""
+    first: tuple[str, ...] = option((), form="command")
+    """The command of the first worker, if it differs: a server, or a launcher that starts the other processes."""
+    ends: str = option("all", choices=("all", "first", "others"))
+    """Whose end ends the run: that of all processes, of the first, or of all others. The rest is then stopped."""
+    listens: int = option(0, min=1, max=65_535, absent=0)
+    """TCP port of the first worker; the others start when something listens on it."""
+    workers: tuple[int, ...] = derived(())  # that each node stands for, by rank
+    env: dict[str, Annotated[str, item(form="argument")]] = option(dict)
+    """Environment variables."""
+    cwd: str = option("", form="argument", absent="")
+    """Working directory, relative to the scenario's folder, which is the default."""
+    timeout_s: float = option(3600.0, unit="s", min=1e-6)
+    """The longest run."""
+    metrics: str = option("", form="argument", absent="")
+    """stdout, or a file: JSON lines of the program with 'step', and 'loss', 'accuracy' or 'samples'."""
+    sha256: str = option("", absent="")
+    """Of the files that the commands name, as they were when the scenario was read; not to be written by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload(Program):
+    """A user's own training code, or any program, instead of a model and data by name."""
+
+    script: str = option("", absent="")
+    """A Python file in or below the scenario's folder, or with its whole path where the scenario may name code; see
+    testbed/kvstore for what it may call."""
+    per: str = option("worker", choices=("worker", "host"))
+    """worker: every worker is a host of its own. host: a data centre is one host, with one process."""
+
+    @property
+    def is_program(self) -> bool:
+        return bool(self.command or self.first)
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.script and not self.is_program:
+            yield (), "has neither 'script' nor 'command'", "write 'command: python train.py'"
+        if self.script and self.is_program:
+            yield "script", "stands beside a command", "remove one of the two"
+        if self.ends == "others" and not self.command:
+            yield "ends", "no process but the first is started", "write 'command' for the others"
+        if self.script and not self.is_program:
+            of_programs = ("per", "ends", "listens", "env", "cwd", "timeout_s", "metrics")
+            for key in other_than_default(self, *of_programs):
+                yield key, "has no effect on 'script'", "remove it, or write 'command: …'"
+        if self.listens and self.is_program and not self.command:
+            yield "listens", "no process waits for the first", "remove it, or write 'command' for the others"
+        yield from self._problems_of_texts()
+
+    def _problems_of_texts(self) -> Iterator[Problem]:
+        for name in self.env:
+            if not _VARIABLE.fullmatch(name):
+                yield ("env", name), "is no name of an environment variable", "letters, digits and '_' only"
+        for key, texts in (("command", self.command), ("first", self.first), ("env", self.env.values())):
+            for word in (word for text in texts for word in unknown(text)):
+                if hint := suggestion(word, PLACEHOLDERS):
+                    yield key, f"'{{{word}}}' is no placeholder", hint
