@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -18,64 +17,6 @@ from testbed.results import summary
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """Mean of ``count`` seeds and the half width of its 95 % confidence interval (Student); infinite for one seed."""
-
-    value: float
-    half_width: float
-    count: int
-
-
-def mean_of(values: Sequence[float]) -> Mean:
-    """Return mean and confidence interval of independent values, e.g. one per seed. Raise ``ValueError`` if empty."""
-    if not values:
-        raise ValueError("no values")
-    array = np.asarray(values, dtype=float)
-    if len(array) == 1:
-        return Mean(float(array[0]), math.inf, 1)
-    from scipy.special import stdtrit  # the quantile of Student's t; ``scipy.stats`` takes a second to load
-
-    half = stdtrit(len(array) - 1, 0.975) * array.std(ddof=1) / math.sqrt(len(array))
-    return Mean(float(array.mean()), float(half), len(array))
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Geometric mean of ``count`` ratios, with its 95 % confidence interval; without one (0 to ∞) for one pair."""
-
-    value: float
-    low: float
-    high: float
-    count: int
-
-
-BOOTSTRAP_FROM = 8  # pairs: with fewer, Student's interval of the logarithms
-_RESAMPLES = 4000
-
-
-def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Return other / base of positive values in pairs, e.g. of the same seeds. Raise ``ValueError`` if there are none.
-
-    The interval is that of the mean of logarithms: no end of it is below 0, and the inverse ratio has the inverse one.
-    """
-    if not base:
-        raise ValueError("no pairs")
-    logs = np.log(np.asarray(other, dtype=float) / np.asarray(base, dtype=float))
-    value = float(np.exp(logs.mean()))
-    count = len(logs)
-    if count == 1:
-        return Ratio(value, 0.0, math.inf, 1)
-    if count >= BOOTSTRAP_FROM:
-        drawn = np.random.default_rng(1).choice(logs, (_RESAMPLES, count)).mean(axis=1)
-        low, high = np.quantile(drawn, (0.025, 0.975))
-    else:
-        half = mean_of(logs.tolist()).half_width
-        low = logs.mean() - half
-        high = logs.mean() + half
-    return Ratio(value, float(np.exp(low)), float(np.exp(high)), count)
 
 
 def accuracy_curve(run: StoredRun) -> pd.DataFrame:

@@ -246,9 +246,10 @@ class Sweep:
         return pd.DataFrame(self.rows)
 
     def _repr_html_(self) -> str:
+        from analysis.sweeps.points import cases_of, points_of
         from testbed.display.summary import sweep_table
 
-        return html_of(sweep_table(self.rows, self.varied))
+        return html_of(sweep_table(cases_of(points_of(self.rows, self.varied))))
 
 
 def sweep(  # noqa: PLR0913 - what the command has

@@ -10,12 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.metrics import mean_of
+from analysis.confidence import mean_of
 
 PASS, FAIL, UNRESOLVED = "pass", "fail", "not resolved"
 INFINITY = float("inf")
-A_DIFFERENCE = 1e-9
-"""Of two runs, at least: where a setting has no effect, all seeds are equal, which is neither more nor less."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import NullFormatter
 
+from analysis.confidence import mean_of
 from analysis.figures import panels
 from analysis.identity import BACK_ENDS, Identity, series
-from analysis.metrics import mean_of
 from analysis.studies import verdict
 from analysis.studies.claims import FAIL, PASS
 from analysis.studies.results import Published, Results, select

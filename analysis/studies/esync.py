@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from analysis.confidence import A_DIFFERENCE
 from analysis.identity import look_of
 from analysis.metrics import wan_rate
-from analysis.studies.claims import A_DIFFERENCE
 from analysis.studies.columns import ratio_spread
 from analysis.studies.study import Case, Expected, Panel, Study
 

@@ -15,8 +15,8 @@ twice that at 10 Mbit/s with the large one.
 
 from __future__ import annotations
 
+from analysis.confidence import A_DIFFERENCE
 from analysis.identity import Identity
-from analysis.studies.claims import A_DIFFERENCE
 from analysis.studies.columns import mbps, setting, sooner_than
 from analysis.studies.study import Case, Expected, Panel, Study
 

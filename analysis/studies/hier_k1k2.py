@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from analysis.confidence import A_DIFFERENCE
 from analysis.identity import series
-from analysis.studies.claims import A_DIFFERENCE
 from analysis.studies.study import Case, Expected, Panel, Study
 
 STEPS = 180  # of every worker, in every variant: six WAN rounds of K1 K2 = 30 steps

@@ -5,8 +5,8 @@ Accuracy by round is the same for all, so lengths of rounds compare as times to 
 
 from __future__ import annotations
 
+from analysis.confidence import A_DIFFERENCE
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import A_DIFFERENCE
 from analysis.studies.results import against
 from analysis.studies.study import Case, Expected, Panel, Study
 

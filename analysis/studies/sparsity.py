@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.confidence import A_DIFFERENCE
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import A_DIFFERENCE
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Case, Expected, Panel, Settings, Study, StudyRun
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.studies.claims import A_DIFFERENCE
+from analysis.confidence import A_DIFFERENCE
 from analysis.studies.columns import round_s
 from analysis.studies.study import RATE, Case, Expected, Panel, Settings, Study, StudyRun
 

@@ -126,8 +126,15 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
 
 def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any]], took_s: float) -> None:
     shown = failed + [row for row in rows if row["status"] == "diverged"]
+    from analysis.sweeps.conclusion import conclusion
+    from analysis.sweeps.points import cases_of, points_of
+
     console = look.console()
-    console.print(sweep_table(rows, job.sweep.varied()))
+    cases = cases_of(points_of(rows, job.sweep.varied()))
+    console.print(sweep_table(cases))
+    targets = {point.plan.training.target_accuracy for point in job.points}
+    if len(cases[0].points) > 1 and len(targets) == 1:
+        console.print(*conclusion(cases, targets.pop()), sep="\n")
     for row in shown[:FAILURES_SHOWN]:
         first_line = (row["message"].splitlines() or ["no message"])[0]
         console.print(f"{row['status']}: {job.directory / 'runs' / row['run']}: {first_line}", soft_wrap=True)
@@ -136,3 +143,5 @@ def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any
     done = sum(row["status"] in COMPLETED for row in rows)
     cure = "; --retry-failed runs the failed ones again" if any(row["status"] == "failed" for row in failed) else ""
     console.print(f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}")
+    if done:
+        console.print(f"`testbed compare {job.directory}` draws them, `testbed report {job.directory}` makes a page")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from analysis.load import StoredRun
+    from analysis.sweeps.points import Case, Point
 
 LINES_SHOWN = 8  # of reasons, and of notes
 FAULTS_SHOWN = 12
@@ -292,21 +293,20 @@ def _accuracies(final: float | None, at_target: float | None) -> str:
     return numbers.share(final) + ("" if at_target is None else f"\n{numbers.share(at_target)} at target")
 
 
-def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Table:
-    """Return one row per point: medians over seeds with their range, and ratios to the first point's.
+def sweep_table(cases: Sequence[Case]) -> Table:
+    """Return one row per point: medians over seeds with their range, and ratios to the base of its case.
 
     Ratios are paired by seed, as runs of one seed have the same data and the same first values.
     """
-    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[path] for path in varied), []).append(row)
+    rows = [row for case in cases for point in case.points for row in point.rows]
     timed = "round_time_s" if any(row["round_time_s"] is not None for row in rows) else "training_s"
     title = "median over seeds (least to most)"
-    if len(groups) > 1:
-        title += "; × the first point's of the same seed (95 % interval)"
+    if any(len(case.points) > 1 for case in cases):
+        bases = dict.fromkeys(case.base.label for case in cases)
+        title += f"; × {', '.join(bases)}'s of the same seed (95 % interval)"
     shown = look.table(
         title,
-        *(path.rpartition(".")[2] for path in varied),
+        "",
         ">runs",
         ">accuracy",
         ">round time" if timed == "round_time_s" else ">run time",
@@ -315,55 +315,44 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Tab
         ">time to target",
         ">WAN bytes",
     )
-    base = next(iter(groups.values()), [])
-    for values, group in groups.items():
-        done = _completed(group)
-        share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
-        if wild := sum(row["status"] == "diverged" for row in group):
-            share += f", {wild} diverged"
-        reached = sum(row["time_to_target_s"] is not None for row in done)
-        partly = f"\nin {reached} of {len(done)} runs" if 0 < reached < len(done) else ""
-        to_target = _median(done, "time_to_target_s", numbers.seconds) + partly
-        compared = None if group is base else base
-        shown.add_row(
-            *values,
-            share,
-            _median(done, "accuracy", numbers.share),
-            _median(done, timed, numbers.seconds) + _ratio(compared, done, timed),
-            _median(done, "step_time_s", numbers.seconds, spread=False),
-            _median(done, "samples_per_s", numbers.short, spread=False),
-            to_target + ("" if partly else _ratio(compared, done, "time_to_target_s")),
-            _median(done, "wan_bytes", numbers.size) + _ratio(compared, done, "wan_bytes"),
-        )
+    for case in cases:
+        if case.told:
+            shown.add_section()
+            shown.add_row(case.told)
+        for point in case.points:
+            shown.add_row(*_point(point, case.base, timed))
     return shown
 
 
-def _completed(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [row for row in rows if row["status"] in COMPLETED]
+def _point(point: Point, base: Point, timed: str) -> Iterator[str]:
+    """Yield the cells of one point; ``timed``: the measure that stands for how long a run takes."""
+    done = point.completed
+    runs = f"{len(done)}/{len(point.rows)}" if len(done) < len(point.rows) else str(len(done))
+    if wild := sum(row["status"] == "diverged" for row in done):
+        runs += f", {wild} diverged"
+    times = point.values("time_to_target_s")
+    partly = f"\nin {len(times)} of {len(done)} runs" if 0 < len(times) < len(done) else ""
+    yield from (point.label, runs, _median(point, "accuracy", numbers.share))
+    yield _median(point, timed, numbers.seconds) + _ratio(point, base, timed)
+    yield _median(point, "step_time_s", numbers.seconds, spread=False)
+    yield _median(point, "samples_per_s", numbers.short, spread=False)
+    yield _median(point, "time_to_target_s", numbers.seconds) + (partly or _ratio(point, base, "time_to_target_s"))
+    yield _median(point, "wan_bytes", numbers.size) + _ratio(point, base, "wan_bytes")
 
 
-def _median(rows: list[Mapping[str, Any]], name: str, form: Callable[[float], str], *, spread: bool = True) -> str:
+def _median(point: Point, name: str, form: Callable[[float], str], *, spread: bool = True) -> str:
     """Return the median with the least and the most, unless these look the same."""
-    values = sorted(float(row[name]) for row in rows if row.get(name) is not None)
+    values = sorted(point.values(name))
     if not values:
         return numbers.MISSING
     ends = (form(values[0]), form(values[-1]))
     return form(median(values)) + (f"\n({ends[0]} to {ends[1]})" if spread and ends[0] != ends[1] else "")
 
 
-def _ratio(base: Sequence[Mapping[str, Any]] | None, rows: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Return the ratio to the base over seeds that both have; empty where a run of a seed has no value in one of them.
-
-    What reached the target with some seeds only has no ratio: that of the other seeds would be too good.
-    """
-    from analysis.metrics import ratio_of
-
-    if base is None:
+def _ratio(point: Point, base: Point, name: str) -> str:
+    """Return the ratio to the base; empty of the base itself, and where a run of a seed has no value in one of them."""
+    ratio = None if point is base else point.ratio(base, name)
+    if ratio is None:
         return ""
-    before = {row["seed"]: row.get(name) for row in _completed(base)}
-    pairs = [(before[row["seed"]], row.get(name)) for row in rows if row["seed"] in before]
-    if not pairs or not all(a and b for a, b in pairs):
-        return ""
-    ratio = ratio_of([float(a) for a, _ in pairs if a], [float(b) for _, b in pairs if b])
     interval = "" if ratio.count == 1 else f" ({numbers.short(ratio.low)} to {numbers.short(ratio.high)})"
     return f"\n{numbers.factor(ratio.value)}{interval}"

@@ -1,7 +1,7 @@
 """A sweep: every point of a grid run once, results keyed by content, one table at the end.
 
-    <directory>/sweep.json      the points in order            <directory>/runs/<id>/   one run directory each
-    <directory>/sweep.csv       one row per point and seed
+    <directory>/sweep.json      the points in order        <directory>/runs/<id>/              one run directory each
+    <directory>/sweep.csv       one row per point and seed  <directory>/runs/<point>-seed<n>  a link to it
 
 Points run on this machine or on those of a cluster. They share nothing while they run: a run belongs to the process
 that claimed its directory. The next call of the same sweep, also after kill -9, runs what is not done. The table is
@@ -15,6 +15,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ from testbed.execution.sweep_points import SweepPoint, index_of
 from testbed.execution.sweep_pool import LocalPool, OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
 from testbed.plan.model import IN_VIRTUAL_TIME
-from testbed.results import FINISHED, atomic
+from testbed.results import FINISHED, atomic, owner
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.scenario.sweep import SweepSettings
+from testbed.scenario.sweep_labels import link_names
 
 MEASURES = (
     "rounds", "accuracy", "accuracy_at_target", "round_time_s", "step_time_s", "samples_per_s", "time_to_target_s",
@@ -97,10 +99,31 @@ def _execute(job: SweepJob, on_state: OnState, warn: Warn, files: Mapping[str, s
     else:
         jobs = job.jobs or default_jobs(job.points)
         pool = LocalPool(job.path, scenario, on_state, warn, jobs, job.retry_failed, job.followers)
+    _link(job, warn)
     pool.run(job.points)
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
     return rows
+
+
+def _link(job: SweepJob, warn: Warn) -> None:
+    """Make the links to the runs by name, and remove those of points that the sweep has no longer."""
+    folder = job.directory / "runs"
+    if not folder.exists():
+        folder.mkdir(exist_ok=True)
+        owner.give([folder])
+    links = dict(zip(link_names(job.points), (point.id for point in job.points), strict=True))
+    try:
+        for entry in folder.iterdir():
+            if entry.is_symlink() and links.get(entry.name) != str(entry.readlink()):
+                entry.unlink(missing_ok=True)
+        for name, target in links.items():
+            if not os.path.lexists(folder / name):
+                with suppress(FileExistsError):  # made just now by another process of this sweep
+                    (folder / name).symlink_to(target)
+                    owner.give([folder / name])
+    except OSError as error:  # a file system without links
+        warn(f"{folder}: no links to runs by name ({error.strerror}); sweep.csv says which run is which")
 
 
 def default_jobs(points: list[SweepPoint]) -> int:

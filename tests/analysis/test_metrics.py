@@ -1,7 +1,6 @@
 """Loading runs, the metrics of papers, and the comparison table."""
 
 import csv
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,15 +37,6 @@ def test_accuracy_over_bytes_counts_each_transfer_once(runs: list[StoredRun]) ->
     curve = metrics.accuracy_curve(runs[0])
     per_round = 2 * 2 * sum(PAYLOAD.values())  # two parties, up and down
     assert curve["wan_bytes"].tolist() == [2 * per_round, 4 * per_round, 6 * per_round, 8 * per_round]
-
-
-def test_confidence_interval_over_seeds() -> None:
-    mean = metrics.mean_of([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (mean.value, mean.count) == (3.0, 5)
-    assert mean.half_width == pytest.approx(1.96324, abs=1e-5)  # t(0.975, 4) = 2.776445, s = 1.581139
-    assert metrics.mean_of([7.0]).half_width == math.inf
-    with pytest.raises(ValueError, match="no values"):
-        metrics.mean_of([])
 
 
 def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[StoredRun]) -> None:
@@ -97,11 +87,3 @@ def test_a_run_that_missed_the_target_has_no_speed_up(runs: list[StoredRun]) -> 
         replace(run, plan={**run.plan, "training": {**run.plan["training"], "target_accuracy": None}}) for run in runs
     ]
     assert [row["speed_up_of"] for row in compare.comparison(plain)] == ["step_time_s"] * 3
-
-
-def test_ratios_in_pairs_stay_above_zero() -> None:
-    few = metrics.ratio_of([3.0, 12.0, 33.0], [1.5, 24.0, 16.5])
-    assert few.low > 0 and few.value == pytest.approx(0.5 ** (1 / 3)) and few.high > 1
-    assert metrics.ratio_of([1.0], [2.0]) == metrics.Ratio(2.0, 0.0, math.inf, 1)
-    many = metrics.ratio_of([1.0] * 9, [1.1, 1.2, 1.3, 1.1, 1.2, 1.3, 1.1, 1.2, 1.3])
-    assert 1.1 < many.low < many.value < many.high < 1.3 and many == metrics.ratio_of([1.0] * 9, [1.1, 1.2, 1.3] * 3)

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis.load import load_run
+from analysis.sweeps.points import cases_of, points_of
 from testbed import numbers
 from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
@@ -256,7 +257,7 @@ def swept(kind: str, seed: int, time_s: float | None, **more: Any) -> dict[str, 
 
 def cells(rows: list[dict[str, Any]]) -> list[str]:
     """Return the cells for time to target, one a point."""
-    table = summary.sweep_table(rows, ["sync"])
+    table = summary.sweep_table(cases_of(points_of(rows, ["sync"])))
     return list(next(column for column in table.columns if column.header == "time to target").cells)
 
 

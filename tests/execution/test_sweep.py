@@ -53,7 +53,8 @@ def whole(scenario: Path) -> Path:
 
 
 def stamps(out: Path) -> dict[str, int]:
-    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob("runs/*/result.json")}
+    results = [path for path in out.glob("runs/*/result.json") if not path.parent.is_symlink()]
+    return {path.parent.name: path.stat().st_mtime_ns for path in results}
 
 
 def test_every_point_has_a_row_and_a_run(whole: Path) -> None:
@@ -62,6 +63,20 @@ def test_every_point_has_a_row_and_a_run(whole: Path) -> None:
     assert lines[0].startswith("run,codec,seed,back_end,status,rounds,accuracy")
     assert all(",simulate,done,4," in line for line in lines[1:])
     assert len(stamps(whole)) == 4
+
+
+def test_links_name_runs_by_what_varies_and_follow_the_sweep(scenario: Path, whole: Path, tmp_path: Path) -> None:
+    links = {path.name: path for path in whole.glob("runs/*") if path.is_symlink()}
+    assert sorted(links) == ["codec-none-seed1", "codec-none-seed2", "fp16-seed1", "fp16-seed2"]
+    plan = json.loads((links["fp16-seed2"] / "plan.json").read_text())
+    assert (plan["technique"]["codec_tier2"]["kind"], plan["seed"]) == ("fp16", 2)
+    out = tmp_path / "other"
+    (out / "runs").mkdir(parents=True)
+    (out / "runs" / "codec-none-seed1").symlink_to("elsewhere")
+    (out / "runs" / "twobit-seed1").symlink_to("elsewhere")
+    assert command(["sweep", str(scenario), "--out", str(out)]).returncode == 0
+    (link,) = (path for path in (out / "runs").iterdir() if path.is_symlink())
+    assert link.name == "seed1" and (link / "result.json").is_file()
 
 
 def test_a_second_time_nothing_is_run(scenario: Path, whole: Path) -> None:
@@ -197,7 +212,7 @@ def test_a_directory_that_cannot_be_claimed_does_not_hold_the_sweep_up(
     """Somebody's files stand where a run should: that run fails, the others are made, and the sweep ends."""
     out = tmp_path / "taken"
     plans = sorted(whole.glob("runs/*/plan.json"))
-    point = next(path.parent.name for path in plans if json.loads(path.read_text())["seed"] == 1)
+    point = next(path.parent.resolve().name for path in plans if json.loads(path.read_text())["seed"] == 1)
     (out / "runs" / point).mkdir(parents=True)
     (out / "runs" / point / "notes.txt").write_text("precious")
     done = sweep(scenario, out, "--seeds", "1")

@@ -1,0 +1,53 @@
+"""``sweep.json``: the points of a sweep in order, each with its settings and its run directory.
+
+<directory>/runs/<id>/              one run, named by its content
+<directory>/runs/<point>-seed<n>    a link to it, named by what varies: ``hfa-seed1``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from testbed.results.rundir import damaged, read_json
+
+FILE = "sweep.json"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedPoint:
+    """One run of a sweep: ``id`` names its directory; ``settings`` are all that were set, by path."""
+
+    id: str
+    settings: dict[str, str]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepIndex:
+    """The content of ``sweep.json``."""
+
+    schema_version: int
+    scenario: str
+    points: list[IndexedPoint]
+
+
+def is_sweep(path: Path) -> bool:
+    return (path / FILE).is_file()
+
+
+def read_index(directory: Path) -> SweepIndex:
+    """Return the index of a sweep's directory. Raise ``TestbedError`` if it is damaged."""
+    path = directory / FILE
+    content = read_json(path)
+    try:
+        return msgspec.convert(content, SweepIndex)
+    except msgspec.ValidationError as error:
+        raise damaged(path, str(error)) from error
+
+
+def folder(directory: Path, name: str) -> Path:
+    """Return the place of a run, by its id or by the name of its link."""
+    return directory / "runs" / name

@@ -1,0 +1,156 @@
+"""What the points of a sweep are called: by the values that tell them from each other, and never by a hash.
+
+``sync: [fsa, hfa]`` together with ``optimizer.at: [global, worker]`` makes ``fsa`` and ``hfa``: the first setting alone
+tells them apart. ``codec: [none, fp16]`` with ``links[*].rate: [5 Mbit/s, 20 Mbit/s]`` makes ``codec none, rate 5
+Mbit/s`` and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Protocol
+
+from testbed.errors import ScenarioError
+from testbed.scenario.reading.axes import CODE_PATTERN
+from testbed.scenario.reading.document import Mapping as Entries
+from testbed.scenario.reading.document import Node, Scalar, Where, flow, parse
+
+TECHNIQUES = ("paradigm", "sync", "codec", "order", "overlay", "shard")
+"""Sections whose value is the name of a technique, which says by itself what it is."""
+
+Settings = Mapping[str, str]
+DEFAULT = "default"
+_SOURCE = "a value of a sweep"
+_LONGEST = 28  # characters of one value in a label
+_LONGEST_NAME = 100  # characters of a file's name, without the seed
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.=+]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """The value of one setting. ``technique``: the value's kind, where it is one; ``text`` says more, as its options.
+
+    ``of`` is what the value is of: ``rate``, ``batch``. It is empty where the value says so by itself.
+    """
+
+    of: str
+    text: str
+    technique: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.text}".strip()
+
+
+def varied_of(points: Sequence[Settings]) -> tuple[str, ...]:
+    """Return the settings that are not the same in all points, in order."""
+    paths = dict.fromkeys(path for point in points for path in point)
+    return tuple(path for path in paths if len({point.get(path) for point in points}) > 1)
+
+
+def telling(points: Sequence[Settings]) -> tuple[str, ...]:
+    """Return the settings that tell the points apart: without those that change together with one before them."""
+    kept = varied_of(points)
+    distinct = len({_place(point, kept) for point in points})
+    for path in reversed(kept):
+        left = tuple(each for each in kept if each != path)
+        if len({_place(point, left) for point in points}) == distinct:
+            kept = left
+    return kept
+
+
+def _place(point: Settings, paths: Sequence[str]) -> tuple[str | None, ...]:
+    return tuple(point.get(path) for path in paths)
+
+
+def words_of(paths: Sequence[str], points: Sequence[Settings]) -> list[tuple[Word, ...]]:
+    """Return the values of ``paths`` as words, for each point; a setting that a point has not is ``default``."""
+    by_path = {path: _words(path, list(dict.fromkeys(point.get(path, DEFAULT) for point in points))) for path in paths}
+    return [tuple(by_path[path][point.get(path, DEFAULT)] for path in paths) for point in points]
+
+
+class PointOfSweep(Protocol):
+    """A point for one seed."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def link_names(points: Sequence[PointOfSweep]) -> list[str]:
+    """Return the names by which runs are found: ``hfa-seed1``; ``seed1`` where nothing else varies."""
+    names = _file_names([point.settings for point in points])
+    return [f"{name}-seed{point.seed}".lstrip("-") for name, point in zip(names, points, strict=True)]
+
+
+def _file_names(points: Sequence[Settings]) -> list[str]:
+    """Return a name for each point, in lower case; those of different points differ."""
+    varied = varied_of(points)
+    given: dict[tuple[str | None, ...], str] = {}
+    for point, words in zip(points, words_of(telling(points), points), strict=True):
+        place = _place(point, varied)
+        if place in given:
+            continue
+        name = "-".join(_NOT_IN_NAMES.sub("-", str(word).lower()).strip("-.") for word in words)[:_LONGEST_NAME]
+        number = 1 + sum(other == name or other.startswith(f"{name}~") for other in given.values())
+        given[place] = name if number == 1 else f"{name}~{number}"
+    return [given[_place(point, varied)] for point in points]
+
+
+def kind_of(value: str) -> str:
+    """Return the kind of a value, which stands alone or with options; empty of other mappings and of lists."""
+    node = _node(value)
+    if isinstance(node, Entries):
+        node = node.entries.get("kind", node)
+    return node.text if isinstance(node, Scalar) else ""
+
+
+def _words(path: str, values: Sequence[str]) -> dict[str, Word]:
+    """Return the word for each of the values of a setting."""
+    keys = [key for key in re.split(r"[.\[\]]+", path) if key not in ("kind", "*", "")]
+    is_technique = keys[0] in TECHNIQUES and len(keys) == 1
+    nodes = {value: _node(value) for value in values}
+    kinds = {value: kind_of(value) for value in values}
+    found: dict[str, Word] = {}
+    for number, (value, node) in enumerate(nodes.items(), 1):
+        kind = kinds[value]
+        alike = [nodes[other] for other in values if kinds[other] == kind]
+        text = " ".join([_short(kind), *_options(node, alike)]) if kind else flow(node).strip("{}[]")
+        if len(text) > _LONGEST:
+            text = f"{_short(kind)} {number}".strip()
+        of = "" if is_technique and kind not in ("", "none") else keys[-1]
+        found[value] = Word(of, text, kind if is_technique else "")
+    return found
+
+
+def _node(value: str) -> Node:
+    try:
+        return parse(value, _SOURCE)
+    except ScenarioError:  # an empty text, which a scenario takes for null
+        return Scalar(value, Where(_SOURCE))
+
+
+def _short(kind: str) -> str:
+    """Return a kind; of code, the name of the class, and of a file its own name without folders."""
+    if re.fullmatch(CODE_PATTERN, kind):
+        return kind.rpartition(":")[2]
+    file = PurePath(kind)
+    return file.name if file.suffix and len(file.parts) > 1 else kind
+
+
+def _options(node: Node, alike: Sequence[Node]) -> list[str]:
+    """Return the options of a value in which the values of its kind differ."""
+    mine = _entries(node)
+    others = [_entries(other) for other in alike]
+    return [
+        f"{name}={value}"
+        for name, value in mine.items()
+        if name != "kind" and any(other.get(name) != value for other in others)
+    ]
+
+
+def _entries(node: Node) -> dict[str, str]:
+    return {name: flow(value) for name, value in node.entries.items()} if isinstance(node, Entries) else {}

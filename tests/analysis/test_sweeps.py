@@ -1,0 +1,126 @@
+"""From rows of a sweep to points, cases and the sentences that say which point won, and how sure that is."""
+
+from typing import Any
+
+import pytest
+
+from analysis.sweeps.conclusion import conclusion
+from analysis.sweeps.points import Case, cases_of, points_of
+from testbed.errors import ScenarioError
+
+SECONDS = {"fsa": (40.0, 44.0, 42.0), "hfa": (20.0, 21.9, 21.1), "esync": (24.0, 26.1, 25.4)}
+
+
+def row(seed: int, time_s: float | None, **more: Any) -> dict[str, Any]:
+    same = {"status": "done", "accuracy": 0.9, "fidelity": "ok", "step_time_s": 0.1, "training_s": 50.0}
+    return {"seed": seed, "time_to_target_s": time_s, **same, **more}
+
+
+def cases(times_s: dict[str, tuple[float | None, ...]], **base: str) -> list[Case]:
+    rows = [row(seed, time_s, sync=kind) for kind, times in times_s.items() for seed, time_s in enumerate(times, 1)]
+    return cases_of(points_of(rows, ["sync"]), base)
+
+
+def told(times_s: dict[str, tuple[float | None, ...]], target: float | None = 0.9, **base: str) -> str:
+    return " ".join(conclusion(cases(times_s, **base), target))
+
+
+def test_the_first_sentence_has_winner_interval_and_seeds() -> None:
+    assert told(SECONDS) == (
+        "HFA reached 90 % accuracy soonest: 2× as fast as FSA (95 % interval 1.98 to 2.02, 3 seeds); "
+        "3 seeds decide it. Next is ESync, which takes 1.2× as long (95 % interval 1.18 to 1.21, 3 seeds)."
+    )
+
+
+def test_the_base_may_be_another_and_may_win() -> None:
+    assert told(SECONDS, sync="esync").startswith("HFA reached 90 % accuracy soonest: 1.2× as fast as ESync")
+    assert told(SECONDS, sync="hfa") == (
+        "HFA reached 90 % accuracy soonest: 1.2× as fast as ESync (95 % interval 1.18 to 1.21, 3 seeds); "
+        "3 seeds decide it."
+    )
+
+
+def test_what_is_not_resolved_says_how_many_seeds_would_resolve_it() -> None:
+    close = {**SECONDS, "esync": (21.0, 21.5, 23.0)}
+    assert told(close).startswith(
+        "Not resolved: HFA reached 90 % accuracy soonest in the mean, but is not told from ESync "
+        "(ESync takes 1.04× as long (95 % interval 0.911 to 1.19, 3 seeds)); about 14 more seeds would."
+    )
+    same = {"hfa": (20.0, 22.0), "esync": (20.0, 22.0)}
+    assert "no number of seeds would tell them apart" in told(same)
+
+
+def test_one_seed_decides_nothing() -> None:
+    text = told({kind: times[:1] for kind, times in SECONDS.items()})
+    assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA; one seed cannot say")
+    assert "decide" not in text and "interval" not in text and "--seeds 3" in text
+
+
+def test_who_misses_the_target_with_a_seed_does_not_win() -> None:
+    text = told({**SECONDS, "diloco": (1.0, None, 1.0), "fsa": (None,) * 3})
+    assert text.startswith("HFA reached 90 % accuracy soonest: 1.2× as fast as ESync")
+    assert (
+        "Not reached by every seed of FSA (no seed, 90 % at the end) and DiLoCo (2 of 3 seeds, 90 % at the end)."
+        in text
+    )
+    nobody = told({"fsa": (None, 1.0), "hfa": (None, None)})
+    assert nobody.startswith("No point reached 90 % accuracy with all of its seeds") and "FSA (1 of 2 seeds" in nobody
+
+
+def test_without_a_target_steps_are_compared_and_learning_is_not() -> None:
+    text = told({"fsa": (None, None), "hfa": (None, None)}, None)
+    assert "took the least time for a step" in text and "give --target" in text
+
+
+def test_runs_that_are_not_done_count_nowhere_and_doubtful_ones_are_told() -> None:
+    rows = [row(seed, time_s, sync=kind) for kind, times in SECONDS.items() for seed, time_s in enumerate(times, 1)]
+    rows[0] |= {"status": "failed", "time_to_target_s": None}
+    rows[1] |= {"fidelity": "degraded"}
+    text = " ".join(conclusion(cases_of(points_of(rows, ["sync"])), 0.9))
+    assert "1 of 9 runs are not done (1 failed)" in text and "fidelity of 1 of 8 runs is degraded" in text
+    assert "2 seeds decide it" in text, "of FSA, which is compared with, two seeds are left"
+
+
+CONDITIONS = [
+    row(seed, time_s * factor, **{"sync": kind, "links[*].rate": rate, "optimizer.at": at})
+    for rate, factor in (("5 Mbit/s", 3), ("1 Gbit/s", 1))
+    for kind, at in (("fsa", "global"), ("hfa", "worker"))
+    for seed, time_s in enumerate(SECONDS[kind])
+]
+
+
+def test_points_under_other_conditions_are_no_rivals() -> None:
+    found = cases_of(points_of(CONDITIONS, ["sync", "links[*].rate", "optimizer.at"]))
+    assert [(case.told, case.base.label, [point.label for point in case.points]) for case in found] == [
+        ("rate 5 Mbit/s", "FSA", ["FSA", "HFA"]),
+        ("rate 1 Gbit/s", "FSA", ["FSA", "HFA"]),
+    ]
+    assert [text.partition(":")[0] for text in conclusion(found, 0.9)] == ["rate 5 Mbit/s", "rate 1 Gbit/s"]
+
+
+def test_a_base_says_what_is_compared() -> None:
+    points = points_of(CONDITIONS, ["sync", "links[*].rate", "optimizer.at"])
+    (fsa, hfa) = cases_of(points, {"topology.links[*].rate": "1 Gbit/s"})
+    assert (fsa.told, hfa.told, fsa.base.label) == ("FSA", "HFA", "rate 1 Gbit/s")
+    (both,) = cases_of(points, {"links[*].rate": "1 Gbit/s", "sync": "hfa"})
+    assert both.base.label == "HFA, rate 1 Gbit/s" and len(both.points) == 4
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        ({"codec": "none"}, r"the sweep does not vary codec \(it varies sync, links\[\*\].rate\)"),
+        ({"sync": "bsp"}, r"no point has this value \(one of fsa, hfa\)"),
+    ],
+)
+def test_a_base_that_is_no_point_is_refused(base: dict[str, str], says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        cases_of(points_of(CONDITIONS, ["sync", "links[*].rate"]), base)
+
+
+def test_a_base_that_is_two_points_is_refused() -> None:
+    rows = [row(1, 2.0, sync=f"{{kind: hfa, k1: {k1}}}") for k1 in (2, 4)]
+    points = points_of(rows, ["sync"])
+    with pytest.raises(ScenarioError, match="is 2 points: HFA k1=2; HFA k1=4; name one of"):
+        cases_of(points, {"sync": "hfa"})
+    assert cases_of(points, {"sync": "{kind: hfa, k1: 4}"})[0].base.label == "HFA k1=4"
