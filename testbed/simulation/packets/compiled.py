@@ -278,7 +278,7 @@ def _note_kept() -> None:
             return
 
 
-_ENTRY = types.int64(*[types.int64] * 5, types.float64, types.int64)
+_ENTRY = types.int64(*[types.int64] * 4, types.float64, *[types.int64] * 2)
 
 
 @functools.cache
@@ -287,16 +287,16 @@ def compiled_enter() -> tuple[Callable[..., int], Any]:
     _register_all(besides=_replace_all())
     sources = _source_number()
 
-    def enter_at(address: int, command: int, who: int, size: int, channel: int, time_s: float, number: int) -> int:
+    def enter_at(address: int, command: int, who: int, size: int, time_s: float, number: int, run_number: int) -> int:
         # numba keeps the code of this file and of these constants: it would not see that another file has changed.
         if sources == 0:
             return 0
-        return dispatch.enter(_network_at(address), command, who, size, channel, time_s, number)
+        return dispatch.enter(_network_at(address), command, who, size, time_s, number, run_number)
 
     function = numba.cfunc(_ENTRY, cache=True, **_OPTIONS)(enter_at)
     _note_kept()
     long = ctypes.c_int64
-    entry = ctypes.PYFUNCTYPE(long, long, long, long, long, long, ctypes.c_double, long)
+    entry = ctypes.PYFUNCTYPE(long, *[long] * 4, ctypes.c_double, *[long] * 2)
     return entry(function.address), function
 
 
@@ -330,10 +330,8 @@ class CompiledMachine(Machine):
             for index, record in enumerate(sorted(of_kind) if kind == "event" else of_kind):
                 self._arrays[kind][index] = _copied(structure, record)
 
-    def call(
-        self, command: int, who: int = 0, size: int = 0, channel: int = 0, time_s: float = 0.0, number: int = 0
-    ) -> int:
-        return self._enter(self._address, command, who, size, channel, time_s, number)
+    def call(self, *arguments: Any) -> int:
+        return self._enter(self._address, *arguments)
 
     def add(self, kind: str, count: int = 1) -> int:
         first = self._used[kind]
@@ -370,3 +368,5 @@ class CompiledMachine(Machine):
         setattr(self.net, f"{kind}_list", ctypes.addressof(array))
         if kind == "event":
             self.net.event_room = count - self.net.events
+        elif kind == "connection":
+            self.connections = array

@@ -91,7 +91,7 @@ class PacketConnection:
     @property
     def state(self) -> Any:
         """See ``records.Connection``."""
-        return self._engine.connection(self._number)
+        return self._engine.machine.connections[self._number]
 
     @property
     def on_idle(self) -> Callable[[], None] | None:

@@ -48,9 +48,12 @@ from testbed.simulation.packets.socket import DONE, open_socket, take_on, use_wi
 
 # What is returned beside what a ``socket`` needs
 HAS_ARRIVED = 3  # a message over a connection
-DATAGRAMS_HAVE_ARRIVED = 4
-NEEDS_ROOM = 5
-NEEDS_LOOK = 6  # the next event is of the background: the run may have stalled
+HAS_ARRIVED_AND_ROOM = 4  # likewise, and then its window is to be used
+DATAGRAMS_HAVE_ARRIVED = 5
+NEEDS_ROOM = 6
+NEEDS_LOOK = 7  # the next event is of the background: the run may have stalled
+
+EVENT_NUMBERS = 1 << 32  # events of the network between two of the run, at most
 
 # Commands
 RUN = 0  # let all events happen before an instant, and at it those of a smaller number
@@ -64,27 +67,32 @@ SERVE = 7
 SEND_DATAGRAM = 8
 
 
-def enter(net: Network, command: int, who: int, size: int, channel: int, time_s: float, number: int) -> int:
-    """Do what is told.
+def enter(net: Network, command: int, who: int, size: int, time_s: float, number: int, run_number: int) -> int:
+    """Do what is told at ``net.now``; or nothing, if there has to be more room before.
 
-    who      the connection or link; SEND_DATAGRAM: the best-effort message
-    size     RUN: how many events at most. SEND_DATAGRAM: bytes
-    channel  SEND_DATAGRAM: its channel, and in ``number`` its path
+    who     the connection or link. SEND_DATAGRAM: the best-effort message. RUN: see ``Network.foreground``
+    size    RUN: how many events at most. SEND_DATAGRAM: bytes
     time_s, number  RUN: where to stop. WRITE_LATER: when
+    run_number      the last number of the run's events; see ``EVENT_NUMBERS``
     """
+    if not has_room(net):
+        return NEEDS_ROOM
+    net.number = max(net.number, run_number * EVENT_NUMBERS)
+    net.immediate = 0
     if command == RUN:
+        net.foreground = who
         return _run(net, size, time_s, number)
     if command == STEP:
         return _step(net)
+    net.who = who
     if command == SERVE:
         serve_link(net, who)
     elif command == SEND_DATAGRAM:
-        _send_datagram(net, who, size, channel, number)
+        _send_datagram(net, who, size)
     elif command == WRITE_LATER:
         connection_at(net, who).is_writing = True
         schedule(net, time_s, WRITE, who)
     else:
-        net.who = who
         return _use_socket(net, connection_at(net, who), command)
     return DONE
 
@@ -105,7 +113,7 @@ def _run(net: Network, most: int, until_s: float, until_number: int) -> int:
             return DONE
         if not has_room(net):
             return NEEDS_ROOM
-        if net.next_kind <= LAST_BACKGROUND and (net.watched or net.foreground + net.events == net.background):
+        if net.next_kind <= LAST_BACKGROUND and (net.foreground < 0 or net.foreground + net.events == net.background):
             return NEEDS_LOOK
         status = _step(net)
         if status != DONE:
@@ -182,8 +190,11 @@ def _arrive(net: Network, packet: int) -> int:
             status = HAS_ARRIVED
     elif kind == LAN_FRAME:
         take_lan_frame(net, it, packet)
-        # before its window is used, what has arrived is delivered
-        status = HAS_ARRIVED if it.received_bytes >= it.message_ends_bytes else use_window(net, it)
+        if it.received_bytes < it.message_ends_bytes:
+            status = use_window(net, it)
+        else:  # before its window is used, what has arrived is delivered
+            is_done = not it.unsent_bytes and not it.left_bytes and not it.waiting and not it.tells_idle
+            status = HAS_ARRIVED if is_done else HAS_ARRIVED_AND_ROOM
     elif kind == ACKNOWLEDGEMENT:
         take_acknowledgement(net, it, packet)
         status = use_window(net, it)
@@ -191,11 +202,12 @@ def _arrive(net: Network, packet: int) -> int:
     return status
 
 
-def _send_datagram(net: Network, message: int, size_bytes: int, channel: int, path: int) -> None:
+def _send_datagram(net: Network, index: int, size_bytes: int) -> None:
+    message = datagrams_at(net, index)
     number = take_packet(net)
     packet = packet_at(net, number)
     packet.size_bytes = size_bytes
-    packet.channel = channel
+    packet.channel = message.channel
     packet.kind = DATAGRAM
-    packet.owner = message
-    send_packet(net, path, number)
+    packet.owner = index
+    send_packet(net, message.path, number)

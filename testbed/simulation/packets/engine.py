@@ -1,7 +1,7 @@
 """A packet network beside the clock: what happens in it between two events of the run happens in one call.
 
 Events of both are in one order: by time, and at one instant in the order in which they were scheduled. An event of the
-network has a number of its own, which is larger than the run's number (times ``_NUMBERS``) at the time when it was
+network has a number of its own, which is larger than the run's number (times ``EVENT_NUMBERS``) at the time when it was
 scheduled. At an instant at which both have events, the clock has an entry for each of the network's.
 """
 
@@ -17,6 +17,7 @@ from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.dispatch import (
     DATAGRAMS_HAVE_ARRIVED,
+    EVENT_NUMBERS,
     HAS_ARRIVED,
     NEEDS_LOOK,
     NEEDS_ROOM,
@@ -35,7 +36,6 @@ from testbed.simulation.packets.records import NONE
 from testbed.simulation.packets.socket import DONE, IS_IDLE, NEEDS_MESSAGE
 from testbed.simulation.paths import WanLink
 
-_NUMBERS = 1 << 32  # events of the network between two of the run, at most
 # Events after which Python has taken as long as loading the compiled code takes (0.7 s), and as making it (20 s)
 _LOAD_AFTER = 100_000
 _MAKE_AFTER = 3_000_000
@@ -73,16 +73,22 @@ class PacketEngine:
         if compiled:
             self._compile()
 
+    def _compile_if_it_pays(self) -> None:
+        """Let compiled code go on; later, if numba has not kept it and would have to make it."""
+        from testbed.simulation.packets.compiled import is_kept
+
+        if is_kept() or self._compile_after == _MAKE_AFTER:
+            self._compile()
+        else:
+            self._compile_after = _MAKE_AFTER
+
     def _compile(self) -> None:
-        """Let compiled code go on, or later, if numba would have to make it and that does not pay yet."""
+        """Let compiled code go on."""
         from testbed.simulation.packets.compiled import CompiledMachine, is_kept
 
-        if not is_kept():
-            if self._compile_after < _MAKE_AFTER:
-                self._compile_after = _MAKE_AFTER
-                return
-            self.warn(_COMPILES)
         self._compile_after = math.inf
+        if not is_kept():
+            self.warn(_COMPILES)
         try:
             self.machine = CompiledMachine(self.machine.net)
         except CapabilityError as error:  # there is no place to keep it
@@ -143,9 +149,6 @@ class PacketEngine:
     def add_generator(self, random: Random) -> int:
         return self.machine.add_words(state_of(random))
 
-    def connection(self, number: int) -> Any:
-        return self.machine.record("connection", number)
-
     def link(self, number: int) -> Any:
         return self.machine.record("link", number)
 
@@ -168,11 +171,13 @@ class PacketEngine:
         self._forget_ended()
         message = self._free_messages.pop() if self._free_messages else self.machine.add("datagrams")
         it = self.machine.record("datagrams", message)
+        it.path = path
+        it.channel = channel
         it.missing = len(sizes)
         it.left = len(sizes)
         self._messages[message] = deliver
         for size_bytes in sizes:
-            self.call(SEND_DATAGRAM, message, size_bytes, channel, number=path)
+            self.call(SEND_DATAGRAM, message, size_bytes)
 
     @property
     def net(self) -> Any:
@@ -213,32 +218,32 @@ class PacketEngine:
     def precedes(self, time_s: float, number: int) -> bool:
         """Whether the next event precedes one of the run."""
         next_s = self._net.next_s
-        return bool(next_s < time_s or (next_s == time_s and self._net.next_number < number * _NUMBERS))
+        return bool(next_s < time_s or (next_s == time_s and self._net.next_number < number * EVENT_NUMBERS))
 
     def numbers_now(self) -> list[int]:
         """Return of each event of the next instant the run's number at the time when it was scheduled, in order."""
-        return [number // _NUMBERS for number in self.machine.numbers_now()]
+        return [number // EVENT_NUMBERS for number in self.machine.numbers_now()]
 
     def run(self, until_s: float, until_number: int) -> None:
         """Let events happen, to the first one that does not precede this one of the run, or that needs the run."""
         if self._net.steps >= self._compile_after:
-            self._compile()
-        net = self._net
+            self._compile_if_it_pays()
         clock = self.clock
+        net = self._net
         net.now = clock.now
-        net.number = max(net.number, clock.number() * _NUMBERS)
-        net.foreground = clock.foreground_events
-        net.watched = clock.stalled
-        machine = self.machine
-        status = machine.call(RUN, size=machine.most_events, time_s=until_s, number=until_number * _NUMBERS)
+        foreground = -1 if clock.stalled else clock.foreground_events
+        number = until_number * EVENT_NUMBERS
+        status = self.machine.call(RUN, foreground, self.machine.most_events, until_s, number, clock.number())
         clock.now = net.now
+        if status == DONE:
+            return
         if status == NEEDS_ROOM:
             self.machine.make_room()
-        elif status == NEEDS_LOOK:
+            return
+        if status == NEEDS_LOOK:
             clock.now = net.next_s
-            clock.gather_instant()  # and the next event is first
-        elif status != DONE:
-            clock.gather_instant()
+        clock.gather_instant()
+        if status != NEEDS_LOOK:  # else an entry in ``ready`` is for the next event
             self._finish(status)
 
     def step(self) -> None:
@@ -250,23 +255,20 @@ class PacketEngine:
         if is_background:
             self.clock.on_background()
 
-    def call(
-        self, command: int, who: int = 0, size: int = 0, channel: int = 0, time_s: float = 0.0, number: int = 0
-    ) -> None:
+    def call(self, command: int, who: int = 0, size: int = 0, time_s: float = 0.0) -> None:
         """Do what is told at the present instant, and what is needed for it; see ``dispatch.enter``."""
-        self._finish(self._call(command, who, size, channel, time_s, number))
+        self._finish(self._call(command, who, size, time_s))
 
-    def _call(
-        self, command: int, who: int = 0, size: int = 0, channel: int = 0, time_s: float = 0.0, number: int = 0
-    ) -> int:
+    def _call(self, command: int, who: int, size: int = 0, time_s: float = 0.0) -> int:
         net = self._net
         clock = self.clock
-        self.machine.make_room()
         net.now = clock.now
-        net.number = max(net.number, clock.number() * _NUMBERS)
-        net.immediate = 0
-        status = self.machine.call(command, who, size, channel, time_s, number)
-        clock.add_steps(net.immediate)
+        status = self.machine.call(command, who, size, time_s, 0, clock.number())
+        if status == NEEDS_ROOM:
+            self.machine.make_room()
+            return self._call(command, who, size, time_s)
+        if net.immediate:
+            clock.add_steps(net.immediate)
         return status
 
     def _finish(self, status: int) -> None:
@@ -283,8 +285,8 @@ class PacketEngine:
             elif status == IS_IDLE:
                 socket.tell_idle()
                 return
-            elif status == HAS_ARRIVED:
+            else:
                 socket.deliver()
-                if not self.connection(who).is_lan:
+                if status == HAS_ARRIVED:
                     return
                 status = self._call(USE_WINDOW, who)

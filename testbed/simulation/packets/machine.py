@@ -26,19 +26,21 @@ FREE = ("packet", "segment", "frame")  # of these, some are kept free
 
 
 class Machine:
-    """``net``: the network. Records are added and found by their kind, a name of ``RECORDS``, and their index."""
+    """``net``: the network. Records are added and found by their kind, a name of ``RECORDS``, and their index.
+
+    ``connections``: all of them, as they are asked for most.
+    """
 
     most_events = 64  # that happen at once, so that a run can be interrupted
 
     def __init__(self) -> None:
         self.net: Any = Network()
         self.net.event_room = 2**62
+        self.connections: Any = self.net.connection_list
 
-    def call(
-        self, command: int, who: int = 0, size: int = 0, channel: int = 0, time_s: float = 0.0, number: int = 0
-    ) -> int:
+    def call(self, *arguments: Any) -> int:
         """See ``dispatch.enter``."""
-        return enter(self.net, command, who, size, channel, time_s, number)
+        return enter(self.net, *arguments)
 
     def add(self, kind: str, count: int = 1) -> int:
         """Add records; their fields are 0. Return the index of the first one."""

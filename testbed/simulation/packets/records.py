@@ -158,6 +158,8 @@ class Link(Record):
 class Datagrams(Record):
     """A best-effort message on its way. ``missing``: its datagrams that have not arrived; ``left``: on their way."""
 
+    path: int = 0
+    channel: int = 0
     missing: int = 0
     left: int = 0
     next: int = 0
@@ -352,8 +354,8 @@ class Network(Record):
     steps        events that have happened
     immediate    events that were scheduled for the present instant since this was last set to 0
     events, background  how many are scheduled; those of timers among them, which wait for nothing but time
-    foreground   of the events of the run that are not the network's: those that are no background events
-    watched      let no background event happen without a look at the run
+    foreground   of the events of the run that are not the network's: those that are no background events; negative: let
+                 no background event happen without a look at the run
     reserve      packets, segments and frames that one event may need; so many have to be free
     who          what the status that was returned is about
     """
@@ -368,7 +370,6 @@ class Network(Record):
     events: int = 0
     background: int = 0
     foreground: int = 0
-    watched: bool = False
     reserve: int = 64
     who: int = 0
     free_packet: int = NONE  # the first one of those that are free, and how many there are

@@ -15,6 +15,10 @@ def test_it_does_what_python_does() -> None:
     assert differing(range(12)) == []
 
 
+def test_it_is_compiled() -> None:
+    assert isinstance(Case(0, compiled=True).network.engine.machine, compiled.CompiledMachine)
+
+
 def test_it_goes_on_where_python_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_LOAD_AFTER", 1500)
     assert differing(range(12, 20), compiled=None) == []
