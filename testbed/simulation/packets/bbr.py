@@ -62,36 +62,12 @@ PROBE_RTT = 3
 def begin_bbr(it: Connection, now_s: float) -> None:
     """Begin with the round-trip time of setting up the connection, and its first window."""
     begin_delivery(it, now_s)
-    it.best_round = 0
-    it.best_rate = 0.0
-    it.second_round = 0
-    it.second_rate = 0.0
-    it.third_round = 0
-    it.third_rate = 0.0
     it.path_rtt_s = it.rtt_s
     it.path_rtt_seen_s = now_s
-    it.rounds = 0
-    it.bbr_round_ends = 0
-    it.round_starts = False
-    it.mode = STARTUP
     it.pacing_gain = _HIGH_GAIN
-    it.full_rate = 0.0
-    it.full_rounds = 0
-    it.path_is_full = False
-    it.phase = 0
     it.phase_s = now_s
     it.probe_rtt_ends_s = math.inf
-    it.probe_round_done = False
-    it.begins_again = False
-    it.kept_window = 0
-    it.repairs = False
-    it.conserves = False
     it.extra_epoch_s = now_s
-    it.extra_segments = 0
-    it.extra = 0
-    it.former_extra = 0
-    it.extra_rounds = 0
-    it.lost_in_all = 0
     reset_policer(it)
     it.pacing_bytes_per_s = _paced(it.first_window / max(it.rtt_s, LEAST_RTT_S), _HIGH_GAIN)
 

@@ -32,12 +32,10 @@ _RENO_SHARE = 15 / 8  # 1 / (3·(1 - β) / (1 + β)) in eighths, rounded down as
 
 
 def begin_congestion(it: Connection) -> None:
-    it.grown = 0
     it.round_ends = -1
     it.round_begin_s = -math.inf
     it.train_s = -math.inf
     it.round_least_s = math.inf
-    it.samples = 0
     reset_cubic(it)
 
 

@@ -35,12 +35,8 @@ class RateSample(NamedTuple):
 
 
 def begin_delivery(it: Connection, now_s: float) -> None:
-    it.delivered = 0
     it.delivered_s = now_s  # when the last one did, by an acknowledgement
     it.first_sent_s = now_s
-    it.application_limited_until = 0
-    it.has_sample = False
-    it.send_s = 0.0
 
 
 def limit_by_application(it: Connection, in_flight: int) -> None:

@@ -27,15 +27,9 @@ _GATHERED = 44  # tcp_comp_sack_nr
 
 
 def begin_receiver(it: Connection, now_s: float) -> None:
-    it.expected = 0
-    it.gaps = 0
-    it.arrived_beyond = 0
     it.quick = _QUICK
     it.heard_s = now_s
-    it.unacknowledged_bytes = 0
     it.echo_s = math.inf
-    it.of_gap = 0
-    it.gathered = 0
     it.gathered_at = -1
     it.delay_timer_s = math.inf
 

@@ -166,7 +166,10 @@ class Datagrams(Record):
 
 
 class Connection(Record):
-    """One direction between two nodes: socket, sender and receiver. Windows are in segments."""
+    """One direction between two nodes: socket, sender and receiver. Windows are in segments.
+
+    Its parts begin once, when it has been set up: the fields that they do not set then are 0.
+    """
 
     index: int = 0
     path: int = 0

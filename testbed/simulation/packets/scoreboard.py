@@ -33,23 +33,15 @@ class Delivered(NamedTuple):
 
 
 def begin_scoreboard(it: Connection) -> None:
-    it.first = 0
-    it.following = 0
     it.head = NONE
     it.tail = NONE
     it.earliest = NONE
     it.latest = NONE
-    it.sacked = 0
-    it.lost = 0
-    it.again = 0
-    it.marked = 0
     it.arrived_sent_s = -math.inf
     it.arrived_number = -1
-    it.arrived_rtt_s = 0.0
     it.look_from = NONE
     it.beyond_head = NONE
     it.beyond_tail = NONE
-    it.beyond_told = 0
 
 
 def out(it: Connection) -> int:
@@ -259,22 +251,22 @@ def _lose(net: Network, it: Connection, index: int) -> None:
 
 
 def none_lost(net: Network, it: Connection) -> None:
-    """Take nothing for lost any more, and look again at what ``find_lost`` has dropped."""
+    """Take nothing for lost any more, and look again at what ``find_lost`` has dropped: all that was sent first."""
     it.lost = 0
     it.again = 0
-    it.earliest = NONE
-    it.latest = NONE
+    last = NONE  # of those that have been put back
     index = it.head
     while index != NONE:
         segment = segment_at(net, index)
         segment.lost = False
         segment.again = False
-        segment.in_order = False
-        if not segment.sacked:
-            earlier = it.latest
+        if not segment.sacked and not segment.in_order:
+            earlier = last
             while earlier != NONE and segment_at(net, earlier).sent_s > segment.sent_s:
                 earlier = segment_at(net, earlier).earlier
             _enter_order(net, it, index, earlier)
+            if earlier == last:
+                last = index
         index = segment.next
 
 

@@ -90,26 +90,15 @@ def begin_sender(net: Network, it: Connection) -> None:
     it.last_sent_s = now
     it.window = it.first_window
     it.threshold = math.inf
-    it.recovery = OPEN
-    it.high = 0
-    it.prior_window = 0
     it.prior_threshold = math.inf
-    it.recovered = 0
-    it.resent = 0
     it.noted_s = -math.inf
     it.probe_ends = NONE
-    it.probe_resent = False
-    it.is_limited = False
-    it.most_out = 0
-    it.limited_until = 0
-    it.window_used = 0
     it.window_used_s = now
     it.timer_s = math.inf
     it.reordering_at_s = math.inf
     it.wakes_s = math.inf
     it.pacer_s = -math.inf
     it.pacer_segments = it.setup_segments
-    it.waits_for_pacer = False
     if it.control == BBR:
         begin_bbr(it, now)
         it.window += it.setup_segments  # it grows even if nothing fills it

@@ -26,7 +26,6 @@ IS_IDLE = 2
 def open_socket(net: Network, it: Connection) -> None:
     """The connection has been set up."""
     it.is_open = True
-    it.received_bytes = 0
     it.message_ends_bytes = math.inf
     if not it.is_lan:
         begin_sender(net, it)

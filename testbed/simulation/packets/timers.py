@@ -21,8 +21,6 @@ def begin_round_trips(it: Connection, first_s: float) -> None:
     it.deviation_s = 2 * first_s  # four times the mean deviation, as are the others
     it.variation_s = max(it.deviation_s, _LEAST_S)
     it.largest_s = _LEAST_S
-    it.rtt_round_ends = 0
-    it.backoff = 0
 
 
 def observe_round_trip(it: Connection, sample_s: float) -> None:
