@@ -1,0 +1,200 @@
+"""What a sweep says, in sentences made from its numbers: the winner, the interval, and how many seeds decide it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+
+from analysis.confidence import Ratio, seeds_to_resolve
+from analysis.sweeps.points import Case, Point
+from testbed.numbers import counted, factor, share, short
+from testbed.numbers import target as accuracy_wanted
+from testbed.results import COMPLETED
+
+SEEDS_TO_BEGIN = 3
+"""With two, the interval of a mean is 13 times as wide as its standard error."""
+
+_WON = {
+    "time_to_target_s": "reached {target} accuracy soonest",
+    "step_time_s": "took the least time for a step",
+    "training_s": "ran shortest",
+}
+
+
+def measure_of(cases: Sequence[Case], target: float | None) -> str:
+    """Return what decides: the time to the target; without one that of a step, and of a user's program its run time."""
+    if target is not None:
+        return "time_to_target_s"
+    timed = any(point.values("step_time_s") for case in cases for point in case.points)
+    return "step_time_s" if timed else "training_s"
+
+
+def conclusion(cases: Sequence[Case], target: float | None) -> list[str]:
+    """Return the sentences: of each case the winner first; then who missed the target, and what is to be doubted."""
+    measure = measure_of(cases, target)
+    told = []
+    for case in cases:
+        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target)])
+        told.append(f"{case.told}: {sentences}" if case.told else sentences)
+    return [*told, *_learning(cases, target), *_not_done(cases), *_doubtful(cases)]
+
+
+def ranked(case: Case, measure: str) -> list[Point]:
+    """Return the points of which every completed run has the measure, the least geometric mean first.
+
+    The mean is that of the seeds that all of them have, if there are any.
+    """
+    known = [point for point in case.points if point.completed and all(point.by_seed(measure).values())]
+    common = set.intersection(*(set(point.by_seed(measure)) for point in known)) if known else set()
+
+    def mean(point: Point) -> float:
+        values = point.by_seed(measure)
+        return fmean(math.log(value) for seed, value in values.items() if value and (seed in common or not common))
+
+    return sorted(known, key=mean)
+
+
+def _winner(case: Case, measure: str, target: float | None) -> Iterator[str]:
+    found = ranked(case, measure)
+    won = _WON[measure].format(target=accuracy_wanted(target) if target is not None else "")
+    if not found:
+        yield _nobody(case, target)
+        return
+    winner, *rivals = found
+    if not rivals:
+        yield _alone(case, winner, won)
+        return
+    ratios = [(rival, rival.ratio(winner, measure)) for rival in rivals]
+    if any(ratio is not None and ratio.count == 1 for _, ratio in ratios):
+        yield _by_one_seed(case, winner, ratios, won)
+        return
+    open_ = [(rival, ratio) for rival, ratio in ratios if ratio is None or not ratio.is_resolved]
+    if open_:
+        yield _unresolved(winner, open_, won)
+    else:
+        yield f"{winner.label} {won}: {_ahead(case, winner, ratios)}."
+    if not open_ and case.base in [rival for rival, _ in ratios[1:]]:
+        yield f"Next is {ratios[0][0].label}, which takes {_times(ratios[0][1], 'as long')}."
+
+
+def _nobody(case: Case, target: float | None) -> str:
+    if not any(point.completed for point in case.points):
+        return "No run is done, so nothing can be said."
+    if target is None:
+        return "Nothing was timed in these runs."
+    if len(case.points) == 1:
+        return f"{accuracy_wanted(target)} accuracy was not reached with all seeds."
+    lower = "train for more rounds, or compare with a lower --target"
+    return f"No point reached {accuracy_wanted(target)} accuracy with all of its seeds: {lower}."
+
+
+def _alone(case: Case, winner: Point, won: str) -> str:
+    if len(case.points) > 1:
+        return f"{winner.label} alone {won.removesuffix(' soonest')} with all of its seeds."
+    return f"With {counted(len(winner.completed), 'seed')}, the only point of this sweep has no rival."
+
+
+def _by_one_seed(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> str:
+    other, ratio = _against_base(case, winner, ratios)
+    ahead = f": {factor(ratio.value)} as fast as {other.label}" if ratio else ""
+    unknown = (
+        f"one seed cannot say whether another would change that (run the sweep with --seeds {SEEDS_TO_BEGIN} or more)"
+    )
+    return f"{winner.label} {won}{ahead}; {unknown}."
+
+
+def _ahead(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]]) -> str:
+    other, ratio = _against_base(case, winner, ratios)
+    assert ratio is not None  # of points that are resolved
+    seeds = min(each.count for _, each in ratios if each)
+    ahead = _times(ratio, f"as fast as {other.label}")
+    return f"{ahead}; {counted(seeds, 'seed')} decide it"
+
+
+def _against_base(
+    case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]]
+) -> tuple[Point, Ratio | None]:
+    """Return the base with its ratio to the winner; the next after the winner, if the base has none."""
+    return next(((rival, ratio) for rival, ratio in ratios if rival is case.base), ratios[0])
+
+
+def _unresolved(winner: Point, rivals: Sequence[tuple[Point, Ratio | None]], won: str) -> str:
+    nearest, ratio = rivals[0]
+    others = f", and no more than {_listed([rival.label for rival, _ in rivals[1:]])}" if len(rivals) > 1 else ""
+    head = f"Not resolved: {winner.label} {won} in the mean, but is not told from {nearest.label}{others}"
+    if ratio is None:
+        return f"{head}; they have no seed in common."
+    return f"{head} ({nearest.label} takes {_times(ratio, 'as long')}); {_more(rivals)}."
+
+
+def _more(rivals: Sequence[tuple[Point, Ratio | None]]) -> str:
+    """Return how many more seeds would tell the winner from all of the rivals."""
+    known = [ratio for _, ratio in rivals if ratio is not None]
+    needed = [seeds_to_resolve(ratio) for ratio in known]
+    if None in needed:
+        return "no number of seeds would tell them apart"
+    more = max(max(1, count - ratio.count) for count, ratio in zip(needed, known, strict=True) if count is not None)
+    digits = max(0, len(str(more)) - 2)  # two of them are known, at most
+    return f"about {counted(round(more, -digits), 'more seed')} would"
+
+
+def _times(ratio: Ratio | None, what: str) -> str:
+    """Return how many times ``what``, with the interval, which is in per cent where its ends look alike."""
+    if ratio is None:
+        return f"an unknown time {what}"
+    low, high = short(ratio.low), short(ratio.high)
+    interval = f"{low} to {high}"
+    if low == high:
+        interval = f"± {short(100 * max(ratio.high / ratio.value - 1, 1 - ratio.low / ratio.value))} %"
+    return f"{factor(ratio.value)} {what} (95 % interval {interval}, {counted(ratio.count, 'seed')})"
+
+
+def _missed(case: Case, target: float | None) -> Iterator[str]:
+    """Yield which points have not reached the target with every seed."""
+    if target is None or len(case.points) == 1:
+        return
+    missed = []
+    for point in case.points:
+        times = point.by_seed("time_to_target_s")
+        reached = sum(value is not None for value in times.values())
+        if reached < len(times):
+            how_many = f"{reached} of {len(times)} seeds" if reached else "no seed"
+            missed.append(f"{point.label} ({how_many}, {share(_median_accuracy(point))} at the end)")
+    if missed and len(missed) < len(case.points):
+        yield f"Not reached by every seed of {_listed(missed)}."
+    elif missed:
+        yield f"Reached by {_listed(missed)}."
+
+
+def _median_accuracy(point: Point) -> float | None:
+    values = point.values("accuracy")
+    return median(values) if values else None
+
+
+def _learning(cases: Sequence[Case], target: float | None) -> Iterator[str]:
+    scored = any(point.values("accuracy") for case in cases for point in case.points)
+    if target is None and scored:
+        yield "How fast the points learn is not compared, as there is no target accuracy: give --target, such as 0.9."
+
+
+def _not_done(cases: Sequence[Case]) -> Iterator[str]:
+    rows = [row for case in cases for point in case.points for row in point.rows]
+    states = Counter(row["status"] for row in rows if row["status"] not in COMPLETED)
+    if states:
+        told = _listed([f"{number} {state}" for state, number in states.items()])
+        yield f"{sum(states.values())} of {len(rows)} runs are not done ({told}) and count nowhere."
+    if wild := sum(row["status"] == "diverged" for row in rows):
+        yield f"{counted(wild, 'run')} diverged."
+
+
+def _doubtful(cases: Sequence[Case]) -> Iterator[str]:
+    rows = [row for case in cases for point in case.points for row in point.completed]
+    doubtful = sum(row.get("fidelity") == "degraded" for row in rows)
+    if doubtful:
+        yield f"The fidelity of {doubtful} of {len(rows)} runs is degraded: `testbed show RUN` has the reasons."
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
