@@ -86,9 +86,9 @@ class Simulation:
     of very many nodes."""
     network: str = option("auto", choices=("auto", "packets", "flows", "ideal", "tcp", "emulated"))
     """packets: TCP segment by segment over emulated links, which predicts best. flows: rates and a model of TCP's
-    windows, for very large networks. auto: packets where at most a million of them are predicted for the whole run, and
-    flows with checkpoints. ideal: every byte of a link carries payload, flows share links equally, and connections have
-    no start-up: for closed forms and bounds. tcp and emulated are former names of flows and packets."""
+    windows, for very large networks. auto: packets where at most 20 million of them are predicted for the whole run,
+    and flows with checkpoints. ideal: every byte of a link carries payload, flows share links equally, and connections
+    have no start-up: for closed forms and bounds. tcp and emulated are former names of flows and packets."""
     network_reason: str = derived("")  # why the Plan has this one (``testbed.plan.network_model``)
     costs: dict[str, Row] = option(dict, form="costs")
     """{file: NAME.csv}: what encoding, decoding and optimizer steps cost, as `testbed calibrate --costs` measures it.

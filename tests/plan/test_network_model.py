@@ -23,7 +23,7 @@ training: {model: {kind: mlp, hidden: 100}, data: digits, rounds: 5}
 """
 
 
-LONG = ("training.rounds=20000", "timeouts={run_deadline: 1000 h}")
+LONG = ("training.model.hidden=10000", "training.rounds=5000", "timeouts={run_deadline: 1000 h}")
 
 
 def simulation(*overrides: str, on: str = "simulate") -> tuple[str, str]:

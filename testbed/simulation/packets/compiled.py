@@ -259,7 +259,9 @@ def _marks() -> list[Path]:
 
     As numba's own, it is beside the sources, or where these cannot be written to, in the user's cache.
     """
-    about = f"{_source_number()} {numba.__version__} {get_host_cpu_name()} {get_host_cpu_features().flatten()}"
+    written_s = Path(__file__).stat().st_mtime  # numba looks at it, too
+    processor = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()}"
+    about = f"{_source_number()} {written_s} {numba.__version__} {processor}"
     name = f"packets-{hashlib.sha256(about.encode()).hexdigest()[:16]}.kept"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return [Path(__file__).parent / "__pycache__" / name, cache / "testbed" / name]
