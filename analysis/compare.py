@@ -36,7 +36,9 @@ def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[
         raise ScenarioError(problems)
     target = target_of(runs, target)
     looks = identity.of_runs([run.plan for run in runs])
-    rows = [_row(run, look.label, target) for run, look in zip(runs, looks, strict=True)]
+    rows = [
+        {"run": run.name, "label": look.label, **row_of(run, target)} for run, look in zip(runs, looks, strict=True)
+    ]
     return [{**row, **_speed_up(rows[0], row)} for row in rows]
 
 
@@ -107,27 +109,28 @@ def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, colum
     table = folder / "comparison.csv"
     atomic.write_text(table, pd.DataFrame(rows).to_csv(index=False))
     figure = draw(runs, rows[0]["target"], columns)
-    return [table, latex, *(_save(figure, folder / f"comparison.{form}") for form in ("png", "pdf"))]
+    return [table, latex, *(save(figure, folder / f"comparison.{form}") for form in ("png", "pdf"))]
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format of the path's ending; return the path."""
     with atomic.replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=200)
     return path
 
 
-def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
+def row_of(run: StoredRun, target: float | None) -> dict[str, Any]:
+    """Return what runs are compared by; ``target``: the accuracy whose time is asked for, if any."""
     result = run.result
     assert result is not None
     reached = None if target is None else summary.at_target(run.tables["accuracy"], target)
     known = ("back_end", "seed", "status", "rounds", "accuracy", "round_time_s")
     return {
-        "run": run.name,
-        "label": label,
         "technique": identity.technique_of(run.plan),
         **{name: result[name] for name in known},
         "accuracy_at_target": None if reached is None else reached.accuracy,
         **_pace(run),
+        "training_s": result["training_s"],
         "resumed_round": result.get("resumed_round"),
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,

@@ -137,10 +137,21 @@ def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
         found.append(replace(known, label=f"{known.label}, {where.label}", line=where.line, hollow=where.hollow))
     labels = _told_apart([look.label for look in found], plans)
     found = [replace(look, label=label) for look, label in zip(found, labels, strict=True)]
-    if len({(look.color, look.marker, look.line) for look in found}) == len(found):
-        return found
+    return _distinct(found)
+
+
+def of_points(plans: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[Identity]:
+    """One identity per point of a sweep, under its label: colour by technique, or by place where two look alike."""
+    return _distinct(
+        [replace(technique(technique_of(plan)), label=label) for plan, label in zip(plans, labels, strict=True)]
+    )
+
+
+def _distinct(looks: list[Identity]) -> list[Identity]:
+    if len({(look.color, look.marker, look.line) for look in looks}) == len(looks):
+        return looks
     return [
-        replace(look, color=series(number).color, marker=series(number).marker) for number, look in enumerate(found)
+        replace(look, color=series(number).color, marker=series(number).marker) for number, look in enumerate(looks)
     ]
 
 

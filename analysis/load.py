@@ -72,7 +72,8 @@ class StoredRun:
 
     @property
     def name(self) -> str:
-        return self.path.resolve().name
+        """The name of the directory; of a run of a sweep that of the link to it, if it was given by that."""
+        return Path(os.path.abspath(self.path)).name  # noqa: PTH100 - which follows no link
 
     @property
     def program(self) -> dict[str, Any] | None:
@@ -156,7 +157,8 @@ def stored_run(
 
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:
-    return [load_run(path) for path in paths]
+    """Open run directories; one that is given twice, as by a link beside it, counts once."""
+    return [load_run(path) for path in {path.resolve(): path for path in reversed([*paths])}.values()][::-1]
 
 
 def _optional(path: Path, form: type[Any]) -> dict[str, Any] | None:

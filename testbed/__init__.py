@@ -12,14 +12,27 @@ from typing import TYPE_CHECKING, Any
 from testbed.version import VERSION
 
 if TYPE_CHECKING:
-    from testbed.api import Comparison, Run, Scenario, Sweep, compare, load, open_run, run, sweep, topology, trace
+    from testbed.api import (
+        Comparison,
+        Run,
+        Scenario,
+        Sweep,
+        SweepComparison,
+        compare,
+        load,
+        open_run,
+        run,
+        sweep,
+        topology,
+        trace,
+    )
     from testbed.callbacks import Callback, StopRun
     from testbed.errors import CapabilityError, RunFailed, ScenarioError
 
 __version__ = VERSION
 __all__ = [
     "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun", "Sweep",
-    "compare", "load", "open_run", "run", "sweep", "topology", "trace",
+    "SweepComparison", "compare", "load", "open_run", "run", "sweep", "topology", "trace",
 ]  # fmt: skip
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
 

@@ -7,6 +7,7 @@
     run.result["accuracy"], run.tables["rounds"], run.figure()
     sweep = testbed.sweep(scenario, grid={"codec": ["none", "fp16"]}, seeds=3, on="simulate")
     sweep.frame()
+    print(testbed.compare(sweep))
     testbed.compare([run, *sweep.runs])
 
 The command line is made of the same parts. Errors are the exceptions of ``testbed.errors``, with the same texts.
@@ -24,7 +25,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from analysis import load as stored
 from testbed import errors, launch
@@ -38,6 +39,7 @@ from testbed.execution.session import SessionResult
 from testbed.plan.build import build_plan
 from testbed.results import COMPLETED
 from testbed.results.rundir import AlreadyDone
+from testbed.results.sweep_index import is_sweep
 from testbed.scenario import Scenario
 from testbed.scenario import load as read
 from testbed.scenario import loads as read_text
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from analysis.sweeps.stored import SweepComparison as StoredComparison
     from testbed.execution.sweep import SweepJob
     from testbed.scenario.look_up import NetworkDescription
     from topologies.traces import Trace
@@ -64,6 +67,7 @@ __all__ = [
     "Scenario",
     "StopRun",
     "Sweep",
+    "SweepComparison",
     "compare",
     "load",
     "open_run",
@@ -437,15 +441,96 @@ class Comparison:
         return html_of(comparison_table(self.rows))
 
 
-def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None = None) -> Comparison:
-    """Compare runs, or run directories. The first is the base of the speed-up. Raise ``ScenarioError`` without any."""
-    if isinstance(runs, str | Path | stored.StoredRun):
-        raise ScenarioError(f"compare: expected a list of runs or run directories, got {str(runs)!r}; write [{runs!r}]")
-    runs = list(runs)
-    if not runs:
-        raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")
+@dataclass(frozen=True)
+class SweepComparison:
+    """The points of a sweep beside their base, paired by seed: ``testbed.compare("codecs", base={"codec": "none"})``.
+
+    ``conclusion``: sentences, the first names the winner, its interval and how many seeds decide it. ``rows``: a
+    mapping for each run.
+    """
+
+    stored: StoredComparison
+
+    @property
+    def conclusion(self) -> list[str]:
+        return self.stored.conclusion
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [dict(row) for row in self.stored.rows]
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per point: medians over seeds, ratios to the base with the ends of their 95 % intervals."""
+        from analysis.sweeps.output import by_point
+
+        return by_point(self.stored)
+
+    def figure(self) -> Figure:
+        """Return accuracy over time and WAN bytes with its spread, ratios with intervals, and the time per round."""
+        from analysis.figures.sweep import draw
+
+        return as_output(draw(self.stored))
+
+    def latex(self) -> str:
+        """Return one row per point as a table for the LaTeX package booktabs."""
+        from analysis.sweeps.output import as_latex
+
+        return as_latex(self.stored)
+
+    def html(self) -> str:
+        """Return the page that ``testbed report`` makes of the sweep."""
+        from analysis.report.sweep import page
+
+        return page(self.stored)
+
+    def __str__(self) -> str:
+        return "\n".join(self.conclusion)
+
+    def _repr_html_(self) -> str:
+        from testbed.display.summary import sweep_table
+
+        return html_of(sweep_table(self.stored.cases), *self.conclusion)
+
+
+@overload
+def compare(  # type: ignore[overload-overlap]  # to Python, a text is a list of texts
+    runs: Sweep | str | Path,
+    target: float | None = None,
+    base: Settings | None = None,
+) -> SweepComparison: ...
+@overload
+def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None = None) -> Comparison: ...
+def compare(
+    runs: Iterable[stored.StoredRun | str | Path] | Sweep | str | Path,
+    target: float | None = None,
+    base: Settings | None = None,
+) -> Comparison | SweepComparison:
+    """Compare runs, or run directories, of which the first is the base of the speed-up; or the points of a sweep.
+
+    runs    a list of runs; or a sweep, or its directory
+    target  the accuracy whose times are compared, by default that of the first run's scenario
+    base    of a sweep: the settings of the point that others are compared with, by default the first
+
+    Raise ``ScenarioError`` without any run.
+    """
     if target is not None and not 0 < target <= 1:
         raise ScenarioError(f"compare: target: {target:g} is no accuracy between 0 and 1")
+    directory = runs.directory if isinstance(runs, Sweep) else runs
+    if isinstance(directory, str | Path) and is_sweep(Path(directory)):
+        from analysis.sweeps.stored import compare_sweep, load_sweep
+
+        asked = dict(text.split("=", 1) for text in texts_of(base or {}))
+        return SweepComparison(compare_sweep(load_sweep(Path(directory)), target, asked))
+    if isinstance(directory, str | Path | stored.StoredRun):
+        named = str(directory)
+        raise ScenarioError(
+            f"compare: expected a sweep, or a list of runs or run directories, got {named!r}; write [{runs!r}]"
+        )
+    if base:
+        raise ScenarioError("compare: base: is for a sweep; of runs, the first one is the base")
+    runs = list(directory)
+    if not runs:
+        raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")
     return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
 
 

@@ -73,6 +73,12 @@ def span(least: int, most: int) -> str:
     return str(least) if least == most else f"{least}–{most}"
 
 
+def between(low: str, high: str, word: str = " to ") -> str:
+    """Return ``3 to 33 s`` of two quantities as text; each has its unit where these differ."""
+    number, _, unit = low.partition(" ")
+    return f"{number}{word}{high}" if unit and high.endswith(f" {unit}") else f"{low}{word}{high}"
+
+
 def per_worker(result: Mapping[str, Any], what: str) -> str:
     """Return ``steps`` or ``samples`` of a worker in a ``result.json``; those of earlier releases do not state them."""
     ends = result.get(f"{what}_per_worker")

@@ -39,6 +39,7 @@ _CURVE = 0.13
 _ALONG = (0.5, 0.4, 0.6, 0.32, 0.68)
 _LABEL_ROOM = 0.13  # of the picture
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+_TAG = re.compile(r"<[^>]*>")
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
 _LOAD = LinearSegmentedColormap.from_list("load", ["#C9CDD2", "#56B4E9", "#E69F00", "#D55E00"])
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
@@ -277,9 +278,14 @@ def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label
     return _inline(stream.getvalue(), label)
 
 
+def _hundredths(found: re.Match[str]) -> str:
+    """Return a coordinate as far as it can be seen, in points."""
+    return f"{float(found[0]):.2f}"
+
+
 def _inline(text: str, label: str) -> str:
     body = text[text.index("<svg") :]
-    body = _DIGITS.sub(lambda found: f"{float(found[0]):.2f}", body)  # hundredths of a point cannot be seen
+    body = _TAG.sub(lambda tag: _DIGITS.sub(_hundredths, tag[0]), body)
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     prefix = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
     body = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', body)

@@ -40,7 +40,14 @@ def page(runs: Sequence[StoredRun]) -> str:
         f"<section id='run{number}'>{''.join(_of_run(run, label))}</section>"
         for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1)
     )
-    body = "".join([*_top(runs, looks, title), parts, *_provenance(runs, looks)])
+    body = "".join(
+        [*_top(runs, looks, title), parts, *provenance([*zip((look.label for look in looks), runs, strict=True)])]
+    )
+    return document(title, body)
+
+
+def document(title: str, body: str) -> str:
+    """Return a document that loads nothing; ``body`` is markup."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -125,7 +132,7 @@ def _headline(run: StoredRun) -> str:
         (short(rate), "training samples per second"),
     ]
     rows = [row for row in rows if row[0] != MISSING or row[1].startswith("to ")]
-    cause = f"<p class='note'>{escape(_without_folders(result['message']))}</p>" if result["message"] else ""
+    cause = f"<p class='note'>{escape(without_folders(result['message']))}</p>" if result["message"] else ""
     resumed = result.get("resumed_round")
     return facts(rows) + cause + ("" if resumed is None else f"<p class='note'>This run {_since(resumed)}.</p>")
 
@@ -292,24 +299,25 @@ def _trust(run: StoredRun, label: str) -> str:
 def _listed(head: str, texts: Sequence[str]) -> str:
     if not texts:
         return ""
-    lines = "".join(f"<li>{escape(_without_folders(text))}</li>" for text in texts[:LINES_SHOWN])
+    lines = "".join(f"<li>{escape(without_folders(text))}</li>" for text in texts[:LINES_SHOWN])
     left = len(texts) - LINES_SHOWN
     more = f"<p class='note'>and {left} more in fidelity.json</p>" if left > 0 else ""
     return f"{head}<ul class='warnings'>{lines}</ul>{more}"
 
 
-def _without_folders(text: str) -> str:
+def without_folders(text: str) -> str:
     """Return the text with the names of files alone: where they lie on the author's machine tells others nothing."""
     return _ABSOLUTE.sub("", text)
 
 
-def _provenance(runs: Sequence[StoredRun], looks: list[Identity]) -> Iterator[str]:
+def provenance(runs: Sequence[tuple[str, StoredRun]]) -> Iterator[str]:
+    """Yield the part that says what each run, by its label, ran on."""
     rows = [
         (
-            f"{escape(look.label)}<br><code>{escape(run.name)}</code>",
-            *(escape(_without_folders(cell)) for cell in _ran_on(run)),
+            f"{escape(label)}<br><code>{escape(run.name)}</code>",
+            *(escape(without_folders(cell)) for cell in _ran_on(run)),
         )
-        for run, look in zip(runs, looks, strict=True)
+        for label, run in runs
     ]
     head = ("run", "technique", "software", "machine", "seed", "code")
     yield f"<h2 id='provenance'>What ran on what</h2><section class='card scroll'>{table(head, rows)}</section>"

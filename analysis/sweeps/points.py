@@ -1,4 +1,4 @@
-"""The points of a sweep, each with its runs by seed; the cases that they make; and the base of each comparison.
+"""The points of a sweep, each with its runs by seed; the cases that they make; and the base of each case.
 
 Settings of the network, the devices and the faults are *conditions*: nobody chooses them, so points under different
 ones are no rivals. Each combination of conditions is a case with a base of its own. A base that is asked for by
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Points that are rivals, and the one that all are compared with. ``told``: the case, if not the only one."""
+    """Points that are rivals, and the one that all are compared with. ``told``: the case; empty if it is the only."""
 
     told: str
     points: tuple[Point, ...]
@@ -81,9 +81,8 @@ def cases_of(points: Sequence[Point], base: Mapping[str, str] | None = None) -> 
     paths = telling([point.settings for point in points])
     asked = {completed(path): value for path, value in (base or {}).items()}
     _check(asked, points)
-    compared = [path for path in paths if completed(path) in asked] or [
-        path for path in paths if not _is_condition(path)
-    ]
+    compared = [path for path in paths if completed(path) in asked]
+    compared = compared or [path for path in paths if not _is_condition(path)]
     apart = [path for path in paths if path not in compared] if compared else []
     groups: dict[tuple[str, ...], list[Point]] = {}
     for point in points:
@@ -105,11 +104,8 @@ def _case(group: Sequence[Point], apart: set[str], paths: Sequence[str], asked: 
     bases = [point for point in named if _has(point, asked)]
     if asked and len(bases) != 1:
         where = f" where {told}" if told else ""
-        found = (
-            f"is {len(bases)} points{where}: {'; '.join(point.label for point in bases)}"
-            if bases
-            else f"is no point{where}"
-        )
+        labels = "; ".join(point.label for point in bases)
+        found = f"is {len(bases)} points{where}: {labels}" if bases else f"is no point{where}"
         raise ScenarioError(f"--base {_text(asked)}: {found}; name one of {'; '.join(point.label for point in named)}")
     return Case(told, tuple(named), bases[0] if asked else named[0])
 

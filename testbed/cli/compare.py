@@ -1,4 +1,8 @@
-"""Compare runs: a table (terminal, CSV, LaTeX), a figure, and the simulator's error where one ran in both worlds."""
+"""Compare runs, or the points of a sweep: a table (terminal, CSV, LaTeX) and a figure.
+
+Of runs, the simulator's error as well, where one ran in both worlds. Of a sweep, which point is best, with the interval
+over seeds and how many of them decide it, and a page (HTML).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from testbed.cli.options import Outcome, measured, whole
+from testbed.cli.options import Outcome, add_base, add_runs, base_of, measured, sweep_among, whole
 from testbed.errors import ScenarioError
 
-HELP = "compare runs: table, CSV, LaTeX, figure, simulated against emulated"
+HELP = "compare runs, or the points of a sweep: conclusion, table, CSV, LaTeX, figure"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
+    add_runs(parser)
+    add_base(parser)
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("comparison"),
         metavar="DIR",
-        help="where comparison.csv, .tex, .png and .pdf go; default: comparison/",
+        help="where comparison.csv, .tex, .png and .pdf go, and .html of a sweep; default: comparison/",
     )
     parser.add_argument(
         "--columns", type=whole, choices=(1, 2), default=2, help="columns of a paper that the figure fills; default: 2"
@@ -38,6 +43,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     target = measured(arguments.target, "--target", parse_share)
     if target is not None and not 0 < target <= 1:
         raise ScenarioError(f"--target: {arguments.target} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
+    if sweep := sweep_among(arguments.runs, arguments.base):
+        return _sweep(sweep, target, arguments)
     runs = load(arguments.runs)
     rows = comparison(runs, target)
     errors = simulation_errors(runs)
@@ -46,6 +53,30 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         paths = [str(path) for path in files]
         return {"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}
     _print(rows, errors, files)
+    return 0
+
+
+def _sweep(path: Path, target: float | None, arguments: argparse.Namespace) -> Outcome:
+    from analysis.sweeps.output import by_point, write
+    from analysis.sweeps.stored import compare_sweep, load_sweep
+    from testbed.display import look
+    from testbed.display.summary import sweep_table
+
+    compared = compare_sweep(load_sweep(path), target, base_of(arguments.base))
+    files = [str(file) for file in write(compared, arguments.out, arguments.columns)]
+    if arguments.json:
+        points = by_point(compared).to_dict("records")
+        return {
+            "kind": "sweep_comparison",
+            "conclusion": compared.conclusion,
+            "points": points,
+            "runs": list(compared.rows),
+            "files": files,
+        }
+    console = look.console()
+    console.print(sweep_table(compared.cases))
+    console.print(*compared.conclusion, sep="\n")
+    console.print("written: " + ", ".join(files))
     return 0
 
 

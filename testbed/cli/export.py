@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, add_runs
 
-HELP = "write runs for Perfetto, as CSV, or for TensorBoard, Weights & Biases or MLflow"
+HELP = "write runs, or those of a sweep, for Perfetto, as CSV, or for TensorBoard, Weights & Biases or MLflow"
 FORMATS = ("perfetto", "csv", "tensorboard", "wandb", "mlflow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories")
+    add_runs(parser)
     parser.add_argument("--format", choices=FORMATS, default="perfetto", help="default: perfetto")
     parser.add_argument("--out", type=Path, default=Path("export"), metavar="DIR", help="default: export/")
 
@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis import export
     from analysis.load import load
+    from analysis.sweeps.stored import runs_of
 
-    written = export.FORMATS[arguments.format](load(arguments.runs), arguments.out)
+    written = export.FORMATS[arguments.format](load(runs_of(arguments.runs)), arguments.out)
     if arguments.json:
         return {"kind": "export", "format": arguments.format, "files": [str(path) for path in written]}
     for path in written:

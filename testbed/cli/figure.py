@@ -2,7 +2,7 @@
 
 The verdict lists every claim with its measured value and pass, fail or not resolved. `--quick` is a small version with
 fewer points and seeds: more of its claims stay unresolved. A study of your own is named by its place:
-`testbed figure ./my_figure.py:MY_STUDY`.
+`testbed figure ./my_figure.py:MY_STUDY`. The directory of a sweep gives the figure of that sweep, as PNG, SVG and PDF.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.studies import FIGURES, VERDICTS
 from testbed.cli.options import BACK_ENDS, Outcome, add_cluster, check_jobs, whole
+from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"{', '.join(FIGURES)}; "
         f"techniques beside their twins: {', '.join(VERDICTS)}; "
-        "or package.module:NAME, or file.py:NAME",
+        "or package.module:NAME, or file.py:NAME; or the directory of a sweep",
     )
     parser.add_argument("--quick", action="store_true", help="few points and seeds: minutes instead of hours")
     parser.add_argument("--on", choices=BACK_ENDS, nargs="+", default=[], help="back ends; default: the study's own")
@@ -50,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.results.sweep_index import is_sweep
+
+    if is_sweep(Path(arguments.name)):
+        return _of_sweep(arguments)
     from analysis.studies.engine import execute as make
     from analysis.studies.study import find
 
@@ -70,6 +75,24 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return {"kind": "figure", "directory": str(request.out), **verdict}
     with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe
         _print(verdict, request.out)
+    return 0
+
+
+def _of_sweep(arguments: argparse.Namespace) -> Outcome:
+    """Draw a sweep that has been run. Raise ``ScenarioError`` for options of studies."""
+    from analysis.sweeps.output import pictures
+    from analysis.sweeps.stored import compare_sweep, load_sweep
+
+    of_studies = ("quick", "on", "settings", "only", "seeds", "jobs", "cluster")
+    if given := [name for name in of_studies if getattr(arguments, name)]:
+        option = {"settings": "set"}.get(given[0], given[0])
+        raise ScenarioError(f"--{option}: is for a study; {arguments.name} is a sweep, which has been run already")
+    sweep = load_sweep(Path(arguments.name))
+    files = pictures(compare_sweep(sweep), arguments.out or Path("figures") / sweep.name, sweep.name)
+    if arguments.json:
+        return {"kind": "figure", "files": [str(path) for path in files]}
+    for path in files:
+        print(path)
     return 0
 
 

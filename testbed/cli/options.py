@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +109,47 @@ def add_log(parser: argparse.ArgumentParser) -> None:
 
 def _trackers(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in text.split(",") if word))
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add run directories, or the directory of a sweep."""
+    about = "run directories, the first is the base; or the directory of a sweep"
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=about)
+
+
+def add_base(parser: argparse.ArgumentParser) -> None:
+    """Add ``--base``, by which a point of a sweep is named."""
+    parser.add_argument(
+        "--base",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="of a sweep: the point that others are compared with, e.g. sync=fsa; default: the first; may be repeated",
+    )
+
+
+def base_of(texts: Sequence[str]) -> dict[str, str]:
+    """Return the settings of ``--base``. Raise ``ScenarioError``."""
+    from testbed.scenario.sweep import settings_of
+
+    return settings_of(texts)
+
+
+def sweep_among(paths: Sequence[Path], base: Sequence[str]) -> Path | None:
+    """Return the directory of the sweep, if one is given; ``None`` for runs.
+
+    Raise ``ScenarioError`` for a sweep beside something else, and for a base of runs.
+    """
+    from testbed.results.sweep_index import is_sweep
+
+    sweep = next((path for path in paths if is_sweep(path)), None)
+    if sweep is not None and len(paths) > 1:
+        raise ScenarioError(
+            f"{sweep}: is a sweep, which stands alone; leave the others out, or give runs of it by name"
+        )
+    if sweep is None and base:
+        raise ScenarioError("--base: is for a sweep; of runs, the first one given is the base")
+    return sweep
 
 
 def read_scenario(arguments: argparse.Namespace) -> Scenario:

@@ -1,4 +1,4 @@
-"""Write one HTML page about runs: what was run, on what, how far to trust it, where time and bytes went.
+"""Write one HTML page about runs or a sweep: what was run, on what, how far to trust it, where time and bytes went.
 
 The page holds everything itself: it opens offline, on a phone too, and prints well.
 """
@@ -8,20 +8,21 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, add_base, add_runs, base_of, sweep_among
 from testbed.errors import ScenarioError
 
-HELP = "write one self-contained HTML page about runs"
+HELP = "write one self-contained HTML page about runs or a sweep"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: report.html in the run, or here if several")
+    add_runs(parser)
+    add_base(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="default: report.html in the run or sweep, or here if several"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from analysis.load import load
-    from analysis.report.page import page
     from testbed.results import atomic
 
     folder = arguments.runs[0] if len(arguments.runs) == 1 else Path()
@@ -30,10 +31,22 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         raise ScenarioError(
             f"--out {path}: names the page; write {path.with_suffix('.html')}, and print it in a browser"
         )
-    text = page(load(arguments.runs))
+    text = _page(arguments)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, text)
     if arguments.json:
         return {"kind": "report", "file": str(path)}
     print(path)
     return 0
+
+
+def _page(arguments: argparse.Namespace) -> str:
+    if sweep := sweep_among(arguments.runs, arguments.base):
+        from analysis.report.sweep import page as page_of_sweep
+        from analysis.sweeps.stored import compare_sweep, load_sweep
+
+        return page_of_sweep(compare_sweep(load_sweep(sweep), base=base_of(arguments.base)))
+    from analysis.load import load
+    from analysis.report.page import page
+
+    return page(load(arguments.runs))

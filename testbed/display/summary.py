@@ -311,8 +311,7 @@ def sweep_table(cases: Sequence[Case]) -> Table:
         ">accuracy",
         ">round time" if timed == "round_time_s" else ">run time",
         ">step time",
-        ">samples/s",
-        ">time to target",
+        ">to target",
         ">WAN bytes",
     )
     for case in cases:
@@ -335,7 +334,6 @@ def _point(point: Point, base: Point, timed: str) -> Iterator[str]:
     yield from (point.label, runs, _median(point, "accuracy", numbers.share))
     yield _median(point, timed, numbers.seconds) + _ratio(point, base, timed)
     yield _median(point, "step_time_s", numbers.seconds, spread=False)
-    yield _median(point, "samples_per_s", numbers.short, spread=False)
     yield _median(point, "time_to_target_s", numbers.seconds) + (partly or _ratio(point, base, "time_to_target_s"))
     yield _median(point, "wan_bytes", numbers.size) + _ratio(point, base, "wan_bytes")
 
@@ -346,7 +344,7 @@ def _median(point: Point, name: str, form: Callable[[float], str], *, spread: bo
     if not values:
         return numbers.MISSING
     ends = (form(values[0]), form(values[-1]))
-    return form(median(values)) + (f"\n({ends[0]} to {ends[1]})" if spread and ends[0] != ends[1] else "")
+    return form(median(values)) + (f"\n({numbers.between(*ends)})" if spread and ends[0] != ends[1] else "")
 
 
 def _ratio(point: Point, base: Point, name: str) -> str:
@@ -354,5 +352,5 @@ def _ratio(point: Point, base: Point, name: str) -> str:
     ratio = None if point is base else point.ratio(base, name)
     if ratio is None:
         return ""
-    interval = "" if ratio.count == 1 else f" ({numbers.short(ratio.low)} to {numbers.short(ratio.high)})"
+    interval = "" if ratio.count == 1 else f"\n({numbers.short(ratio.low)} to {numbers.short(ratio.high)})"
     return f"\n{numbers.factor(ratio.value)}{interval}"

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.load import StoredRun, load_run
-from analysis.report.page import _without_folders, page
+from analysis.report.page import page, without_folders
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from tests.results.fake_run import make_run
@@ -157,4 +157,4 @@ def test_the_verb_writes_it_into_the_run(
 
 def test_no_folder_of_the_author_is_in_a_page() -> None:
     told = "link a>b: file /home/ann/net/evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"
-    assert _without_folders(told) == "link a>b: file evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"
+    assert without_folders(told) == "link a>b: file evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"

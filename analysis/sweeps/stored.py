@@ -1,0 +1,109 @@
+"""A sweep's directory as its points and the runs of each, read from the run directories alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.compare import row_of
+from analysis.load import StoredRun, load_run
+from analysis.sweeps.conclusion import conclusion
+from analysis.sweeps.points import Case, Point, cases_of, points_of
+from testbed.errors import ScenarioError
+from testbed.results import rundir
+from testbed.results.sweep_index import IndexedPoint, folder, is_sweep, read_index
+from testbed.scenario.sweep_labels import link_names, varied_of
+
+
+@dataclass(frozen=True)
+class StoredSweep:
+    """A sweep as it is now: ``indexed`` are its runs in order, ``runs`` those with a result, by their place there."""
+
+    path: Path
+    indexed: Sequence[IndexedPoint]
+    runs: Mapping[int, StoredRun]
+
+    @property
+    def name(self) -> str:
+        return self.path.absolute().name
+
+
+@dataclass(frozen=True)
+class SweepComparison:
+    """The points of a sweep against their bases. ``target``: the accuracy whose times are compared, if there is one.
+
+    ``rows`` has one mapping per run, and ``runs`` each run that has a result, by ``row["run"]``. ``common``: what was
+    set for all points alike.
+    """
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    runs: Mapping[str, StoredRun]
+    cases: Sequence[Case]
+    target: float | None
+    common: Mapping[str, str]
+
+    @property
+    def conclusion(self) -> list[str]:
+        """What the sweep says, the winner first; see ``analysis.sweeps.conclusion``."""
+        return conclusion(self.cases, self.target)
+
+    def runs_of(self, point: Point) -> list[StoredRun]:
+        """Return the completed runs of a point, in the order of seeds."""
+        return [self.runs[row["run"]] for row in point.completed]
+
+
+def load_sweep(path: Path) -> StoredSweep:
+    """Open the directory of a sweep. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file is damaged."""
+    if not is_sweep(path):
+        raise ScenarioError(f"{path}: is no directory of a sweep (it has no sweep.json); see `testbed sweep`")
+    indexed = read_index(path).points
+    places = {}
+    for number, (point, link) in enumerate(zip(indexed, link_names(indexed), strict=True)):
+        by_name = folder(path, link)
+        is_ours = by_name.is_symlink() and str(by_name.readlink()) == point.id
+        place = by_name if is_ours else folder(path, point.id)
+        if (place / "result.json").is_file():
+            places[number] = load_run(place)
+    return StoredSweep(path, indexed, places)
+
+
+def compare_sweep(
+    sweep: StoredSweep, target: float | None = None, base: Mapping[str, str] | None = None
+) -> SweepComparison:
+    """Compare the points of a sweep with their base: the point with the settings ``base``, by default the first.
+
+    ``target``: an accuracy, by default that of the first run's scenario. Raise ``ScenarioError`` where no run is done,
+    and for a base that is no point.
+    """
+    if not sweep.runs:
+        raise ScenarioError(f"{sweep.path}: no run of this sweep has a result yet; start the sweep again to go on")
+    if target is None:
+        target = next(iter(sweep.runs.values())).plan["training"]["target_accuracy"]
+    names = link_names(sweep.indexed)
+    rows = [_row(sweep, number, name, target) for number, name in enumerate(names)]
+    varied = varied_of([point.settings for point in sweep.indexed])
+    runs = {names[number]: run for number, run in sweep.runs.items()}
+    common = {path: value for path, value in sweep.indexed[0].settings.items() if path not in varied}
+    return SweepComparison(sweep.name, rows, runs, cases_of(points_of(rows, varied), base), target, common)
+
+
+def _row(sweep: StoredSweep, number: int, name: str, target: float | None) -> dict[str, Any]:
+    """Return the row of one run: settings, then measures; of a run without a completed round only how it stands."""
+    point = sweep.indexed[number]
+    run = sweep.runs.get(number)
+    known = {"run": name, "directory": point.id, **point.settings, "seed": point.seed}
+    if run is None or (run.program is None and run.tables["rounds"].empty):
+        state = run.status.state if run else rundir.RunDirectory(folder(sweep.path, point.id)).status().state
+        return known | {"status": state}
+    return known | row_of(run, target)
+
+
+def runs_of(paths: Iterable[Path]) -> list[Path]:
+    """Return run directories, with those of each sweep that have a result in its place, by name."""
+    found: list[Path] = []
+    for path in paths:
+        found += [run.path for run in load_sweep(path).runs.values()] if is_sweep(path) else [path]
+    return found
