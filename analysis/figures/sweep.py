@@ -25,6 +25,7 @@ from testbed import numbers
 CASES_DRAWN = 6
 _WIDTH_IN = 11.0
 _HEIGHT_IN = 3.1
+_LONGEST_LABEL = 20  # below a panel of four in a row
 _PLACES = 200  # of a mean curve
 _INK = "#20242C"
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
@@ -192,9 +193,10 @@ def ratios(axes: Axes, case: Case, looks: Looks, measure: str) -> None:
         furthest = max(furthest, high)
     if based:
         axes.axvline(1, color=_INK, linewidth=0.8)
-        axes.set_xlabel(f"× {case.base.label} of the same seed (less is better)")
+        base = case.base.label if len(case.base.label) <= _LONGEST_LABEL else "base"
+        axes.set_xlabel(f"× {base}, seed by seed")
     else:
-        axes.set_xlabel("median over seeds, in s (less is better)")
+        axes.set_xlabel("median over seeds (s)")
     axes.set_yticks(range(len(case.points)), [point.label for point in case.points])
     axes.set_ylim(len(case.points) - 0.5, -0.5)
     axes.set_xlim(0, furthest * 1.7 or 1)  # room for what stands beside the bars

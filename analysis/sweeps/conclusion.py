@@ -152,7 +152,7 @@ def _times(ratio: Ratio | None, what: str) -> str:
 
 
 def _missed(case: Case, target: float | None) -> Iterator[str]:
-    """Yield which points have not reached the target with every seed."""
+    """Yield which points have not reached the target with every seed; where none has, which came nearest."""
     if target is None or len(case.points) == 1:
         return
     missed = []
@@ -165,7 +165,8 @@ def _missed(case: Case, target: float | None) -> Iterator[str]:
     if missed and len(missed) < len(case.points):
         yield f"Not reached by every seed of {_listed(missed)}."
     elif missed:
-        yield f"Reached by {_listed(missed)}."
+        nearest = max(case.points, key=lambda point: _median_accuracy(point) or 0.0)
+        yield f"Nearest is {missed[case.points.index(nearest)]}." if nearest.completed else ""
 
 
 def _median_accuracy(point: Point) -> float | None:

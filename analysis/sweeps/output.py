@@ -13,6 +13,7 @@ from analysis.compare import latex_text, save, tabular
 from analysis.confidence import Ratio
 from analysis.figures.sweep import draw
 from analysis.report.sweep import page
+from analysis.sweeps.conclusion import measure_of
 from analysis.sweeps.points import Case, Point
 from analysis.sweeps.stored import SweepComparison
 from testbed import numbers
@@ -78,20 +79,21 @@ def _point(case: Case, point: Point) -> dict[str, Any]:
     return row
 
 
-_COLUMNS = (  # of the LaTeX table: heading, measure, factor, whether its ratio stands beside it
-    ("accuracy (\\%)", "accuracy", 100.0, False),
-    ("to target (s)", "time_to_target_s", 1.0, True),
-    ("step (ms)", "step_time_s", 1e3, False),
-    ("run (s)", "training_s", 1.0, False),
-    ("WAN (MB)", "wan_bytes", 1e-6, True),
-    ("waiting (\\%)", "waiting_share", 100.0, False),
+_COLUMNS = (  # of the LaTeX table: heading, measure, factor; with ratios, a page has no room for more
+    ("accuracy (\\%)", "accuracy", 100.0),
+    ("to target (s)", "time_to_target_s", 1.0),
+    ("step (ms)", "step_time_s", 1e3),
+    ("run (s)", "training_s", 1.0),
+    ("WAN (MB)", "wan_bytes", 1e-6),
 )
 
 
 def as_latex(compared: SweepComparison) -> str:
     """Return one row per point as a ``tabular``: medians, and ratios to the base with their 95 % interval."""
     points = [point for case in compared.cases for point in case.points]
-    shown = [column for column in _COLUMNS if any(point.values(column[1]) for point in points)]
+    known = [column for column in _COLUMNS if any(point.values(column[1]) for point in points)]
+    decisive = measure_of(compared.cases, compared.target)
+    shown = [(*column[:3], column[1] in (decisive, "wan_bytes")) for column in known]
     head = ["", "seeds"]
     for heading, _, _, has_ratio in shown:
         head += [heading, r"$\times$ base"] if has_ratio else [heading]
@@ -112,7 +114,8 @@ def _cells(case: Case, point: Point, shown: list[tuple[str, str, float, bool]]) 
         values = point.values(measure)
         yield numbers.short(median(values) * factor) if values else "--"
         if has_ratio:
-            yield "1" if point is case.base else _ratio(point.ratio(case.base, measure))
+            ratio = point.ratio(case.base, measure)
+            yield "1" if ratio and point is case.base else _ratio(ratio)
 
 
 def _ratio(ratio: Ratio | None) -> str:
