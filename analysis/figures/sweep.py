@@ -67,8 +67,9 @@ def draw(compared: SweepComparison, columns: int = 2) -> Figure:
                     place.legend(loc="upper center", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)
                 if case.told:
                     place.set_title(f"{place.get_title(loc='left')}\n{case.told}")
-            handles, labels = axes[_name(number, "time")].get_legend_handles_labels()
-            known |= dict(zip(labels, handles, strict=True))
+            if (first := axes.get(_name(number, "time"))) is not None:
+                handles, labels = first.get_legend_handles_labels()
+                known |= dict(zip(labels, handles, strict=True))
         if known:
             across = (len(known) if len(known) < 8 and max(map(len, known)) < 16 else 4) if columns == 2 else 2
             figure.legend(known.values(), known.keys(), loc="outside upper left", ncols=across)
@@ -80,8 +81,13 @@ def _panels(compared: SweepComparison, case: Case) -> list[str]:
     runs = [run for point in case.points for run in compared.runs_of(point)]
     scored = any(run.tables["accuracy"]["accuracy"].notna().any() for run in runs)
     split = len(compared.cases) == 1 and any(run.program is None and run.logs_work for run in runs)
+    compares = len(case.points) > 1 or not (scored or split)
     decisive = measure_of(compared.cases, compared.target)
-    return [*(["time", "bytes"] if scored else []), decisive, "wan_bytes", *(["split"] if split else [])]
+    return [
+        *(["time", "bytes"] if scored else []),
+        *([decisive, "wan_bytes"] if compares else []),
+        *(["split"] if split else []),
+    ]
 
 
 def _rows(names: list[str], cases: int) -> list[list[str]]:

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from analysis.confidence import Ratio, seeds_to_resolve
 from analysis.sweeps.points import Case, Point
-from testbed.numbers import counted, factor, share, short
+from testbed.numbers import between, counted, factor, seconds, share, short
 from testbed.numbers import target as accuracy_wanted
 from testbed.results import COMPLETED
 
@@ -64,7 +64,7 @@ def _winner(case: Case, measure: str, target: float | None) -> Iterator[str]:
         return
     winner, *rivals = found
     if not rivals:
-        yield _alone(case, winner, won)
+        yield _alone(case, winner, measure, won)
         return
     ratios = [(rival, rival.ratio(winner, measure)) for rival in rivals]
     if any(ratio is not None and ratio.count == 1 for _, ratio in ratios):
@@ -90,10 +90,14 @@ def _nobody(case: Case, target: float | None) -> str:
     return f"No point reached {accuracy_wanted(target)} accuracy with all of its seeds: {lower}."
 
 
-def _alone(case: Case, winner: Point, won: str) -> str:
+def _alone(case: Case, winner: Point, measure: str, won: str) -> str:
     if len(case.points) > 1:
         return f"{winner.label} alone {won.removesuffix(' soonest')} with all of its seeds."
-    return f"With {counted(len(winner.completed), 'seed')}, the only point of this sweep has no rival."
+    values = winner.values(measure)
+    spread = between(seconds(min(values)), seconds(max(values)))
+    seeds = counted(len(values), "seed")
+    what = {"time_to_target_s": "Time to the target", "step_time_s": "Time of a step"}.get(measure, "Run time")
+    return f"{what}: {seconds(median(values))} in the median of {seeds} ({spread}). No other point is there to compare."
 
 
 def _by_one_seed(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> str:

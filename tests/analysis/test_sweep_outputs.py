@@ -170,6 +170,13 @@ def test_from_python(sweep: Path) -> None:
     assert comparison.latex().startswith(r"\begin{tabular}")
 
 
+def test_a_sweep_of_seeds_alone_has_no_ratios(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(sweep / "runs")
+    write_index(tmp_path, [("hfa", 1), ("hfa", 2)])
+    compared = compare_sweep(load_sweep(tmp_path))
+    assert len(draw(compared).axes) == 3 and "in the median of 2 seeds" in compared.conclusion[0]
+
+
 def test_with_one_seed_it_says_what_cannot_be_said(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "runs").symlink_to(sweep / "runs")
     write_index(tmp_path, [("fsa", 1), ("hfa", 1)])

@@ -73,6 +73,12 @@ def test_without_a_target_steps_are_compared_and_learning_is_not() -> None:
     assert "took the least time for a step" in text and "give --target" in text
 
 
+def test_a_sweep_of_seeds_alone_tells_their_spread() -> None:
+    assert told({"fsa": SECONDS["fsa"]}) == (
+        "Time to the target: 42 s in the median of 3 seeds (40 to 44 s). No other point is there to compare."
+    )
+
+
 def test_runs_that_are_not_done_count_nowhere_and_doubtful_ones_are_told() -> None:
     rows = [row(seed, time_s, sync=kind) for kind, times in SECONDS.items() for seed, time_s in enumerate(times, 1)]
     rows[0] |= {"status": "failed", "time_to_target_s": None}
