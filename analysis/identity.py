@@ -128,12 +128,17 @@ def series(number: int, label: str = "") -> Identity:
     return Identity(label or str(number), _SERIES[colour], _MARKERS[(number + again) % len(_MARKERS)])
 
 
+def of_world(plan: Mapping[str, Any]) -> Identity:
+    """Return the look of the world in which a run was made."""
+    return BACK_ENDS[plan["back_end"]]
+
+
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
     """One identity per run: colour by technique, line by back end, while no two look alike; otherwise by place."""
     found = []
     for plan in plans:
         known = technique(technique_of(plan))
-        where = BACK_ENDS[plan["back_end"]]
+        where = of_world(plan)
         found.append(replace(known, label=f"{known.label}, {where.label}", line=where.line, hollow=where.hollow))
     labels = _told_apart([look.label for look in found], plans)
     found = [replace(look, label=label) for look, label in zip(found, labels, strict=True)]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.identity import BACK_ENDS
+from analysis.identity import of_world
 from analysis.load import StoredRun, distinct_names
 from testbed.costs import CODING
 from testbed.ids import data_center_of
@@ -70,7 +70,7 @@ def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
     runs = list(runs)
     latest_s = max(run.start_s for run in runs)
     events: list[Event] = []
-    worlds = [BACK_ENDS[run.plan["back_end"]].label for run in runs]
+    worlds = [of_world(run.plan).label for run in runs]
     for number, (run, name) in enumerate(zip(runs, distinct_names(runs), strict=True)):
         world = worlds[number] if worlds.count(worlds[number]) == 1 else f"{worlds[number]} {name}"
         prefix = f"{world} · " if len(runs) > 1 else ""

@@ -51,7 +51,7 @@ def draw(run: StoredRun) -> Figure:
 def _header(figure: SubFigure, run: StoredRun) -> None:
     plan = run.plan
     result = run.result
-    where = identity.BACK_ENDS[plan["back_end"]].label
+    where = identity.of_world(plan).label
     technique = identity.technique(identity.technique_of(plan)).label
     sites = len(plan["network"]["sites"])
     workers = sum(node["role"] == "worker" for node in plan["nodes"])

@@ -105,7 +105,7 @@ def _about(runs: Sequence[StoredRun]) -> str:
     if len(runs) > 1:
         names = ", ".join(dict.fromkeys(run.plan["name"] for run in runs))
         return f"{names}: {job}" + ("" if names == plan["name"] else " (first run)")
-    where = identity.BACK_ENDS[plan["back_end"]].label
+    where = identity.of_world(plan).label
     return f"{identity.technique(identity.technique_of(plan)).label}, {where}: {job}, seed {plan['seed']}"
 
 

@@ -47,7 +47,7 @@ def _nodes(plan: Plan) -> Any:
         )
         for node in plan.nodes
     ]
-    return look.table(f"{plan.name} on {plan.back_end}: nodes", "node", "role", "pushes to", "address", rows=rows)
+    return look.table(f"{plan.title}: nodes", "node", "role", "pushes to", "address", rows=rows)
 
 
 def _links(plan: Plan) -> Any:

@@ -134,7 +134,7 @@ class LiveTable(_Estimating):
         from rich.live import Live
 
         super().__init__(plan, clock)
-        self._title = f"{plan.name} on {plan.back_end}"
+        self._title = plan.title
         self._progress = look.progress_bar("rounds,")
         self._task = self._progress.add_task("starting", total=self._state.total or None, left="")
         self._live = Live(console=look.console(), get_renderable=self._render, refresh_per_second=4, transient=False)
@@ -165,7 +165,7 @@ class NotebookTable(Display):
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._state = plan, state.initial(plan)
-        self._title = f"{plan.name} on {plan.back_end}"
+        self._title = plan.title
         self._shown_s = 0.0
         self._warnings: list[str] = []
 

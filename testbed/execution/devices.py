@@ -9,7 +9,7 @@ from typing import Any
 from testbed.devices.inventory import Demand, Gpu, chosen, described, gpus, memory_for, place
 from testbed.errors import CapabilityError
 from testbed.paradigms import library_of
-from testbed.plan.model import IN_VIRTUAL_TIME, NodePlan, Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import NCCL
 
 _WITHOUT_PARAMETERS = "scheduler"
@@ -31,7 +31,7 @@ def least_gpus(plan: Plan) -> int:
 def _sums_on_gpus(plan: Plan) -> bool:
     """Return whether NCCL sums in this run, which needs a GPU for each worker; in virtual time no library does."""
     paradigm = plan.technique.paradigm
-    return library_of(paradigm.kind, paradigm.options) == NCCL and plan.back_end not in IN_VIRTUAL_TIME
+    return library_of(paradigm.kind, paradigm.options) == NCCL and not plan.in_virtual_time
 
 
 def require(plan: Plan) -> None:

@@ -29,7 +29,7 @@ from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
-from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
+from testbed.plan.model import Plan, from_json
 from testbed.processes.child import close_in_children, die_with
 from testbed.results.events import HAS_LEFT
 from testbed.results.progress import Progress
@@ -97,8 +97,8 @@ def main(arguments: Sequence[str]) -> int:
     plan = from_json((directory / "plan.json").read_bytes())
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
-    report = _reporter(waits=plan.back_end in IN_VIRTUAL_TIME)
-    if plan.back_end != "emulate":  # which brings its network up meanwhile
+    report = _reporter(waits=plan.in_virtual_time)
+    if not plan.is_emulated:  # which brings its network up meanwhile
         early_imports.finish()
         if not may_compile(plan):
             leave_out_compiler()

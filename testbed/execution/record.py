@@ -68,7 +68,7 @@ def _describe(
     atomic.write_bytes(run.file("scenario.yaml"), scenario)
     atomic.write_text(run.file("resolved.yaml"), resolved)
     atomic.write_bytes(run.file("plan.json"), text)
-    now = GUEST_START if plan.back_end == "exact" else datetime.now(UTC)
+    now = GUEST_START if plan.is_exact else datetime.now(UTC)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
     atomic.write_json(run.file("manifest.json"), about)
 
@@ -78,7 +78,7 @@ def known_before(plan: Plan) -> dict[str, Any]:
 
     An emulated run adds what it found when it starts. Raise ``CapabilityError`` if there is no kernel.
     """
-    kernel = exact.capabilities(plan) if plan.back_end == "exact" else {}
+    kernel = exact.capabilities(plan) if plan.is_exact else {}
     return {**kernel, **({} if plan.is_spread else devices.about(plan))}
 
 
@@ -135,7 +135,7 @@ def conclude(
     if ended_well and reason:
         outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)
     ended = datetime.now(UTC)
-    if plan.back_end == "exact":  # by the guest's clock, so that equal runs leave equal files
+    if plan.is_exact:  # by the guest's clock, so that equal runs leave equal files
         duration_s = max((float(frame["t_s"].max()) for frame in frames.values() if len(frame)), default=0.0)
         started = GUEST_START.isoformat()
         ended = GUEST_START + timedelta(seconds=round(duration_s))

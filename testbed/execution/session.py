@@ -115,7 +115,7 @@ def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess |
     """
     from emulation.journal import Journal, clean
 
-    if plan.back_end == "emulate":
+    if plan.is_emulated:
         from emulation.sandbox import require_seen
         from testbed.execution.sweep_files import named_files
 
@@ -137,7 +137,7 @@ def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess |
             result = _stop(host, on_progress)
         finally:
             _end(host)
-            if plan.back_end == "exact":
+            if plan.is_exact:
                 exact.close(directory, result.status)
         return result
     finally:
@@ -145,10 +145,10 @@ def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess |
 
 
 def _start(plan: Plan, directory: Path) -> HostProcess:
-    if plan.back_end == "exact":
+    if plan.is_exact:
         kernel = exact.start(plan, directory)
         return HostProcess(kernel, exact.Lines(kernel, directory))
-    return _started(plan.back_end == "emulate")
+    return _started(plan.is_emulated)
 
 
 def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:

@@ -64,11 +64,11 @@ class PointNeeds:
 
 def needs_of(plan: Plan, there: Sequence[ClusterMachine]) -> PointNeeds:
     """Return what a run takes: in virtual time a core; others pace their steps, and have a machine alone."""
-    if plan.back_end == "exact":
+    if plan.is_exact:
         assert plan.exact is not None
         return PointNeeds(memory_bytes=plan.exact.memory_bytes)
     least = least_gpus(plan)
-    if plan.back_end == "simulate":
+    if plan.is_simulated:
         return PointNeeds(gpus=least)
     able = [each for each in there if each.slots.get(SLOT) and each.cores >= 1 and each.gpus >= least]
     cores = min((int(machine.cores) for machine in able), default=1)
@@ -125,8 +125,8 @@ class ClusterPool(Pool):
         if not any(needs.times(machine) for machine in self._machines):
             start = "ray start --address=…" + (f" --resources='{{\"{SLOT}\": 1}}'" if needs.slot else "")
             raise CapabilityError(
-                f"--cluster: no machine of the {len(self._machines)} in the cluster has {needs}, which a run on "
-                f"'{point.plan.back_end}' takes; add one by `{start}`"
+                f"--cluster: no machine of the {len(self._machines)} in the cluster has {needs}, which "
+                f"{point.plan.title} takes; add one by `{start}`"
             )
 
     def _room(self, point: SweepPoint) -> int:

@@ -242,6 +242,11 @@ class Plan:
         return self._by_role.get(role, ())
 
     @property
+    def title(self) -> str:
+        """Its name and where it runs, for a person."""
+        return f"{self.name} on {self.back_end}"
+
+    @property
     def is_simulated(self) -> bool:
         """Whether the run is one process in virtual time."""
         return self.back_end == "simulate"
