@@ -8,8 +8,9 @@ to know which techniques remember something.
 from __future__ import annotations
 
 import math
+from ast import literal_eval
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 State = dict[str, Any]
 
@@ -24,14 +25,84 @@ class Stateful(Protocol):
         """Take the place of the part that ``state`` is of."""
 
 
-class Memoryless:
-    """A part that remembers nothing."""
+class Remembering:
+    """A part whose state is in attributes that it declares; by default it has none.
+
+    class Residuals(Remembering):
+        remembers = ("_unsent", "_round")
+
+        def __init__(self) -> None:
+            self._unsent: dict[int, Tensor] = {}
+            self._round = 0
+
+    remembers  names of attributes, each a number, a text, a tensor or ``None``; a list or a mapping of tensors; a part
+               with a state of its own, or a list or a mapping of parts, which stay; or any other container of plain
+               values, as Python's literals have them
+    """
+
+    remembers: ClassVar[tuple[str, ...]] = ()
 
     def state(self) -> State:
-        return {}
+        """Return all that the next round depends on. Later rounds do not change it."""
+        state: State = {}
+        for name in self.remembers:
+            value = getattr(self, name)
+            if value is not None:
+                state |= _entries(name.lstrip("_"), value)
+        return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        pass
+        """Take the place of the part that ``state`` is of; if it is empty, there was none, and nothing changes."""
+        for name in self.remembers if state else ():
+            value = getattr(self, name)
+            public = name.lstrip("_")
+            if parts := _parts_of(value):
+                take_over({f"{public}{key}": part for key, part in parts.items()}, state)
+            else:
+                setattr(self, name, _loaded(public, value, state))
+
+
+def _parts_of(value: Any) -> dict[str, Stateful]:
+    """Return the parts that ``value`` is or holds, each with the end of its name."""
+    items = _items_of(value)
+    if hasattr(value, "load_state"):
+        return {"": value}
+    return {f"/{key!r}": each for key, each in items.items() if hasattr(each, "load_state")}
+
+
+def _is_tensor(value: Any) -> TypeGuard[Any]:
+    """Return whether ``value`` is one of torch's, which decisions (``testbed.policy``) must not import."""
+    return hasattr(value, "clone")
+
+
+def _items_of(value: Any) -> dict[Any, Any]:
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else {}
+
+
+def _entries(name: str, value: Any) -> State:
+    if parts := _parts_of(value):
+        return joined({f"{name}{key}": part for key, part in parts.items()})
+    if _is_tensor(value):
+        return {name: value.clone()}
+    items = _items_of(value)
+    if any(_is_tensor(each) for each in items.values()):
+        return under(name, {repr(key): each.clone() for key, each in items.items()})
+    return {name: value if isinstance(value, int | float | str) else repr(value)}
+
+
+def _loaded(name: str, before: Any, state: Mapping[str, Any]) -> Any:
+    """Return the value of an attribute, of which ``before`` is the value now: it says what the state holds."""
+    content = state.get(name)
+    if _is_tensor(content):
+        return content.to(before.device if _is_tensor(before) else content.device, copy=True)
+    if not isinstance(before, list | dict | tuple | set):
+        return content
+    if content is not None:
+        return literal_eval(content)
+    tensors = {literal_eval(key): each.clone() for key, each in below(name, state).items()}
+    return list(tensors.values()) if isinstance(before, list) else tensors
 
 
 def under(prefix: str, state: Mapping[str, Any]) -> State:

@@ -9,7 +9,7 @@ holds) is kept per wire key. First values travel exactly, outside the codec; bot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from testbed.codec.context import CodecContext
 from testbed.codec.options import CodecDeclarations
 from testbed.costs import DECODE, ENCODE, Cost, cost_of
+from testbed.state import Remembering
 
 NOTHING = ()  # see ``Codec.value_state``
 
@@ -32,7 +33,7 @@ def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
     return tensor if tensor.dim() == 1 else tensor.reshape(size)
 
 
-class Codec(CodecDeclarations, ABC):
+class Codec(CodecDeclarations, Remembering, ABC):
     """Tensors are flat float32. Payload parts are contiguous and never changed once returned.
 
         >>> from testbed.codec.fp16 import Fp16Codec, Fp16Options
@@ -100,13 +101,6 @@ class Codec(CodecDeclarations, ABC):
                 self.cost_name, operation, self.encode_s_per_element if encodes else self.decode_s_per_element
             )
         return None
-
-    def state(self) -> dict[str, Any]:
-        """Return what the next payload, and decoding the next one, depend on, by name, for a checkpoint."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
 
 
 MakeCodec = Callable[[Any, CodecContext], Codec]

@@ -11,20 +11,20 @@ The codec's residual is the error feedback: a change that is not sent is part of
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Hashable
 
 from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.costs import Cost
-from testbed.state import below, under
 
 
 class ChangesCodec(Codec):
     """One end of the connection of a child whose contributions are models times ``weight``, over ``codec``."""
 
     has_memory = True
+
+    remembers = ("_milestones", "_codec")
 
     def __init__(self, codec: Codec, weight: float) -> None:
         self._codec = codec
@@ -66,11 +66,3 @@ class ChangesCodec(Codec):
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
         self._milestones[wire_key] = value
         self._codec.follow_value(wire_key, value, parts)
-
-    def state(self) -> dict[str, Any]:
-        milestones = {str(key): value for key, value in self._milestones.items()}
-        return under("milestone", milestones) | under("codec", self._codec.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._milestones = {int(key): value for key, value in below("milestone", state).items()}
-        self._codec.load_state(below("codec", state))

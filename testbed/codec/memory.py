@@ -18,22 +18,16 @@ from testbed.codec.selectors import on_device
 from testbed.codec.selectors.chance import Drawing, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import Feedback, Floats, Indices, Momentum, NonFinite, ValueSource
-from testbed.state import by_key, joined
+from testbed.state import Stateful, by_key, joined
 
 Select = Callable[[ValueSource, int], Indices]
 
 
-class ResidualMemory(Protocol):
+class ResidualMemory(Stateful, Protocol):
     """Of one key."""
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """At most k indices (ascending) and their values, where the gradient is; both new."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Return a copy of what the next choice depends on, by name."""
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Inverse of ``state``."""
 
 
 class HostMemory:

@@ -22,7 +22,7 @@ from testbed.codec.selectors import on_device
 from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import Cost, cost_of
-from testbed.state import below
+from testbed.state import Remembering
 
 
 def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> DensePull:
@@ -34,7 +34,7 @@ def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) ->
     return DensePull()
 
 
-class DensePull:
+class DensePull(Remembering):
     """float32 as it is."""
 
     cost_name = ""
@@ -59,12 +59,6 @@ class DensePull:
         return NOTHING
 
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
-        pass
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
         pass
 
 
@@ -143,6 +137,8 @@ class DifferencePull(DensePull):
 
     cost_name = "difference"
 
+    remembers = ("_mirrors", "_counts")
+
     def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
         self._ratio = ratio
         self._select = select
@@ -156,20 +152,15 @@ class DifferencePull(DensePull):
         self._sent[wire_key] = _Sent(value)
         self._counts[wire_key] = 0
 
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self._sent = {}
+
     def value_state(self, wire_key: int) -> Hashable:
         if wire_key not in self._sent and wire_key in self._mirrors:  # of a checkpoint
             self._sent[wire_key] = (self._counts.get(wire_key, 0), _digest(self._mirrors[wire_key]))
         sent = self._sent.get(wire_key)
         return sent if sent is None else (self._ratio, self._padded, sent)
-
-    def state(self) -> dict[str, Any]:
-        mirrors = {f"mirror/{key}": mirror.clone() for key, mirror in self._mirrors.items()}
-        return mirrors | {f"count/{key}": count for key, count in self._counts.items()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._mirrors = {int(key): mirror.clone() for key, mirror in below("mirror", state).items()}
-        self._sent = {}
-        self._counts = {int(key): count for key, count in below("count", state).items()}
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()

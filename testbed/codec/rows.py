@@ -11,7 +11,7 @@ as another codec, without memory, makes them; a value's are those of the element
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
@@ -36,6 +36,8 @@ class TableCodec(Codec):
     encode_s_per_element = 1.2e-9  # finding the rows that are not zero
     decode_s_per_element = 0.3e-9  # writing the zeros; a value: copying the table that the child has
     gather_s_per_element = 0.2e-9  # where a fiftieth of the rows is asked for
+
+    remembers = ("_held",)
 
     def __init__(self, codec: Codec, width: int) -> None:
         self._codec = codec
@@ -105,12 +107,6 @@ class TableCodec(Codec):
             inner = self._codec.cost(operation, size)
             return inner and cost_of(self.cost_name, operation, self.gather_s_per_element)
         return super().cost(operation, size)
-
-    def state(self) -> dict[str, Any]:
-        return {} if self._held is None else {"held": self._held}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._held = state.get("held")
 
 
 def asked_by(tables: Iterable[TableCodec]) -> Tensor | None:

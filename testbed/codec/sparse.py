@@ -156,6 +156,8 @@ def _clipped(gradient: Tensor, max_norm: float) -> Tensor:
 class BySize(Codec):
     """Keys with at least ``bound`` elements travel by ``large``, the others by ``small``."""
 
+    remembers = ("_small", "large")
+
     def __init__(self, bound: int, small: Codec, large: Codec) -> None:
         self._bound = bound
         self._small = small
@@ -184,13 +186,6 @@ class BySize(Codec):
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._for(value.numel()).begin(wire_key, value)
-
-    def state(self) -> dict[str, Any]:
-        return under("small", self._small.state()) | under("large", self.large.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._small.load_state(below("small", state))
-        self.large.load_state(below("large", state))
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         return self._for(tensor.numel()).encode(wire_key, tensor)

@@ -7,9 +7,6 @@ of them in its two highest bits. (1-bit SGD, Seide et al., 2014, is where the re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,7 +16,6 @@ from testbed.codec.base import Codec, part
 from testbed.codec.blocks import blocks
 from testbed.codec.errors import check_finite
 from testbed.codec.options import TwoBitOptions
-from testbed.state import below
 
 SHIFTS = (6, 4, 2, 0)
 
@@ -27,17 +23,13 @@ SHIFTS = (6, 4, 2, 0)
 class TwoBitCodec(Codec):
     """Up: 4·⌈n/16⌉ bytes. Down: 4·n bytes."""
 
+    remembers = ("_residuals",)
+
     def __init__(self, options: TwoBitOptions) -> None:
         self._threshold = options.threshold
         self._below = np.nextafter(np.float32(options.threshold), np.float32(0))  # the next number towards zero
         self._residuals: dict[int, Tensor] = {}
         self._numbers_of = _decoding_table(options.threshold)
-
-    def state(self) -> dict[str, Any]:
-        return {f"residual/{key}": residual.clone() for key, residual in self._residuals.items()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._residuals = {int(key): residual.clone() for key, residual in below("residual", state).items()}
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_meta:

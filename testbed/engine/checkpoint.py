@@ -47,7 +47,7 @@ from testbed.state import State, below, under
 from testbed.world import World
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
-VERSION = 5
+VERSION = 6
 KEPT = 2
 
 

@@ -13,7 +13,6 @@ wait for all:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,19 +36,21 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard.slices import Slice, by_rows
 from testbed.policy.sync.base import Member
 from testbed.results.events import EVALUATING
-from testbed.state import State, below, under
+from testbed.state import Remembering, State, below, under
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Future, World
 
 _FINAL = -1  # the round of final values
 
 
-class SharedRounds:
+class SharedRounds(Remembering):
     """``rounds`` for each worker below ``members``, of which whoever is ready begins the next one.
 
     ``each``: how many rounds of workers a member's push stands for. A data centre whose workers wait for each other
     pushes their sum, and that of those who are left stands for them all.
     """
+
+    remembers = ("_left", "_begun")
 
     def __init__(self, rounds: int, members: Sequence[Member]) -> None:
         workers = {member.name: max(1, len(member.workers)) for member in members}
@@ -87,12 +88,6 @@ class SharedRounds:
     def close(self) -> None:
         """Let no round begin any more."""
         self._left = -math.inf
-
-    def state(self) -> State:
-        return {"left": self._left, "begun": json.dumps(self._begun)}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._left, self._begun = state["left"], json.loads(state["begun"])
 
 
 def slices_of_hops(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> list[tuple[Slice, ...]]:

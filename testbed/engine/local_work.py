@@ -19,7 +19,7 @@ from testbed import buffers
 from testbed.costs import Cost
 from testbed.engine.loading import loading_of
 from testbed.policy.events import Contribution
-from testbed.state import State
+from testbed.state import Remembering
 from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Work, World
@@ -38,7 +38,7 @@ class LocalResult:
     steps: int
 
 
-class LocalWork(ABC):
+class LocalWork(Remembering, ABC):
     """``steps`` counts all local steps since the start: it is the position in the data.
 
     is_late  whether new values are awaited during the next round, by ``take_pending``, not at the end of their own
@@ -46,6 +46,7 @@ class LocalWork(ABC):
     since    the values from which local steps have moved the model; ``None``: those at the beginning of the round
     """
 
+    remembers = ("steps", "_optimizer")
     is_late = False
     pending: Callable[[], Awaitable[None]] | None = None
     since: list[Tensor] | None = None
@@ -93,15 +94,6 @@ class LocalWork(ABC):
     async def finish(self, world: World) -> bool:
         """End training: take what is still on its way. Return whether the model has changed since its last round."""
         return False
-
-    def state(self) -> State:
-        """Return all that the next round depends on but the learner's own state."""
-        return {"steps": self.steps, **(self._optimizer.state() if self._optimizer is not None else {})}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])
-        if self._optimizer is not None:
-            self._optimizer.load_state(state)
 
 
 class OneGradient(LocalWork):

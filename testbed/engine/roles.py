@@ -46,7 +46,7 @@ from testbed.placing import place_of
 from testbed.plan.asynchronous import is_scored_at_top, shares_rounds
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
-from testbed.state import Memoryless, State, Stateful, joined, take_over
+from testbed.state import Remembering, State, Stateful, joined, take_over
 from testbed.training.learner import SegmentedLearner
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
@@ -135,7 +135,7 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
         thread = start_script(plan, node, job, watch)
         exchange = ScriptExchange(session, plan, store, job, thread, handover)
         try:
-            rounds = await RoundDriver(session, plan, node, Memoryless(), exchange, files).run()
+            rounds = await RoundDriver(session, plan, node, Remembering(), exchange, files).run()
         finally:
             thread.abandon()
         await store.leave()

@@ -23,19 +23,20 @@ from testbed.engine.upstream import Upstream
 from testbed.kvstore.session import ScriptOptimizer
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
-from testbed.state import below, under
-from testbed.training.learner import State
+from testbed.state import Remembering, below, under
 from testbed.training.optimizers import KeyOptimizer, clip_factor, sum_of_squares
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Future, Work, World
 
 
-class OverwriteUpdate:
+class OverwriteUpdate(Remembering):
     """The aggregate is the new value: a mean of models (HFA), or the sum for the workers' own optimizers."""
 
     cost: Cost | None = None  # nothing is computed
     clip_norm = 0.0  # nor is anything a gradient that is stepped along
+
+    remembers = ("value",)
 
     def __init__(self, value: Tensor) -> None:
         self.value = value.clone()
@@ -48,15 +49,6 @@ class OverwriteUpdate:
 
     def forget(self, member: str) -> None:
         pass
-
-    def state(self) -> State:
-        return {"value": self.value}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.value = state["value"].to(self.value.device, copy=True)
-
-
-ParameterState = KeyOptimizer | OverwriteUpdate
 
 
 def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
@@ -71,6 +63,9 @@ def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
     if is_script or models or optimizer.options.get("at") == "worker":
         return OverwriteUpdate
     return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
+
+
+ParameterState = KeyOptimizer | OverwriteUpdate
 
 
 class WholeGradients:

@@ -23,7 +23,7 @@ from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed, Peers
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, Plan
-from testbed.state import State
+from testbed.state import Remembering, State
 from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
@@ -41,7 +41,7 @@ class PlaceInRun:
     peers: Peers
 
 
-class ServerlessExchange(Exchange):
+class ServerlessExchange(Remembering, Exchange):
     """An exchange of workers with each other. First values travel in ``buckets``."""
 
     def __init__(self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets) -> None:
@@ -89,10 +89,6 @@ class ServerlessExchange(Exchange):
     @abstractmethod
     async def prepare(self, values: list[Tensor]) -> None:
         """Make what exchanges ``values``, those with which training begins."""
-
-    @abstractmethod
-    def load_state(self, state: State) -> None:
-        """Take the place of the exchange that ``state`` is of."""
 
     @abstractmethod
     async def take_place(self, state: State, round_: int) -> None:

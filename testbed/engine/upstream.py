@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,11 +13,11 @@ from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import PULL_ROUND, Value
-from testbed.state import below, under
+from testbed.state import Remembering
 from testbed.world import Future, Work, World
 
 
-class Upstream(ABC):
+class Upstream(Remembering, ABC):
     """Where a server's aggregates go and its values come from.
 
     is_top  whether values live here, so that no tier is above
@@ -28,9 +27,7 @@ class Upstream(ABC):
     is_top = False
     ends = False
 
-    async def declare(  # noqa: B027 - optional
-        self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]
-    ) -> None:
+    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
         """Declare the keys, as ``KVWorker.declare``."""
 
     @abstractmethod
@@ -52,28 +49,20 @@ class Upstream(ABC):
         """
         return True
 
-    def on_joined(self, member: str) -> None:  # noqa: B027 - optional
+    def on_joined(self, member: str) -> None:
         """Note that another process has taken the place of ``member``."""
 
-    def on_members_lost(self, nodes: Sequence[str]) -> None:  # noqa: B027 - optional
+    def on_members_lost(self, nodes: Sequence[str]) -> None:
         """Note that these nodes are lost."""
 
-    async def leave(self) -> None:  # noqa: B027 - optional
+    async def leave(self) -> None:
         """Note that all children have pushed for the last time."""
 
-    async def settle(self) -> None:  # noqa: B027 - optional
+    async def settle(self) -> None:
         """Wait for what ``state`` is to hold."""
 
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, between two rounds."""
 
-    @abstractmethod
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-
-
-class Bases:
+class Bases(Remembering):
     """Which value each worker below a local server has, where these workers do not wait for each other.
 
     The top tier must know at which value a gradient was computed: for delay compensation, and for its staleness. Where
@@ -82,6 +71,8 @@ class Bases:
 
     A value is known by the round of this server's own push that it answers; a first value is that of a pull.
     """
+
+    remembers = ("_current", "_had", "_forgotten")
 
     def __init__(self) -> None:
         self._current: dict[int, int] = {}  # by key: the value that this server has
@@ -111,12 +102,6 @@ class Bases:
         if round_ not in (PULL_ROUND, self._of_server(key), *self._had.get(key, {}).values()):
             self._forgotten.setdefault(key, []).append(round_)
 
-    def state(self) -> str:
-        return json.dumps([list(each.items()) for each in (self._current, self._had, self._forgotten)])
-
-    def load_state(self, text: str) -> None:
-        self._current, self._had, self._forgotten = (dict(each) for each in json.loads(text))
-
 
 class ParentServers(Upstream):
     """The tier above, reached through a ``KVWorker``.
@@ -126,6 +111,8 @@ class ParentServers(Upstream):
                       same round of theirs, so this server numbers the pushes that go up, one round each; otherwise 0
     first_round       returns the first round of the workers below
     """
+
+    remembers = ("_begun", "_next_round", "_bases", "_store")
 
     def __init__(
         self,
@@ -192,15 +179,3 @@ class ParentServers(Upstream):
 
     async def leave(self) -> None:
         await self._store.leave()
-
-    def state(self) -> dict[str, Any]:
-        rounds = {str(key): round_ for key, round_ in self._next_round.items()}
-        bases = {"bases": self._bases.state()} if self._bases is not None else {}
-        return {"begun": self._begun} | rounds | bases | under("codec", self._store.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._begun = int(state["begun"])
-        self._next_round = {int(key): int(round_) for key, round_ in state.items() if key.isdecimal()}
-        if self._bases is not None:
-            self._bases.load_state(str(state["bases"]))
-        self._store.load_state(below("codec", state))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from testbed.state import Stateful
 from testbed.training.shapes import ModelShape
 
 State = dict[str, Tensor | int | float]  # content of a checkpoint, flat, by name
@@ -66,7 +67,7 @@ class SegmentedStep(Protocol):
         """Mean loss; available after the last segment's forward pass."""
 
 
-class SegmentedLearner(Learner, Protocol):
+class SegmentedLearner(Learner, Stateful, Protocol):
     """A learner that supports segmented steps and checkpoints."""
 
     @property
@@ -84,8 +85,6 @@ class SegmentedLearner(Learner, Protocol):
 
     def begin(self, step: int) -> SegmentedStep: ...
     def load_segment(self, index: int, values: list[Tensor]) -> None: ...
-    def state(self) -> State: ...
-    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None: ...
 
 
 def values_sha256(values: Iterable[Tensor]) -> str | None:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from testbed.training.learner import SegmentedStep, State, StepResult
+from testbed.state import Remembering
+from testbed.training.learner import SegmentedStep, StepResult
 from testbed.training.shapes import ModelShape
 
 
@@ -19,7 +20,7 @@ def _tensor(size: int) -> Tensor:
     return torch.empty(size, device="meta")
 
 
-class ShapeTrainer:
+class ShapeTrainer(Remembering):
     """Keys of given sizes. Nothing is computed, so there is no loss and no accuracy."""
 
     def __init__(self, shape: ModelShape, batch_size: int) -> None:
@@ -55,12 +56,6 @@ class ShapeTrainer:
 
     def evaluate(self, values: list[Tensor]) -> None:
         return None
-
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        pass
 
 
 class ShapeStep:

@@ -67,7 +67,7 @@ def test_two_bits(size: int, threshold: float) -> None:
         tensor = numbers(random, size, threshold, *map(float, edges))
         given = bits(tensor)
         (packed,) = codec.encode(7, tensor)
-        residual = codec.state()["residual/7"]
+        residual = codec.state()["residuals/7"]
         assert bits(packed) == bits(plain.encode(tensor.clone()))
         assert bits(residual) == bits(plain.residual)
         assert bits(codec.decode(7, (packed,), size)) == bits(plain.decode(packed, size))

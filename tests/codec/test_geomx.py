@@ -102,7 +102,7 @@ def test_two_bits_golden_bytes_and_residuals() -> None:
         (packed,) = codec.encode(0, gradient)
         assert packed.tolist() == [byte, 0, 0, 0]
         assert codec.decode(0, (packed,), 4).tolist() == decoded
-        assert codec.state()["residual/0"].tolist() == pytest.approx(residual)
+        assert codec.state()["residuals/0"].tolist() == pytest.approx(residual)
 
 
 @for_each(("first", "size"), [(0b01000000, 4), (0b00000001, 4), (0b00000011, 3)])

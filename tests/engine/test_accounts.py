@@ -38,7 +38,7 @@ class Watched:
 
     def check(self, codec: Any, key: int, tensor: Tensor, before: dict[str, Any], sent: Tensor) -> None:
         state, zeros = codec.state(), torch.zeros_like(tensor)
-        produced, old, new = tensor, before.get(f"residual/{key}", zeros), state.get(f"residual/{key}", zeros)
+        produced, old, new = tensor, before.get(f"residuals/{key}", zeros), state.get(f"residuals/{key}", zeros)
         if isinstance(codec, LargeKeys):
             old, new = before.get(f"memory/{key}/unsent", zeros), state[f"memory/{key}/unsent"]
             if f"memory/{key}/velocity" in state:  # what momentum correction produces is the velocity

@@ -20,9 +20,9 @@ JOINS = {
 }
 LOCAL_STEPS = ("sync={kind: diloco, h: 2}", "optimizer={kind: sgd, learning_rate: 0.01, at: worker, warmup: 20}")
 UPDATES = {
-    "hips": "exchange/work/0/updates",
-    "allreduce": "exchange/work/0/updates",
-    "gossip": "exchange/model/work/0/updates",
+    "hips": "exchange/work/optimizer/0/updates",
+    "allreduce": "exchange/memories/'work'/optimizer/0/updates",
+    "gossip": "exchange/gossip/model/work/optimizer/0/updates",
 }
 
 

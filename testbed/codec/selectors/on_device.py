@@ -7,7 +7,7 @@ wait for the GPU a call. Positions and values are those that the processor's for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,18 +16,21 @@ from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import INFINITY_BITS, NonFinite, check_k
 from testbed.codec.selectors.sweep import SAFETY, sample_of
+from testbed.state import Remembering
 
 WITHOUT_SIGN = 0x7FFFFFFF
 
 Add = Callable[[Tensor, Tensor, int], Tensor]  # what is unsent, what is added to it, k: positions, ascending
 
 
-class DeviceMemory:
+class DeviceMemory(Remembering):
     """What is unsent of one key, on a GPU. See ``testbed.codec.memory``.
 
     momentum  None: plain error feedback
     add       adds, and chooses positions
     """
+
+    remembers = ("_unsent", "_velocity")
 
     def __init__(self, size: int, device: torch.device, momentum: float | None, add: Add) -> None:
         self._unsent = torch.zeros(size, device=device)
@@ -47,15 +50,6 @@ class DeviceMemory:
         if self._velocity is not None:
             self._velocity[indices] = 0
         return indices, values
-
-    def state(self) -> dict[str, Tensor]:
-        kept = {"unsent": self._unsent} | ({} if self._velocity is None else {"velocity": self._velocity})
-        return {name: tensor.clone() for name, tensor in kept.items()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self._unsent.copy_(state["unsent"])
-        if self._velocity is not None:
-            self._velocity.copy_(state["velocity"])
 
 
 def exact(unsent: Tensor, added: Tensor, k: int) -> Tensor:

@@ -41,7 +41,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of
-from testbed.state import State, Stateful, below, joined, take_over, under
+from testbed.state import State, Stateful, below, under
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Future, Work
 
@@ -108,6 +108,8 @@ class AllReduceExchange(ServerlessExchange):
     _work: LocalWork
     _reductions: Reductions
 
+    remembers = ("_memories", "_ends")
+
     def __init__(
         self,
         place: PlaceInRun,
@@ -147,13 +149,6 @@ class AllReduceExchange(ServerlessExchange):
                 parts[f"{prefix}step"] = reduction.step
                 parts |= {f"{prefix}sum/{number}": each for number, each in enumerate(reduction.sums)}
         return parts
-
-    def state(self) -> State:
-        return joined(self._memories) | ({"ends": 1} if self._ends else {})
-
-    def load_state(self, state: State) -> None:
-        take_over(self._memories, state)
-        self._ends = "ends" in state
 
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
         await super().meet(resume)

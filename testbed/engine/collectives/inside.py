@@ -29,7 +29,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import grouped
-from testbed.state import Memoryless
+from testbed.state import Remembering
 from testbed.world import World
 
 BUCKET_BYTES = 25_000_000  # what is summed together at most, as by default without servers
@@ -69,7 +69,7 @@ async def inside_store(
     return InsideStore(world, store, group, sums, place if inside.on_gpu or place == SIZES_ONLY else _CPU, plan)
 
 
-class InsideStore(Memoryless):
+class InsideStore(Remembering):
     """What a worker has instead of a ``KVWorker`` of its own, with the same methods. Without a codec it has no state.
 
     ``place``: where sums are made and values are handed out.

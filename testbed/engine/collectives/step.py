@@ -19,14 +19,16 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.local_work import optimizer_work
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
 from testbed.settings.job import Choice
-from testbed.state import State, below, joined, under
+from testbed.state import Remembering, State, below, under
 from testbed.training.optimizers import KeyOptimizer, Norms, clipped
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
 
 
-class OptimizerStep(ABC):
+class OptimizerStep(Remembering, ABC):
     """``_optimizers``: of the keys, or of the pieces of keys, that this worker updates."""
+
+    remembers = ("_optimizers",)
 
     _optimizers: Sequence[KeyOptimizer]
 
@@ -41,13 +43,6 @@ class OptimizerStep(ABC):
     @abstractmethod
     def load(self, values: Sequence[Tensor]) -> None:
         """Continue from these values; momentum and moments stay."""
-
-    def state(self) -> State:
-        return joined({str(number): one for number, one in enumerate(self._optimizers)})
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        for number, one in enumerate(self._optimizers):
-            one.load_state(below(str(number), state))
 
 
 class WholeStep(OptimizerStep):

@@ -23,7 +23,7 @@ from testbed.engine.collectives.buffers import Parts
 from testbed.engine.collectives.collectives import Collectives
 from testbed.messages import Message, MessageKind
 from testbed.policy.collective import SELECTORS, Algorithm
-from testbed.state import Memoryless, State, Stateful, below, joined, under
+from testbed.state import Remembering, State, Stateful, below, joined, under
 from testbed.world import Work, World
 
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
@@ -87,7 +87,7 @@ class BucketSum(Stateful, Protocol):
         """Return the sum of all workers' gradients, and whether one raised its flag: the same at every worker."""
 
 
-class DenseSum(Memoryless):
+class DenseSum(Remembering):
     """All elements, by an all-reduce."""
 
     def __init__(self, world: World, collectives: Collectives, algorithm: Algorithm) -> None:
@@ -193,7 +193,7 @@ class OwnSiteSums:
         return placed, flag
 
 
-class TopKSum:
+class TopKSum(Remembering):
     """The sum of chosen elements only: dense inside a group, what each chose of its sum between groups.
 
     Reduce-scatter ``inside``; each worker chooses from its shard of that sum, where also the residual is kept; workers
@@ -205,6 +205,8 @@ class TopKSum:
 
     direct  each worker sends to each other ``across``; otherwise around a ring
     """
+
+    remembers = ("_choose",)
 
     def __init__(
         self,
@@ -222,12 +224,6 @@ class TopKSum:
         self._choose = choose
         self._bucket = bucket
         self._direct = direct
-
-    def state(self) -> State:
-        return self._choose.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._choose.load_state(state)
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._across.round = round_

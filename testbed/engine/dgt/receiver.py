@@ -348,6 +348,8 @@ class BlockReceiver:
 class _CodecOfBlocks(Codec):
     """A server's codec of one child whose pushes are whole contributions, of decoded blocks; values pass ``inner``."""
 
+    remembers = ("_inner",)
+
     def __init__(self, inner: Codec) -> None:
         self._inner = inner
 
@@ -381,12 +383,6 @@ class _CodecOfBlocks(Codec):
 
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
         self._inner.follow_value(wire_key, value, parts)
-
-    def state(self) -> dict[str, Any]:
-        return self._inner.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._inner.load_state(state)
 
 
 def block_receiver(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> BlockReceiver | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from testbed.engine.exchange import RoundDone
 from testbed.engine.gossip.mean import MeanModel
 from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.peers import Agreed
-from testbed.state import State
+from testbed.state import Remembering, State
 from testbed.world import World
 
 
@@ -28,7 +27,7 @@ class GossipParts:
     evaluation: Evaluation
 
 
-class GossipAlgorithm(ABC):
+class GossipAlgorithm(Remembering, ABC):
     """One worker's side of an algorithm by which workers mix their models with neighbours."""
 
     def __init__(self, world: World, parts: GossipParts) -> None:
@@ -58,7 +57,7 @@ class GossipAlgorithm(ABC):
     def start(self, first_round: int) -> None:
         """Note that training begins here, with this round."""
 
-    async def ready(self, round_: int) -> None:  # noqa: B027 - optional
+    async def ready(self, round_: int) -> None:
         """Return when it is known with whom to mix in ``round_``."""
 
     @abstractmethod
@@ -84,11 +83,3 @@ class GossipAlgorithm(ABC):
     @abstractmethod
     def take(self, state: State) -> None:
         """Take what another worker gives."""
-
-    @abstractmethod
-    def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds."""
-
-    @abstractmethod
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the place of the algorithm that ``state`` is of."""

@@ -12,7 +12,7 @@ One without memory is given x − x̂.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,14 +22,16 @@ from testbed.codec.options import CODECS
 from testbed.engine import coding
 from testbed.messages import Message, MessageKind
 from testbed.policy.gossip.mixing import Part
-from testbed.state import State, below, by_key, joined, under
+from testbed.state import Remembering, State, below, by_key, joined, under
 from testbed.world import Work, World
 
 KEY = 0
 
 
-class KnownModel:
+class KnownModel(Remembering):
     """A model as far as another worker knows it. ``known``: x̂, the same bits at both ends; new after every message."""
+
+    remembers: ClassVar[tuple[str, ...]] = ("known", "_decoder")
 
     def __init__(self, world: World, decoder: Codec, first: Tensor) -> None:
         self._world = world
@@ -42,19 +44,14 @@ class KnownModel:
         self.known = self.known + await coding.decode(self._world, self._decoder, message, self.known.numel())
         return self.known
 
-    def state(self) -> State:
-        return {"known": self.known} | under("decoder", self._decoder.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.known = state["known"]
-        self._decoder.load_state(below("decoder", state))
-
 
 class SentModel(KnownModel):
     """A worker's own model, at itself, which decodes what it sends as its receivers do: by a codec that does only that.
 
     ``has_memory``: the codec keeps x − x̂ itself.
     """
+
+    remembers = ("known", "_decoder", "_last", "_codec")
 
     def __init__(self, world: World, codec: Codec, decoder: Codec, first: Tensor, *, has_memory: bool) -> None:
         super().__init__(world, decoder, first)
@@ -69,14 +66,6 @@ class SentModel(KnownModel):
         self._last = model
         await self.take(parts, round_)
         return parts
-
-    def state(self) -> State:
-        return super().state() | {"last": self._last} | under("codec", self._codec.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        self._last = state["last"]
-        self._codec.load_state(below("codec", state))
 
 
 def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tuple[float, Tensor]]) -> Tensor:

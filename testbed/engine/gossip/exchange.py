@@ -35,6 +35,7 @@ class GossipExchange(ServerlessExchange):
     How far the models are from their mean is recorded whenever the mean is scored.
     """
 
+    remembers = ("_gossip",)
     _gossip: GossipAlgorithm
 
     def __init__(
@@ -94,9 +95,3 @@ class GossipExchange(ServerlessExchange):
         if self.evaluation.active:
             self._world.record("consensus", round=round_, distance=self._final.distance)
         return FinalScore(round_, changed=True)
-
-    def state(self) -> State:
-        return self._gossip.state()
-
-    def load_state(self, state: State) -> None:
-        self._gossip.load_state(state)

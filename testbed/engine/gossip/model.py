@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from testbed.engine.local_work import LocalResult, LocalWork, optimizer_work
 from testbed.engine.peers import EpochMail, Peers
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
-from testbed.state import State, below, under
+from testbed.state import Remembering
 from testbed.training.learner import Learner
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Future, World
@@ -23,7 +22,7 @@ _KEYS = {"model": 0, "offer": 0, "answer": 1}
 """Messages of the algorithm have a key, as tensors of training have everywhere."""
 
 
-class OwnModel:
+class OwnModel(Remembering):
     """``flat`` is the model as one tensor; mixing sets it, a step changes it.
 
     What a step is taken with comes from ``work``: a gradient, or how far local steps would move the model.
@@ -31,6 +30,8 @@ class OwnModel:
     ``factor``: it is multiplied by this (the number of workers, where gradients are to count as a sum; what the worker
     counts for in a mean, against the others).
     """
+
+    remembers = ("_optimizer", "_work")
 
     def __init__(
         self, world: World, plan: Plan, learner: Learner, work: LocalWork, values: list[Tensor], factor: float
@@ -41,13 +42,6 @@ class OwnModel:
         self._work = work
         self._factor = factor
         self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
-
-    def state(self) -> State:
-        return self._optimizer.state() | under("work", self._work.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._optimizer.load_state(state)
-        self._work.load_state(below("work", state))
 
     def begin_at(self, steps: int) -> None:
         """Take the place of a worker that has made so many steps (``LocalWork.begin_at``)."""

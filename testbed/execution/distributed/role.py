@@ -22,7 +22,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import BUCKETS, GlooOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.state import Memoryless
+from testbed.state import Remembering
 
 
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
@@ -46,7 +46,7 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
     return data_parallel(plan, node, learner, buckets, make_reductions, files, overlaps=options.overlap == BUCKETS)
 
 
-class LibrarySum(Memoryless):
+class LibrarySum(Remembering):
     """One bucket's sums by the library. Its messages are recorded as one transfer per peer and round.
 
     ``starting``: held while a sum is prepared and begun, so that buckets begin in the same order at all workers.

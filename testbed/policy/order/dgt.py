@@ -12,14 +12,14 @@ learning", Future Generation Computer Systems 121, 2021. Counts are those of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import option
 from testbed.policy.order.fifo import WHOLE, Fifo
 from testbed.policy.shard.slices import ELEMENT_BYTES
-from testbed.state import State
+from testbed.state import Remembering
 
 RELIABLE = 0
 MAX_CHANNELS = 7  # three bits of precedence in the IP header
@@ -103,19 +103,15 @@ class Dgt(Fifo):
         return options.late == RETRANSMIT and options.code == EXACT
 
 
-class Threshold:
+class Threshold(Remembering):
     """k of the coming round, from the training loss."""
+
+    remembers = ("k", "_first")
 
     def __init__(self, options: Dgt.Options) -> None:
         self._options = options
         self._first: float | None = None
         self.k = options.k
-
-    def state(self) -> State:
-        return {"k": self.k} | ({} if self._first is None else {"first": self._first})
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.k, self._first = state["k"], state.get("first")
 
     def update(self, loss: float) -> float:
         """``loss``: of the latest round. A loss that is no positive number changes nothing."""

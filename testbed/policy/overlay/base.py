@@ -7,7 +7,6 @@ transfer by transfer, by the root (``ScheduledOverlay``). ``docs/axes/overlay.md
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
-from testbed.state import State
+from testbed.state import Remembering
 
 ROOT = -1  # the rank of the server
 Rates = Mapping[tuple[int, int], float]  # bytes per second between ranks, directed; a missing pair has no link
@@ -39,7 +38,7 @@ class GroupSetting:
     path: Callable[[str, str], frozenset[str]] = lambda source, target: frozenset()
 
 
-class Overlay(ABC):
+class Overlay(Remembering, ABC):
     """Made as ``cls(setting, cls.Options(...))``. ``Options`` has ``chunk`` and ``merge`` where ``relays`` is true.
 
     relays  members send to members; otherwise every member exchanges with the server directly
@@ -53,13 +52,6 @@ class Overlay(ABC):
     routes: ClassVar[bool] = False
     regroups: ClassVar[bool] = False
     Options: ClassVar[type[Any]]
-
-    def state(self) -> State:
-        """Return, for a checkpoint, what decisions depend on, as numbers and texts; nothing is under way then."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Inverse of ``state``."""
 
 
 class TreeOverlay(Overlay):
@@ -112,11 +104,13 @@ class ScheduledOverlay(Overlay):
         raise AssertionError(f"{type(self).__name__} declares no regroups")
 
 
-class Throughput:
+class Throughput(Remembering):
     """The latest measurement per directed pair: bytes over wall time of what really travelled.
 
     It is forgotten ``expiry`` rounds after the round it was made in.
     """
+
+    remembers = ("_measured",)
 
     def __init__(self, expiry: int) -> None:
         self._expiry = expiry
@@ -124,13 +118,6 @@ class Throughput:
 
     def add(self, source: str, target: str, bytes_per_s: float, round_: int) -> None:
         self._measured[source, target] = (bytes_per_s, round_)
-
-    def state(self) -> State:
-        return {"measured": json.dumps([[*pair, *made] for pair, made in self._measured.items()])}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        rows = json.loads(state["measured"])
-        self._measured = {(source, target): (rate, made) for source, target, rate, made in rows}
 
     def get(self, source: str, target: str, round_: int) -> float | None:
         """Bytes per second, or ``None`` if it is unknown, or forgotten by ``round_``."""

@@ -12,23 +12,23 @@ change with the values of a chunk's round, for its next one: so no two trees mix
 from __future__ import annotations
 
 import heapq
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from testbed.axes import option
 from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, Throughput, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, MERGE
 from testbed.policy.overlay.parents import Parents
-from testbed.state import State, below, under
 
 
 class NetStorm(TreeOverlay):
     """Trees of fastest aggregation paths, planned again by the root when the network has changed."""
 
     adapts: ClassVar[bool] = True
+
+    remembers = ("_used", "_throughput")
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -56,14 +56,6 @@ class NetStorm(TreeOverlay):
             return False
         self._used = now
         return True
-
-    def state(self) -> State:
-        used = [[*link, rate] for link, rate in self._used.items()]
-        return {"used": json.dumps(used)} | under("throughput", self._throughput.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._used = {(source, target): rate for source, target, rate in json.loads(state["used"])}
-        self._throughput.load_state(below("throughput", state))
 
     def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:
         """Deal the chunks out, the largest first, each to the tree with the least load for its performance."""

@@ -22,24 +22,26 @@ the greed is a fraction and applies, several chunks are under way at once, and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from testbed.axes import option
 from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
 from testbed.policy.overlay.events import CHUNK, MERGE, OverlayTransfer
-from testbed.state import State, below, under
+from testbed.state import Remembering
 
 _MASK = (1 << 64) - 1
 
 
-class Stream:
+class Stream(Remembering):
     """Independent draws: the same seed, the same decisions, in every world.
 
     SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a counter and a mixer, so nothing of the platform comes in.
     """
+
+    remembers = ("position",)
 
     def __init__(self, seed: int) -> None:
         self.position = seed & _MASK
@@ -63,6 +65,8 @@ class TsEngine(ScheduledOverlay):
     """Pairs senders and receivers by measured throughput."""
 
     regroups: ClassVar[bool] = True
+
+    remembers = ("_stream", "throughput")
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -130,13 +134,6 @@ class TsEngine(ScheduledOverlay):
 
     def _present(self, chunk: int) -> tuple[str, ...]:
         return self._taking_part.get(chunk, self._members)
-
-    def state(self) -> State:
-        return {"stream": str(self._stream.position)} | under("throughput", self.throughput.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._stream.position = int(state["stream"])
-        self.throughput.load_state(below("throughput", state))
 
     # ---- choices ------------------------------------------------------------------------------------------------
 

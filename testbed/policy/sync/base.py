@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push
 from testbed.policy.sync.streaming import Streaming
-from testbed.state import State
+from testbed.state import Remembering
 
 WEIGHTS: dict[str, Any] = {
     "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
@@ -68,7 +68,7 @@ class Tier:
         return tuple(member.name for member in self.members)
 
 
-class SyncPolicy(ABC):
+class SyncPolicy(Remembering, ABC):
     """Who waits for whom at one server, and what is applied when. Made as ``cls(tier, cls.Options(...))``.
 
         >>> from testbed.policy.sync.fsa import Fsa
@@ -146,16 +146,6 @@ class SyncPolicy(ABC):
     @abstractmethod
     def on_push(self, push: Push) -> list[Effect]:
         """Return what to do, in order. Pushes of one member and key arrive in the order of their rounds."""
-
-    def state(self) -> State:
-        """Return, for a checkpoint, what decisions depend on besides the number of the round (``regroup``).
-
-        It is asked for between two rounds: every push is answered. Contents are numbers and texts.
-        """
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Inverse of ``state``; called after ``regroup`` with the round after the checkpoint."""
 
     @abstractmethod
     def regroup(self, first: Mapping[str, int]) -> list[Effect]:

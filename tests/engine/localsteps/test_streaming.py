@@ -145,5 +145,5 @@ def test_a_state_in_main_memory_goes_on_where_the_model_is() -> None:
     elsewhere.load_state(made("cpu").state() | {"early/0": torch.ones(3)})
     tensors = {name: each for name, each in elsewhere.state().items() if isinstance(each, torch.Tensor)}
     assert {name: each.device.type for name, each in tensors.items()} == {
-        "0/value": "meta", "outer/0": "meta", "early/0": "meta",
+        "optimizer/0/value": "meta", "outer/0": "meta", "early/0": "meta",
     }  # fmt: skip

@@ -3,9 +3,7 @@
 Up travels sign(p) · mean |p| of p = gradient + residual; what that leaves out is the next residual. Down: float32.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +23,8 @@ class SignSgd(Codec):
     @dataclass(frozen=True, slots=True)
     class Options:
         """No options."""
+
+    remembers = ("_residuals",)
 
     def __init__(self, options: Options, context: CodecContext) -> None:
         self._residuals: dict[int, Tensor] = {}
@@ -49,9 +49,3 @@ class SignSgd(Codec):
             return torch.empty(size, device="meta")
         positive = torch.from_numpy(np.unpackbits(bits.numpy(), count=size))
         return torch.where(positive.bool(), scale, -scale)
-
-    def state(self) -> dict[str, Any]:
-        return {f"residual/{key}": residual.clone() for key, residual in self._residuals.items()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._residuals = {int(name.removeprefix("residual/")): value.clone() for name, value in state.items()}
