@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.confidence import mean_of
+from analysis.confidence import Mean, mean_of
 
 PASS, FAIL, UNRESOLVED = "pass", "fail", "not resolved"
 INFINITY = float("inf")
@@ -41,7 +41,7 @@ def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: f
     if missing := _missing(values):
         return unresolved(claim, f"{missing} of {len(values)} runs gave no value")
     mean = mean_of(values)
-    measured = f"{mean.value:.4g} ± {mean.half_width:.2g}{unit} ({mean.count} seeds)"
+    measured = _measured(mean, unit)
     lower = mean.value - mean.half_width
     upper = INFINITY if censored else mean.value + mean.half_width
     if low <= lower and upper <= high:
@@ -51,7 +51,15 @@ def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: f
         return Claim(claim, measured, FAIL, wanted)
     if censored:
         return unresolved(claim, f"{wanted}; some values are lower bounds: a run ended before the target", measured)
-    return Claim(claim, measured, UNRESOLVED, f"{wanted}; the 95 % interval reaches across a bound: more seeds")
+    why = "one seed has no interval" if mean.count == 1 else "the 95 % interval reaches across a bound"
+    return Claim(claim, measured, UNRESOLVED, f"{wanted}; {why}: more seeds")
+
+
+def _measured(mean: Mean, unit: str) -> str:
+    if mean.count == 1:
+        return f"{mean.value:.4g}{unit} (1 seed)"
+    half_width = f"{mean.half_width:.2g}" if mean.half_width == 0 or mean.half_width >= 0.001 else "<0.001"
+    return f"{mean.value:.4g} ± {half_width}{unit} ({mean.count} seeds)"
 
 
 def exactly(claim: str, value: float, low: float = -INFINITY, high: float = INFINITY, unit: str = "") -> Claim:

@@ -69,6 +69,8 @@ def test_a_mean_is_resolved_only_by_its_whole_interval(values: list[float], verd
 def test_a_seed_without_a_value_is_not_passed_over() -> None:
     """It never reached the target, or diverged before any evaluation: the mean would be of the others."""
     assert between("", [3.0, math.nan, 3.1], 1).verdict == UNRESOLVED
+    assert between("", [3.0], 1).measured == "3 (1 seed)", "one value has no interval"
+    assert between("", [3.0, 3.0 + 1e-9], 1).measured == "3 ± <0.001 (2 seeds)"
 
 
 def test_a_base_is_that_of_the_same_place() -> None:
