@@ -223,7 +223,7 @@ def test_a_sweep_is_a_frame(tmp_path: Path) -> None:
     frame = sweep.frame()
     assert frame["codec"].tolist() == ["none", "none", "fp16", "fp16"] and set(frame["status"]) == {"done"}
     assert [run.result["seed"] for run in sweep.runs if run.result] == [1, 2, 1, 2]
-    assert "fp16" in sweep._repr_html_()
+    assert "FP16" in sweep._repr_html_()
 
 
 def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(

@@ -84,9 +84,10 @@ SCRIPTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def ended(folder: Path, script: str, *texts: str, on: str = "simulate") -> list[Event]:
-    """The events of a run, which must end well."""
+    """The events of a run, which must end well. By flows: what happens while a node is away follows from times."""
     path = scripts.scenario(folder / "script", script, rounds=ROUNDS)
-    plan = build_plan(load(path, (CONTINUE, *texts)), on)
+    network = ["simulation.network=flows"] if on == "simulate" else []
+    plan = build_plan(load(path, (CONTINUE, *network, *texts)), on)
     (folder / "run").mkdir()
     {"simulate": simulate, "local": local}[on].run(plan, folder / "run", lambda line: None)
     return list(read(folder / "run" / "events"))

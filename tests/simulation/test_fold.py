@@ -55,7 +55,8 @@ CASES = {
 
 
 def plan_of(*overrides: str) -> Plan:
-    return build_plan(loads(SCENARIO, overrides=overrides), "simulate")
+    """Return a Plan whose workers may be folded: only flows can stand for those of several workers."""
+    return build_plan(loads(SCENARIO, overrides=("simulation.network=flows", *overrides)), "simulate")
 
 
 class Ran:

@@ -101,7 +101,7 @@ def test_worlds_agree(tmp_path: Path) -> None:
     assert len(hashes) == 1
     texts = (*DEEP, LATE, "paradigm=ps", "training.rounds=5", "device.step_time=1 ms")
     local = run_scenario(tmp_path / "local", "local", *texts, scenario=THREE_SITES)
-    assert local.outcome.status == "done"
+    assert local.outcome.status == "done", local.outcome.message
     assert local.hashes("worker") == run(tmp_path / "simulated", *texts).hashes()
 
 
