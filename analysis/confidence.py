@@ -128,7 +128,7 @@ def seeds_to_resolve(ratio: Ratio) -> int | None:
 
 
 def _power(effect: float, count: int) -> float:
-    """Return how probable it is that a mean ``effect`` standard deviations off 0 is told from 0 by ``count`` values."""
+    """Return the power of the t-test with ``count`` values, where the true mean is ``effect`` standard deviations."""
     from scipy.special import nctdtr, stdtrit
 
     return float(1 - nctdtr(count - 1, effect * math.sqrt(count), stdtrit(count - 1, 0.975)))

@@ -158,7 +158,10 @@ def stored_run(
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:
     """Open run directories; one that is given twice, as by a link beside it, counts once."""
-    return [load_run(path) for path in {path.resolve(): path for path in reversed([*paths])}.values()][::-1]
+    first: dict[Path, Path] = {}
+    for path in paths:
+        first.setdefault(path.resolve(), path)
+    return [load_run(path) for path in first.values()]
 
 
 def _optional(path: Path, form: type[Any]) -> dict[str, Any] | None:

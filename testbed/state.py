@@ -89,7 +89,21 @@ def _entries(name: str, value: Any) -> State:
     items = _items_of(value)
     if any(_is_tensor(each) for each in items.values()):
         return under(name, {repr(key): each.clone() for key, each in items.items()})
-    return {name: value if isinstance(value, int | float | str) else repr(value)}
+    return {name: value if isinstance(value, int | float | str) else _literal(value)}
+
+
+def _literal(value: Any) -> str:
+    """Return a container of plain values as Python's literal, which has no word for infinity or numpy's numbers."""
+    if isinstance(value, float):
+        assert not math.isnan(value), "no part remembers what is not a number"
+        return repr(float(value)) if math.isfinite(value) else f"{math.copysign(1, value):.0f}e999"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + "".join(f"{_literal(each)}, " for each in value) + ")"
+    return repr(value)
 
 
 def _loaded(name: str, before: Any, state: Mapping[str, Any]) -> Any:

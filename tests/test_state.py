@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -100,3 +102,11 @@ def test_what_is_remembered_and_what_is_given_do_not_change_each_other() -> None
     again = Part()
     again.load_state(state)
     assert plain(again) == plain(changed())
+
+
+def test_containers_come_back_with_infinity_and_numbers_of_numpy() -> None:
+    part = Part()
+    part.sent = {("a", "b"): (math.inf, 2), ("b", "a"): (-math.inf, 0), ("c", "a"): (numpy.float64(0.1), 1)}
+    again = Part()
+    again.load_state(part.state())
+    assert again.sent == part.sent
