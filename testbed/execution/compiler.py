@@ -7,8 +7,10 @@ The import takes as long as that of torch itself: 1.2 s of the processor before 
 from __future__ import annotations
 
 import importlib
+import importlib.abc
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -30,9 +32,30 @@ class _Absent(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__path__":  # what looks at all modules asks for such names
             raise AttributeError(name)
-        if sys.modules.get(NAME) is self:
-            del sys.modules[NAME]
-        return getattr(importlib.import_module(NAME), name)
+        return getattr(_compiler(), name)
+
+
+class _WithoutCompiler(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Asked first of all where modules are, it has one module: that which stands for the compiler."""
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name == NAME else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put it in place of the module that Python has made, which asks it for too much already."""
+        sys.modules[NAME] = _Absent(NAME)
+
+
+_WITHOUT_COMPILER = _WithoutCompiler()
+
+
+def _compiler() -> ModuleType:
+    """Import the module itself, in place of what stands for it."""
+    if _WITHOUT_COMPILER in sys.meta_path:
+        sys.meta_path.remove(_WITHOUT_COMPILER)
+    if isinstance(sys.modules.get(NAME), _Absent):
+        del sys.modules[NAME]
+    return importlib.import_module(NAME)
 
 
 def may_compile(plan: Plan) -> bool:
@@ -42,14 +65,11 @@ def may_compile(plan: Plan) -> bool:
 
 def leave_out_compiler() -> None:
     """Let this process import ``torch._dynamo`` only if it is needed, unless it has done so already."""
-    import torch
-
-    if NAME not in sys.modules:
-        sys.modules[NAME] = torch._dynamo = _Absent(NAME)
+    if NAME not in sys.modules and _WITHOUT_COMPILER not in sys.meta_path:
+        sys.meta_path.insert(0, _WITHOUT_COMPILER)
 
 
 def bring_compiler() -> None:
     """Import what ``leave_out_compiler`` has left out, if it has: else each process forked from this one would."""
-    absent = sys.modules.get(NAME)
-    if isinstance(absent, _Absent):
-        _ = absent.config
+    if _WITHOUT_COMPILER in sys.meta_path:
+        _compiler()

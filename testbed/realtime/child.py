@@ -95,6 +95,7 @@ def run_child(
             run_before_other_programs(node.role)
         with asyncio.Runner(loop_factory=launch.new_loop) as runner:
             runner.run(_main(node, launch, make_setup, progress, lifeline))
+        _write_line(progress, {"kind": "exit", "node": node.name, "code": 0})  # a script may end it with 0, too
         return 0
     except asyncio.CancelledError:
         return Interrupted.exit_code

@@ -36,6 +36,7 @@ StartProcesses = Callable[[Plan, Launch, int, int], Processes]
 _CAUSE_GRACE_S = 0.25
 _KILL_AFTER_S = 3.0  # after SIGTERM
 _TICK_S = 0.1
+_FAILED = 1
 
 
 @contextlib.contextmanager
@@ -54,6 +55,17 @@ def _signals_call(stop: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _code(end: ProcessEnd, report: Line) -> int:
+    """Return the code of a node's end. A node reports each end of its own, also a good one.
+
+    If a signal ends a node that has reported (ours, or a library's crash at exit), the report counts. A status of 0
+    that was not reported is a script's, which has ended its process.
+    """
+    if report and end.code <= 0:
+        return int(report.get("code", _FAILED))
+    return end.code or _FAILED
 
 
 class Fleet:
@@ -167,8 +179,7 @@ class Fleet:
 
     def _on_end(self, end: ProcessEnd) -> None:
         # A node with an error of its own may be so slow to exit (it is niced, its peers end at once) that it is told to
-        # end as well: its exit is a failure nevertheless, and the one that explains the others. If a signal ends a node
-        # that has reported an error (ours, or a library's crash at exit), the error counts and not the signal.
+        # end as well: its exit is a failure nevertheless, and the one that explains the others.
         failed = end.node in self._errors
         report = end.report or self._errors.get(end.node, {})
         goes_on = self._is_dispensable(end)
@@ -178,10 +189,10 @@ class Fleet:
         told = bool(report) or stopped or fault
         exit_ = NodeExit(
             end.node,
-            report.get("code", 1) if report and end.code < 0 else end.code,
+            _code(end, report),
             stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
-            explained="" if told or end.code == 0 else self._processes.explain(end.node, end.code),
+            explained="" if told else self._processes.explain(end.node, end.code),
             wait=tuple(wait) if wait else None,
             killer="a fault of the scenario" if fault else end.killer,
             at_s=self._errors.get(end.node, {}).get("t", math.inf),

@@ -41,7 +41,7 @@ class ProcessEnd:
     """A child has ended.
 
     code    its exit status, or minus its signal
-    report  its last line, empty if none
+    report  its last line, in which it says how it ends; empty if it has said nothing
     killer  who killed it, as far as its machine's kernel tells
     """
 

@@ -9,11 +9,13 @@ A process that is killed cannot say why; the one that sees its end reads the hid
 
 from __future__ import annotations
 
+import ast
 import re
 import signal
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -102,6 +104,18 @@ def place_in_dump(dump: str, script: Path, thread: int = 0) -> str:
     return ""
 
 
+def _exits(file: Path) -> list[int]:
+    """Return the lines of a source file that name ``os._exit``; none if it cannot be read."""
+    lines = set()
+    with suppress(OSError, SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Attribute | ast.Name):
+                name = node.attr if isinstance(node, ast.Attribute) else node.id
+                if name == "_exit":
+                    lines.add(node.lineno)
+    return sorted(lines)
+
+
 def _last_place(frames: Iterable[tuple[str, int]], script: Path) -> str:
     users = [(file, line) for file, line in frames if is_users(file)]
     return place_of(*users[-1], script) if users else ""
@@ -168,7 +182,8 @@ class FailureFiles:
         code     its exit status, or minus its signal
         kills    what the kernel had killed when it started
         """
-        node, thread, place = self.last_seen(process)
+        node, thread, seen = self.last_seen(process)
+        place = seen
         if not node:
             return "", ""
         if told := self.kept(node):
@@ -181,13 +196,22 @@ class FailureFiles:
         elif code < 0:
             killed = f"the process was killed {kills.killer() if code == -signal.SIGKILL else ''}".rstrip()
             what = f"{_name_of_signal(-code)}: {fatal['what'] if fatal else killed}"
+        elif exits := self._exits(seen):
+            place = exits
+            what = f"os._exit: the script ended its process, status {code}"
         cause = Cause(
             place_in_dump(dump, self.script, thread if fatal is None else 0) or place,
             what,
-            dump or f"last seen at {place}\n",
+            dump or f"last seen at {seen}\n",
         )
         self.keep(node, cause)
         return node, str(cause)
+
+    def _exits(self, seen: str) -> str:
+        """Return the places that can have ended a process which says nothing of its end: where the script, or the file
+        in which it was last seen, names ``os._exit``. Empty if neither does."""
+        files = dict.fromkeys((self.script, self.script.parent / seen.rpartition(":")[0]))
+        return " or ".join(place_of(str(file), line, self.script) for file in files for line in _exits(file))
 
     def stands(self, process: str) -> str:
         """Return where a process stands that has been asked to dump its stacks, or was last seen."""

@@ -159,15 +159,17 @@ def memos_on_the_plan(checkout: Checkout) -> int:
 
 
 def patches_at_run_time(checkout: Checkout) -> int:
-    """Assignments to attributes of an imported module other than ``sys``, and those that are hidden from mypy: by
-    ``cast(Any, …)`` or by ``ignore[method-assign]``."""
+    """Assignments to attributes of an imported module, and those that are hidden from mypy: by ``cast(Any, …)`` or by
+    ``ignore[method-assign]``. Those of ``sys``, and Python's hook for errors of threads, are made to be assigned."""
     found = 0
     for module in checkout.product:
         imports = [node for node in module.nodes if isinstance(node, ast.Import)]
         modules = {alias.asname or alias.name for node in imports for alias in node.names} - {"sys"}
         for node in (node for node in module.nodes if isinstance(node, ast.Assign)):
             stored = [each for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Attribute)]
-            of_module = any(ast.unparse(each.value) in modules for each in stored if isinstance(each.ctx, ast.Store))
+            assigned = [each for each in stored if isinstance(each.ctx, ast.Store)]
+            assigned = [each for each in assigned if ast.unparse(each) != "threading.excepthook"]
+            of_module = any(ast.unparse(each.value) in modules for each in assigned)
             found += of_module or bool(stored and ast.unparse(node.value).startswith("cast(Any, "))
         found += module.text.count("ignore[method-assign]")
     return found

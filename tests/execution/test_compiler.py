@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -39,8 +40,10 @@ assert not brings or os.wait()[1] == 0, "the other process has failed"
 def test_what_is_absent_is_imported_when_something_of_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a module of the standard library in place of the compiler, which this process may have imported already."""
     monkeypatch.setattr(compiler, "NAME", "colorsys")
-    absent = compiler._Absent("colorsys")
-    monkeypatch.setitem(sys.modules, "colorsys", absent)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    compiler.leave_out_compiler()
+    absent = importlib.import_module("colorsys")
     assert absent.disable(len) is len and sys.modules["colorsys"] is absent
     assert absent.rgb_to_hls(0.0, 0.0, 0.0) == (0.0, 0.0, 0.0)
     assert sys.modules["colorsys"] is not absent

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.execution import session
 from testbed.plan.build import build_plan
+from testbed.results.failures import FailureFiles
 from testbed.results.oom_kills import OomKills
 from testbed.scenario.load import load
 from tests.kvstore.failing import CASES, SCENARIO, assert_named, run_failing
@@ -61,3 +62,31 @@ def test_what_a_dead_simulation_has_left_becomes_its_message(tmp_path: Path) -> 
     assert first == "east/worker0: mine.py:7: SIGKILL: the process was killed by itself or another process"
     assert (tmp_path / second.removeprefix("traceback: ")).read_text().startswith("mine.py:7: SIGKILL")
     assert [path.name for path in (tmp_path / "failures").iterdir()] == ["east.worker0.txt"]
+
+
+@pytest.mark.parametrize(
+    ("script", "helper", "first"),
+    [
+        ("import os\nos._exit(0)\n", "", "mine.py:2: os._exit: the script ended its process, status 0"),
+        (
+            "from os import _exit\nif x:\n    _exit(0)\nThread(target=_exit)\n",
+            "",
+            "mine.py:3 or mine.py:4: os._exit: the script ended its process, status 0",
+        ),
+        (
+            "",
+            "import os\ndef end():\n    os._exit(0)\n",
+            "helper.py:3: os._exit: the script ended its process, status 0",
+        ),
+        ("print('_exit')\n", "", "helper.py:1: exit status 0: the process ended, and said nothing"),
+    ],
+)
+def test_where_a_script_may_have_ended_its_process_is_in_its_text(
+    tmp_path: Path, script: str, helper: str, first: str
+) -> None:
+    (tmp_path / "mine.py").write_text(script)
+    (tmp_path / "helper.py").write_text(helper)
+    files = FailureFiles(tmp_path, tmp_path / "mine.py")
+    files.hidden("simulation", "place").write_bytes(b"east/worker0 7f00 helper.py:1".ljust(64, b"\0"))
+    assert files.explain("simulation", 0, OomKills.now()) == ("east/worker0", first)
+    assert files.of_node("east/worker0").read_text() == f"{first}\n\nlast seen at helper.py:1\n"

@@ -522,7 +522,7 @@ class Late(Running):
 
     def wait(self, timeout_s: float) -> list[Any]:
         self.turns += 1
-        ended = [ProcessEnd(node, 0, {}) for node in sorted(self.nodes)] if self.turns > 1 else []
+        ended = [ProcessEnd(node, 0, {"code": 0}) for node in sorted(self.nodes)] if self.turns > 1 else []
         self.nodes.difference_update(end.node for end in ended)
         return ended
 
@@ -579,7 +579,7 @@ def test_workers_that_end_after_their_server_has_returned_start_again(
     under_test._turn()
     assert running.started == ["b/server0", "b/worker1"]
     running.nodes.discard("b/worker0")
-    under_test._on_end(ProcessEnd("b/worker0", 1 if cause else 0, {"cause": cause} if cause else {}))
+    under_test._on_end(ProcessEnd("b/worker0", 1 if cause else 0, {"cause": cause} if cause else {"code": 0}))
     under_test._turn()
     assert running.started == (again or ["b/server0", "b/worker1"])
     os.close(under_test._wake)

@@ -2,8 +2,11 @@
 
 * A thread notes the place of the running script every 50 ms, which tells where the kernel's SIGKILL met it.
 * ``faulthandler`` writes the stacks of a crash, and those of a process that is asked for them by ``STACKS_SIGNAL``.
-* ``os._exit`` and ``os.kill``, called by a script, note their place first.
+* Before ``os.kill`` is called by a script, its place is noted; Python tells of that call beforehand.
 * An exception that ends a thread of a script ends the script: without that thread it would wait, or train on less.
+
+Python tells nobody of ``os._exit``: who sees the process end without a word finds it in the script's text
+(``testbed.results.failures``).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -32,8 +36,6 @@ _PLACE_BYTES = 1024
 _DUMP_S = 0.2  # that a process takes to dump its stacks
 _GRACE_S = 1.0
 _WATCHED_ANEW_S = 1.0  # at turns that follow each other without a pause
-_ENDED_WELL = 0
-_ENDED_BY_SCRIPT = 1  # instead of 0, by which a process says that its part is done
 
 
 class Watched(Protocol):
@@ -44,6 +46,21 @@ class Watched(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """End the script with the error of one of its threads."""
+
+
+_open: list[ScriptWatch] = []
+
+
+@cache
+def _listen_to_python() -> None:
+    """Let Python tell the open watches before a script sends a signal. It has no way to ask it to stop."""
+
+    def tell(event: str, _: tuple[Any, ...]) -> None:
+        if event == "os.kill":
+            for watch in tuple(_open):
+                watch.before_kill(sys._getframe(1))
+
+    sys.addaudithook(tell)
 
 
 class ScriptWatch:
@@ -74,11 +91,9 @@ class ScriptWatch:
         self._dumps_stacks = own or signal.getsignal(STACKS_SIGNAL) == signal.SIG_DFL
         if self._dumps_stacks:
             faulthandler.register(STACKS_SIGNAL, self._dump, all_threads=True)
-        self._exit = os._exit
-        self._kill = os.kill
+        _listen_to_python()
+        _open.append(self)
         self._hook = threading.excepthook
-        os._exit = self._on_exit
-        os.kill = self._on_kill
         threading.excepthook = self._on_thread_error
         self._closed = threading.Event()
         threading.Thread(target=self._sample, name="script watch", daemon=True).start()
@@ -87,8 +102,7 @@ class ScriptWatch:
         with self._lock:
             self._closed.set()
             self._watch_no_more()
-        os._exit = self._exit
-        os.kill = self._kill
+        _open.remove(self)
         threading.excepthook = self._hook
         if self._dumps_stacks:
             faulthandler.unregister(STACKS_SIGNAL)
@@ -159,19 +173,10 @@ class ScriptWatch:
 
     # ---- what a script does to its process ----------------------------------------------------------------------
 
-    def _on_exit(self, status: int) -> Any:
-        script = self._caller()
-        if script is None:
-            return self._exit(status)
-        place = place_of_frame(sys._getframe(1), self.files.script)
-        stack = "".join(traceback.format_stack(sys._getframe(1)))
-        self.files.keep(script.node, Cause(place, f"os._exit: the script ended its process, status {status}", stack))
-        return self._exit(status if status != _ENDED_WELL else _ENDED_BY_SCRIPT)
-
-    def _on_kill(self, pid: int, number: int) -> None:
+    def before_kill(self, frame: FrameType) -> None:
+        """Note where a script stands that is about to send a signal, which may end this process."""
         if (script := self._caller()) is not None:
-            self.note(script, sys._getframe(1))
-        self._kill(pid, number)
+            self.note(script, frame)
 
     def _caller(self) -> Watched | None:
         """Return the script whose thread calls; None for testbed's own threads and for forked children."""
@@ -214,7 +219,7 @@ class ScriptWatch:
         for child in [each.pid for each in psutil.Process(self._pid).children()]:
             begin = Path(self._dump.name).stat().st_size
             with suppress(ProcessLookupError):
-                self._kill(child, STACKS_SIGNAL)
+                os.kill(child, STACKS_SIGNAL)
             time.sleep(_DUMP_S)
             texts[child] = Path(self._dump.name).read_bytes()[begin:].decode(errors="replace")
         return texts
