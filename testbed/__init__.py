@@ -1,6 +1,7 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (``testbed.api``);
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``advise``, ``topology`` and ``trace``
+(``testbed.api``);
 ``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``, ``CapabilityError`` and
 ``RunFailed``. They are imported when they are first used.
 """
@@ -13,11 +14,13 @@ from testbed.version import VERSION
 
 if TYPE_CHECKING:
     from testbed.api import (
+        Advice,
         Comparison,
         Run,
         Scenario,
         Sweep,
         SweepComparison,
+        advise,
         compare,
         load,
         open_run,
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun", "Sweep",
-    "SweepComparison", "compare", "load", "open_run", "run", "sweep", "topology", "trace",
+    "Advice", "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun",
+    "Sweep", "SweepComparison", "advise", "compare", "load", "open_run", "run", "sweep", "topology", "trace",
 ]  # fmt: skip
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
 

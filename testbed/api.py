@@ -55,12 +55,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from analysis.advise.advice import Advice as StoredAdvice
     from analysis.sweeps.stored import SweepComparison as StoredComparison
     from testbed.execution.sweep import SweepJob
     from testbed.scenario.look_up import NetworkDescription
     from topologies.traces import Trace
 
 __all__ = [
+    "Advice",
     "Callback",
     "Comparison",
     "Run",
@@ -68,6 +70,7 @@ __all__ = [
     "StopRun",
     "Sweep",
     "SweepComparison",
+    "advise",
     "compare",
     "load",
     "open_run",
@@ -532,6 +535,84 @@ def compare(
     if not runs:
         raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")
     return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which technique suits a scenario: ``testbed.advise("my.yaml")``.
+
+    ``conclusion``: sentences, the first names the technique and its 90 % interval.
+    """
+
+    stored: StoredAdvice
+
+    @property
+    def conclusion(self) -> list[str]:
+        from analysis.advise.conclusion import conclusion
+
+        return conclusion(self.stored)
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per technique: outcome, value with its 90 % interval, seconds, bytes, rounds and seeds."""
+        from analysis.advise.output import frame
+
+        return frame(self.stored)
+
+    def figure(self) -> Figure:
+        """Return the ranking with its intervals, and what techniques take of time against what they send."""
+        from analysis.figures.advice import draw
+
+        return as_output(draw(self.stored))
+
+    def scenarios(self, count: int = 3) -> dict[str, Scenario]:
+        """Return the scenarios of the best techniques, by name, ready for ``testbed.run``."""
+        return self.stored.scenarios(count)
+
+    def __str__(self) -> str:
+        return "\n".join(self.conclusion)
+
+    def _repr_html_(self) -> str:
+        from testbed.display.summary import advice_table
+
+        return html_of(advice_table(self.stored), *self.conclusion)
+
+
+def advise(
+    scenario: Scenario | str | Path | Settings,
+    goal: str | None = None,
+    *,
+    least: str = "time",
+    require: Sequence[str] = (),
+    techniques: Sequence[str] | None = None,
+    budget_s: float = 120.0,
+    jobs: int | None = None,
+) -> Advice:
+    """Return which technique suits a scenario: candidates are simulated, and ranked with intervals.
+
+    scenario    what ``load`` takes or returns
+    goal        what is to be reached: ``"accuracy=0.9"``; by default the scenario's target accuracy
+    least       what is to be least on the way there: ``time``, ``bytes`` over the WAN, or ``money``
+    require     ``no-udp``, ``fp32``, ``points=1``
+    techniques  names of presets; by default all
+    budget_s    seconds that it may take
+    jobs        simulations at the same time; by default the number of cores, and 1 where this process has threads
+
+    Raise ``ScenarioError`` for a goal that is none, and for a scenario that simulation says nothing about.
+    """
+    from analysis.advise import advising
+    from analysis.advise.budget import Seconds
+    from analysis.advise.techniques import techniques as chosen
+
+    budget = Seconds(budget_s)
+    whole = scenario if isinstance(scenario, Scenario) else load(scenario, on="simulate")
+    text = whole.to_yaml()
+
+    def read_it(settings: Sequence[str], on: str | None) -> Scenario:
+        return read_text(text, "scenario", settings, Path.cwd(), on)
+
+    wish = advising.wish(whole, goal, least, require, jobs)
+    names = None if techniques is None else ",".join(techniques)
+    return Advice(advising.advise(read_it, chosen(names), wish, budget))
 
 
 def topology(name: str, set: Settings | None = None, allow_code: bool = False) -> NetworkDescription:  # noqa: A002

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from analysis.advise.advice import Advice
     from analysis.load import StoredRun
     from analysis.sweeps.points import Case, Point
 
@@ -291,6 +292,13 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
 
 def _accuracies(final: float | None, at_target: float | None) -> str:
     return numbers.share(final) + ("" if at_target is None else f"\n{numbers.share(at_target)} at target")
+
+
+def advice_table(advice: Advice) -> Table:
+    """Return one row per technique: what it takes to the goal, with its interval, and what became of it otherwise."""
+    from analysis.advise.output import COLUMNS, cells
+
+    return look.table(advice.name, *COLUMNS, rows=cells(advice))
 
 
 def sweep_table(cases: Sequence[Case]) -> Table:

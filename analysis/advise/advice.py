@@ -1,0 +1,97 @@
+"""The answer: every candidate with what it takes to the goal, how sure that is, and what became of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.advise.candidates import Read
+from analysis.advise.estimate import Estimate, Known
+from analysis.advise.goal import Goal
+from testbed.errors import ScenarioError
+from testbed.scenario import Scenario
+
+RANKED = "ranked"
+BEATEN = "beaten"
+MISSED = "missed"
+UNKNOWN = "unknown"
+REFUSED = "refused"
+BEST = 3
+"""Techniques whose scenarios are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A candidate in the table.
+
+    outcome   ``ranked``: it reaches the goal | ``beaten``: it had not, when it had taken more than the best one |
+              ``missed``: it does not in its rounds | ``unknown``: not simulated |
+              ``refused``: it cannot run, or must not
+    why       of all but ``ranked``
+    estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound
+    settings  of the technique, as texts ``path=value`` that change the scenario
+    rounds    to the goal; ``time_s``, ``wan_bytes``: until then; ``accuracy``: the last one seen
+    """
+
+    name: str
+    summary: str
+    outcome: str
+    why: str = ""
+    estimate: Estimate | None = None
+    seeds: int = 0
+    rounds: float | None = None
+    time_s: float | None = None
+    wan_bytes: float | None = None
+    accuracy: float | None = None
+    round_s: float | None = None
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which technique for a network. ``rows``: the best first, then what was beaten, missed, not simulated, refused.
+
+    name         of the scenario
+    notes        what was not decided, and why
+    simulations  how many were made
+    """
+
+    name: str
+    goal: Goal
+    rows: tuple[Row, ...]
+    known: Mapping[str, Known] = field(repr=False)
+    read: Read = field(repr=False)
+    notes: tuple[str, ...] = ()
+    simulations: int = 0
+
+    @property
+    def ranked(self) -> list[Row]:
+        """The techniques that reach the goal, the best first."""
+        return [row for row in self.rows if row.outcome == RANKED]
+
+    def scenarios(self, count: int = BEST) -> dict[str, Scenario]:
+        """Return the scenarios of the best techniques, by name, ready to be run."""
+        good = [row for row in self.rows if row.outcome in (RANKED, BEATEN)]
+        return {row.name: self.scenario(row) for row in good[:count]}
+
+    def scenario(self, row: Row) -> Scenario:
+        """Return the user's scenario with the technique of a row, on its own back end if that takes it."""
+        settings = [*row.settings, *self._length(row.name)]
+        try:
+            return self.read(settings, None)
+        except ScenarioError:
+            return self.read(settings, "simulate")
+
+    def _length(self, name: str) -> Sequence[str]:
+        known = self.known[name]
+        if self.goal.accuracy is None or not known.rounds:
+            return []
+        return [
+            f"training.rounds={known.rounds}",
+            f"training.evaluate_every={known.every}",
+            f"training.target_accuracy={self.goal.accuracy}",
+        ]
+
+
+Records = list[dict[str, Any]]

@@ -1,0 +1,166 @@
+"""From a scenario and a wish to the advice."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.advise import estimate, pool
+from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice, Row
+from analysis.advise.budget import Budget
+from analysis.advise.candidates import (
+    Candidate,
+    Read,
+    Refused,
+    Technique,
+    candidates,
+    refuse_what_is_not_simulated,
+)
+from analysis.advise.estimate import Estimate, Known, Reached
+from analysis.advise.goal import BYTES, TIME, Constraints, Goal, read_constraints, read_goal
+from analysis.advise.search import Question, Search, Tell
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario import Scenario
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asks for. ``jobs``: simulations at the same time."""
+
+    goal: Goal
+    constraints: Constraints
+    jobs: int = 1
+
+
+def wish(scenario: Scenario, goal: str | None, least: str, require: Sequence[str], jobs: int | None = None) -> Wish:
+    """Return what a user's words ask for on a scenario. Raise ``ScenarioError`` for words that say nothing."""
+    own = None if scenario.is_program else scenario.training.target_accuracy
+    return Wish(read_goal(goal, least, own), read_constraints(require), jobs or len(os.sched_getaffinity(0)))
+
+
+def advise(
+    read: Read, techniques: Mapping[str, Technique], asked: Wish, budget: Budget, tell: Tell = lambda text: None
+) -> Advice:
+    """Rank the techniques on the user's scenario. Raise ``ScenarioError`` for what cannot be answered."""
+    own = read([], "simulate")
+    refuse_what_is_not_simulated(own)
+    found, refused = candidates(read, techniques, asked.goal, asked.constraints)
+    notes: list[str] = []
+    accuracy = asked.goal.accuracy
+    if not _learns(found[0].plan):
+        accuracy = None
+        notes.append(_NO_NUMBERS)
+    elif accuracy is None:
+        notes.append(_NO_GOAL)
+    question = Question(accuracy, _value(asked.goal), _seeded(read, asked.goal), asked.jobs)
+    pool.prepare([candidate.plan for candidate in found])
+    search = Search(question, budget, tell)
+    search.run(found)
+    goal = Goal(accuracy, asked.goal.least)
+    rows = [*_rows(search, goal), *(_refused(each) for each in refused)]
+    return Advice(own.name, goal, tuple(rows), search.known, read, tuple(notes), search.simulated)
+
+
+_NO_NUMBERS = (
+    "The model is declared by its sizes alone, so how fast it learns was not computed: techniques are ranked by what a "
+    "training sample takes, and convergence is not decided."
+)
+_NO_GOAL = (
+    "No accuracy is to be reached (--goal accuracy=0.9, or training.target_accuracy): techniques are ranked by what a "
+    "training sample takes, and convergence is not decided."
+)
+
+
+def _learns(plan: Plan) -> bool:
+    return plan.training.compute != "modelled" and MODELS[plan.training.model.kind].takes != NOTHING
+
+
+def _value(goal: Goal) -> Callable[[Reached], float]:
+    if goal.least == TIME:
+        return lambda reached: reached.time_s
+    assert goal.least == BYTES, goal.least
+    return lambda reached: max(reached.wan_bytes, 1.0)  # whose logarithms are taken
+
+
+def _seeded(read: Read, goal: Goal) -> Callable[[Candidate, int], Plan]:
+    wanted = [] if goal.accuracy is None else [f"training.target_accuracy={goal.accuracy}"]
+
+    def plan_of(candidate: Candidate, seed: int) -> Plan:
+        return build_plan(read([*candidate.settings, *wanted, f"seed={seed}"], "simulate"))
+
+    return plan_of
+
+
+def _rows(search: Search, goal: Goal) -> list[Row]:
+    found = search.estimates()
+    rows = [_row(search, known, found.get(name), goal) for name, known in search.known.items()]
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> tuple[int, float]:
+    order = (RANKED, BEATEN, MISSED, UNKNOWN)
+    return order.index(row.outcome), row.estimate.value if row.estimate else math.inf
+
+
+def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Row:
+    candidate = known.candidate
+    about: dict[str, Any] = {
+        "name": candidate.name,
+        "summary": candidate.summary,
+        "settings": candidate.settings,
+        "round_s": known.pace.round_s if known.pace else None,
+    }
+    if known.pace is None:
+        return Row(**about, outcome=UNKNOWN, why=known.why or "not simulated within the budget")
+    if goal.accuracy is None:
+        return Row(**about, outcome=RANKED, estimate=found)
+    accuracy = max((curve.scores[-1].accuracy for curve in known.curves.values() if curve.scores), default=None)
+    if found is not None:
+        ends = list(estimate.reached(known, goal.accuracy).values())
+        count = len(ends)
+        return Row(
+            **about,
+            outcome=RANKED,
+            estimate=found,
+            seeds=count,
+            rounds=sum(end.rounds for end in ends) / count,
+            time_s=sum(end.time_s for end in ends) / count,
+            wan_bytes=sum(end.wan_bytes for end in ends) / count,
+            accuracy=accuracy,
+        )
+    return _not_reached(search, known, about, accuracy)
+
+
+def _not_reached(search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None) -> Row:
+    left = estimate.left_at(known)
+    if left is None and not search.values():
+        return Row(**about, outcome=UNKNOWN, why="its learning was not simulated within the budget")
+    if left is None:
+        return Row(**about, outcome=BEATEN, why="one evaluation of it takes longer than the best needs")
+    bound = search.question.value(left)
+    told = Estimate(bound, bound, math.inf, 0.0)
+    if estimate.gave_up(known):
+        outcome, why = MISSED, f"the goal is not reached in {left.rounds} rounds"
+    else:
+        outcome, why = BEATEN, f"followed for {left.rounds} rounds, without reaching the goal"
+    return Row(
+        **about,
+        outcome=outcome,
+        why=why,
+        estimate=told,
+        seeds=len(known.curves),
+        rounds=left.rounds,
+        time_s=left.time_s,
+        wan_bytes=left.wan_bytes,
+        accuracy=accuracy,
+    )
+
+
+def _refused(each: Refused) -> Row:
+    return Row(each.name, "", REFUSED, each.why)

@@ -1,0 +1,130 @@
+"""The candidates: a user's scenario with each of several techniques, as Plans; and why some cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.advise.goal import Constraints, Goal
+from testbed.codec.options import CODECS
+from testbed.errors import CapabilityError, ScenarioError
+from testbed.paradigms import PARADIGMS
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario import Scenario
+
+Read = Callable[[Sequence[str], str | None], Scenario]
+"""Returns the user's scenario with overrides, on a back end (``None``: its own). Raises ``ScenarioError``."""
+
+OWN = "as written"
+"""The name of the user's own technique."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A technique on the user's scenario.
+
+    settings  overrides that make it of the scenario, as texts ``path=value``
+    summary   what it is, in a sentence
+    plan      simulated, with the scenario's rounds
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    summary: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A technique that is no candidate, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """What a candidate is made of: overrides, and a sentence about it."""
+
+    settings: tuple[str, ...]
+    summary: str = ""
+
+
+def candidates(
+    read: Read, techniques: Mapping[str, Technique], goal: Goal, constraints: Constraints
+) -> tuple[list[Candidate], list[Refused]]:
+    """Return the techniques that the scenario and the constraints allow, its own first, and those that they refuse.
+
+    Two names of one technique are one candidate. Raise ``ScenarioError`` if the scenario itself is refused.
+    """
+    found: dict[str, Candidate] = {}
+    refused: list[Refused] = []
+    for name, technique in {OWN: Technique((), "the scenario as it is"), **techniques}.items():
+        try:
+            plan = _plan(read, technique.settings, goal)
+        except (ScenarioError, CapabilityError) as error:
+            if name == OWN:
+                raise
+            refused.append(Refused(name, str(error).splitlines()[0]))
+            continue
+        if why := "; ".join(_violated(plan, constraints)):
+            refused.append(Refused(name, why))
+            continue
+        same = repr(plan.technique)
+        if same in found:
+            found[same] = _named(found[same], name, technique)
+        else:
+            found[same] = Candidate(name, technique.settings, technique.summary, plan)
+    return list(found.values()), refused
+
+
+def _named(candidate: Candidate, name: str, technique: Technique) -> Candidate:
+    """Return the candidate under the first name that says more than that it is the user's."""
+    if candidate.name != OWN:
+        return candidate
+    return Candidate(f"{name} ({OWN})", candidate.settings, technique.summary, candidate.plan)
+
+
+def _plan(read: Read, settings: Sequence[str], goal: Goal) -> Plan:
+    wanted = [] if goal.accuracy is None else [f"training.target_accuracy={goal.accuracy}"]
+    return build_plan(read([*settings, *wanted], "simulate"))
+
+
+def _violated(plan: Plan, constraints: Constraints) -> Iterator[str]:
+    if constraints.no_udp and plan.transport.best_effort_channels:
+        yield "sends unreliable datagrams (no-udp)"
+    technique = plan.technique
+    codecs = (technique.codec_tier1, technique.codec_tier2)
+    sparse = PARADIGMS[technique.paradigm.kind].sparse(
+        PARADIGMS.options(technique.paradigm.kind, technique.paradigm.options)
+    )
+    if constraints.fp32 and (sparse or not all(CODECS[codec.kind].exact for codec in codecs)):
+        yield "does not send every tensor as float32 (fp32)"
+
+
+def refuse_what_is_not_simulated(scenario: Scenario) -> None:
+    """Raise ``ScenarioError``, in plain words, for what a simulation says nothing about."""
+    if scenario.workload is not None:
+        raise ScenarioError(
+            "advise: I do not know: this scenario trains a user's own program or script, whose technique is its own "
+            "code; give 'training' a model and data to compare techniques"
+        )
+    if scenario.faults:
+        raise ScenarioError(
+            "advise: I do not know: which technique is best where nodes or links fail depends on when they do; leave "
+            "'faults' out, and compare the best three with them by `testbed sweep`"
+        )
+
+
+def rounds_for(plan: Plan, steps: float, own_steps: float, most: float) -> tuple[int, int]:
+    """Return how many rounds a candidate makes, and the rounds between two evaluations.
+
+    It is given ``most`` times the training steps of the scenario's own technique, and is scored as often by steps.
+
+    steps, own_steps  of a worker in a round: the candidate's, and those of the scenario's own technique
+    """
+    ratio = own_steps / steps
+    every = max(1, round(plan.training.evaluate_every * ratio))
+    return max(every, math.ceil(plan.training.rounds * ratio * most)), every

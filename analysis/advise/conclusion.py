@@ -1,0 +1,88 @@
+"""What an advice says in sentences, made from its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.advise.advice import BEATEN, MISSED, UNKNOWN, Advice, Row
+from analysis.advise.goal import BYTES, MONEY
+from testbed.numbers import between, counted, factor, seconds, short, size, target
+
+
+def conclusion(advice: Advice) -> list[str]:
+    """Return the sentences; the first names the technique, or says that there is none."""
+    return [*_first(advice), *_near(advice), *_others(advice), *advice.notes]
+
+
+def quantity(advice: Advice, value: float) -> str:
+    """Return a value of what is to be least, with its unit."""
+    if advice.goal.least == BYTES:
+        return size(value)
+    if advice.goal.least == MONEY:
+        return f"{short(value)} USD"
+    return seconds(value)
+
+
+def interval(advice: Advice, row: Row) -> str:
+    """Return the 90 % interval of a row as text."""
+    assert row.estimate is not None
+    return between(quantity(advice, row.estimate.low), quantity(advice, row.estimate.high))
+
+
+def _first(advice: Advice) -> Iterator[str]:
+    if not advice.ranked:
+        yield _none(advice)
+        return
+    best = advice.ranked[0]
+    assert best.estimate is not None
+    taken = f"{quantity(advice, best.estimate.value)} (90 % interval: {interval(advice, best)})"
+    if advice.goal.accuracy is None:
+        yield f"{best.name} takes least for a training sample: {taken}."
+        return
+    wanted = target(advice.goal.accuracy)
+    doing = {BYTES: "sends least over the WAN to", MONEY: "costs least to"}.get(advice.goal.least, "is the quickest to")
+    yield f"{best.name} {doing} {wanted} accuracy: {taken}."
+
+
+def _none(advice: Advice) -> str:
+    if advice.goal.accuracy is None:
+        return "I do not know: nothing could be simulated within the budget; give a larger --budget."
+    wanted = target(advice.goal.accuracy)
+    scored = [row for row in advice.rows if row.accuracy is not None]
+    if any(row.outcome == UNKNOWN for row in advice.rows):
+        return f"I do not know: no technique was seen to reach {wanted} accuracy within the budget; give a larger one."
+    if not scored:
+        return f"No technique is left that may reach {wanted} accuracy: see why each was refused."
+    best = max(scored, key=lambda row: row.accuracy or 0.0)
+    return (
+        f"No technique reaches {wanted} accuracy in the steps that the scenario gives; {best.name} comes nearest with "
+        f"{target(round(best.accuracy or 0.0, 4))}. More rounds, another model or learning rate may; another network "
+        "does not."
+    )
+
+
+def _near(advice: Advice) -> Iterator[str]:
+    """Yield who cannot be told from the best, and how far the next one is behind."""
+    if len(advice.ranked) < 2:
+        return
+    best, *others = advice.ranked
+    assert best.estimate is not None
+    near = [row for row in others if row.estimate is not None and row.estimate.low <= best.estimate.high]
+    if near:
+        names = ", ".join(row.name for row in near)
+        yield f"It is first with a probability of {100 * best.estimate.chance:.0f} %; these may be as good: {names}."
+    own = next((row for row in others if "as written" in row.name), None)
+    if own is not None and own.estimate is not None:
+        yield f"The scenario's own technique takes {factor(own.estimate.value / best.estimate.value)} as much."
+
+
+def _others(advice: Advice) -> Iterator[str]:
+    for outcome, told in (
+        (BEATEN, "had taken more than the best, when {} still had not reached the goal"),
+        (MISSED, "not reached by {}"),
+        (UNKNOWN, "not simulated within the budget: {}"),
+    ):
+        rows = [row.name for row in advice.rows if row.outcome == outcome]
+        if rows and (advice.ranked or outcome == UNKNOWN):
+            text = told.format(", ".join(rows))
+            yield f"{counted(len(rows), 'technique')}: {text}."

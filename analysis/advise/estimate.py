@@ -1,0 +1,152 @@
+"""What a candidate would take to the goal, by the pace of its rounds and what it learns in them, and how sure that is.
+
+A candidate's value is its time, bytes or money at the round in which it reaches the goal. Three things make it
+uncertain, and are drawn independently, as factors:
+
+* another seed learns in more or fewer rounds: what candidates of one mathematics have in common;
+* rounds that were not simulated, but extrapolated (``Pace.spread``);
+* the simulator's own error, as exact runs show it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analysis.advise.candidates import Candidate
+from analysis.advise.observation import DIVERGED, DONE, FAILED, Observation
+from analysis.advise.pace import Pace
+
+SEEDS_OF_A_VALUE = 3
+"""Intervals are those of the mean over so many runs, of other seeds."""
+
+PRIOR_SPREAD = 0.12
+"""Standard deviation of the logarithm of the rounds to a goal between seeds, where no candidate has two of them yet."""
+
+_PRIOR_WEIGHT = 2  # degrees of freedom for which the prior counts
+DRAWS = 4000
+
+
+@dataclass(slots=True)
+class Known:
+    """What has been found out about a candidate.
+
+    mathematics  candidates of one text learn alike in each round
+    timed        whether what it learns depends on times, so that its curves are over time and not over rounds
+    rounds       that it makes at most
+    every        rounds between two evaluations
+    curves       what it learns, by seed
+    paces        of other seeds, and of more rounds, by seed
+    """
+
+    candidate: Candidate
+    mathematics: str
+    timed: bool
+    error: float
+    pace: Pace | None = None
+    why: str = ""
+    rounds: int = 0
+    every: int = 1
+    curves: dict[int, Observation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a run reaches the goal: rounds that are over by then, seconds, and bytes over the WAN."""
+
+    rounds: int
+    time_s: float
+    wan_bytes: float
+
+
+Value = Callable[[Reached], float]
+"""What is to be least."""
+
+
+def reached(known: Known, accuracy: float) -> dict[int, Reached]:
+    """Return, by seed, where a candidate reaches the accuracy; seeds with which it does not are left out."""
+    found = {}
+    for seed, curve in known.curves.items():
+        score = curve.first_at(accuracy)
+        if score is not None:
+            found[seed] = at(known, curve, score.round + 1, score.at_s)
+    return found
+
+
+def at(known: Known, curve: Observation, rounds: int, time_s: float) -> Reached:
+    """Return what a run with this curve has taken after ``rounds`` rounds, over the candidate's own network."""
+    if known.timed:
+        return Reached(rounds, time_s, curve.wan_bytes_by(time_s))
+    assert known.pace is not None
+    return Reached(rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
+
+
+def left_at(known: Known) -> Reached | None:
+    """Return how far a candidate was followed without reaching the goal; ``None`` if it was not followed at all."""
+    if not known.curves:
+        return None
+    ends = [at(known, curve, curve.rounds, curve.ends_s[-1]) for curve in known.curves.values() if curve.rounds]
+    return min(ends, key=lambda end: end.time_s, default=None)
+
+
+def gave_up(known: Known) -> bool:
+    """Return whether it has made all of its rounds, or diverged, without reaching the goal."""
+    return any(
+        curve.status in (DIVERGED, FAILED) or (curve.status == DONE and curve.rounds >= known.rounds)
+        for curve in known.curves.values()
+    )
+
+
+def seed_spread(values_by_mathematics: Mapping[str, Sequence[float]]) -> float:
+    """Return the standard deviation between seeds of the logarithm of values, pooled over candidates, with a prior."""
+    squares = _PRIOR_WEIGHT * PRIOR_SPREAD**2
+    freedom = float(_PRIOR_WEIGHT)
+    for values in values_by_mathematics.values():
+        logs = np.log(values)
+        squares += float(((logs - logs.mean()) ** 2).sum())
+        freedom += len(logs) - 1
+    return math.sqrt(squares / freedom)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 90 % interval, and ``chance``: how likely it is the least of all. Infinite: not reached."""
+
+    value: float
+    low: float
+    high: float
+    chance: float
+
+
+def estimates(found: Mapping[str, Known], values: Mapping[str, Sequence[float]], seed: int) -> dict[str, Estimate]:
+    """Return an estimate for each candidate that has values: one for each of its seeds. ``seed``: of the draws."""
+    if not values:
+        return {}
+    by_mathematics = {found[name].mathematics: each for name, each in values.items()}
+    spread = seed_spread(by_mathematics)
+    generator = np.random.default_rng(seed)
+    shared = {
+        key: generator.standard_normal(DRAWS) * spread * math.sqrt(1 / len(each) + 1 / SEEDS_OF_A_VALUE)
+        for key, each in by_mathematics.items()
+    }
+    drawn = {}
+    for name, each in values.items():
+        known = found[name]
+        own = generator.standard_normal(DRAWS) * math.hypot(_extrapolated(known), known.error)
+        drawn[name] = np.exp(np.log(each).mean() + shared[known.mathematics] + own)
+    first = np.stack(list(drawn.values())).argmin(axis=0)
+    found_estimates = {}
+    for place, (name, draws) in enumerate(drawn.items()):
+        low, high = np.quantile(draws, (0.05, 0.95))
+        middle = float(np.exp(np.log(values[name]).mean()))
+        found_estimates[name] = Estimate(middle, float(low), float(high), float((first == place).mean()))
+    return found_estimates
+
+
+def _extrapolated(known: Known) -> float:
+    if known.timed or known.pace is None or not known.curves:
+        return 0.0
+    return known.pace.spread(max(curve.rounds for curve in known.curves.values()))

@@ -1,0 +1,99 @@
+"""What the user wants: what is to be reached, what is to be least on the way there, and what must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError
+from testbed.suggest import nearest_or_all
+from testbed.units import UnitError, parse_share
+
+TIME = "time"
+BYTES = "bytes"
+MONEY = "money"
+MEASURES = (TIME, BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """``accuracy``: the share to be reached; ``None``: nothing is, and a sample counts. ``least``: of ``MEASURES``."""
+
+    accuracy: float | None
+    least: str = TIME
+
+
+def read_goal(text: str | None, least: str, own: float | None) -> Goal:
+    """Return the goal of ``--goal`` and ``--least``. ``own``: the scenario's target accuracy, which counts without.
+
+    Raise ``ScenarioError`` in plain words.
+    """
+    if least not in MEASURES:
+        raise ScenarioError(f"--least: '{least}' is not one of {', '.join(MEASURES)}{_hint(least)}")
+    if text is None:
+        return Goal(own, least)
+    name, equals, value = text.partition("=")
+    if name.strip() != "accuracy" or not equals:
+        if name.strip() in MEASURES and not equals:
+            raise ScenarioError(f"--goal {text}: write '--least {name.strip()}'; --goal says what is to be reached")
+        raise ScenarioError(
+            f"--goal {text}: not a goal; write 'accuracy=0.9' (or 'accuracy=90 %'), and '--least "
+            f"{'|'.join(MEASURES)}' for what is to be least on the way there"
+        )
+    try:
+        accuracy = parse_share(value.strip())
+    except UnitError as error:
+        raise ScenarioError(f"--goal {text}: {error}; write accuracy=0.9, or accuracy='90 %'") from error
+    if not 0 < accuracy < 1:
+        raise ScenarioError(f"--goal {text}: an accuracy is above 0 and below 1, such as 0.9")
+    return Goal(accuracy, least)
+
+
+def _hint(word: str) -> str:
+    return f" ({nearest_or_all(word, MEASURES, 3)})"
+
+
+NO_UDP = "no-udp"
+FP32 = "fp32"
+POINTS = "points"
+REQUIREMENTS = (NO_UDP, FP32)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a technique must not do.
+
+    no_udp  no unreliable datagrams
+    fp32    every tensor travels as it is
+    points  how much lower than the scenario's own technique the accuracy at the end may be (share); ``None``: any
+    """
+
+    no_udp: bool = False
+    fp32: bool = False
+    points: float | None = None
+
+
+def read_constraints(texts: Sequence[str]) -> Constraints:
+    """Return the constraints of ``--require``: ``no-udp``, ``fp32``, ``points=1``. Raise ``ScenarioError``."""
+    given = [word.strip() for text in texts for word in text.split(",")]
+    points = None
+    for word in given:
+        name, equals, value = word.partition("=")
+        if name == POINTS and equals:
+            points = _points(word, value)
+        elif word not in REQUIREMENTS:
+            raise ScenarioError(
+                f"--require {word}: not a requirement; write {', '.join(REQUIREMENTS)}, or {POINTS}=1 (at most one "
+                "point of accuracy lost)"
+            )
+    return Constraints(no_udp=NO_UDP in given, fp32=FP32 in given, points=points)
+
+
+def _points(word: str, value: str) -> float:
+    try:
+        points = float(value)
+    except ValueError:
+        points = -1.0
+    if not 0 <= points < 100:
+        raise ScenarioError(f"--require {word}: expected points of accuracy from 0 to 100, such as {POINTS}=1")
+    return points / 100

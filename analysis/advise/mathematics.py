@@ -1,0 +1,97 @@
+"""Which candidates learn alike, round for round: then one training shows it for all of them.
+
+What a synchronous technique learns in its rounds depends on no link: it is trained over an ideal network, at a fraction
+of the cost. All of this follows from what techniques declare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
+from testbed.plan.asynchronous import is_asynchronous
+from testbed.plan.model import Plan
+from testbed.policy.events import Contribution
+from testbed.policy.order import ORDERS
+from testbed.policy.sync import SYNC
+from testbed.settings.job import Choice
+
+
+def depends_on_network(plan: Plan) -> bool:
+    """Return whether what is learned in a round depends on times: who comes first, how many steps, what is lost."""
+    technique = plan.technique
+    if is_asynchronous(plan) or ORDERS[technique.order.kind].best_effort:
+        return True
+    return any(_is_timed(choice) for choice in _syncs(plan))
+
+
+def _is_timed(choice: Choice) -> bool:
+    declared = SYNC[choice.kind]
+    streaming = declared.streaming(SYNC.options(choice.kind, choice.options))
+    return declared.assigns_steps or declared.needs_reports or streaming is not None
+
+
+def _syncs(plan: Plan) -> list[Choice]:
+    """Return the synchronisation algorithms in use: with servers both tiers', else the one that says when to mix."""
+    technique = plan.technique
+    return [technique.sync_tier1, technique.sync_tier2]
+
+
+def is_plain(plan: Plan) -> bool:
+    """Return whether every round is one step along the exact mean gradient of all workers."""
+    technique = plan.technique
+    paradigm = PARADIGMS[technique.paradigm.kind]
+    options = PARADIGMS.options(technique.paradigm.kind, technique.paradigm.options)
+    return (
+        not depends_on_network(plan)
+        and paradigm.global_sum
+        and not paradigm.models
+        and not paradigm.sparse(options)
+        and all(CODECS[codec.kind].exact for codec in (technique.codec_tier1, technique.codec_tier2))
+        and all(_is_every_step(choice) for choice in _syncs(plan))
+    )
+
+
+def _is_every_step(choice: Choice) -> bool:
+    declared = SYNC[choice.kind]
+    options = SYNC.options(choice.kind, choice.options)
+    return (
+        declared.contribution is Contribution.GRADIENT
+        and declared.lan_rounds(options) == 1
+        and declared.local_steps(options, 0) == 1
+    )
+
+
+def signature(plan: Plan) -> str:
+    """Return a text that is equal for Plans which learn alike in each round, up to the rounding of sums."""
+    technique = plan.technique
+    if depends_on_network(plan):
+        return repr(technique)
+    if is_plain(plan):
+        optimizer = {name: value for name, value in technique.optimizer.options.items() if name != "at"}
+        return repr(("mean gradient", technique.optimizer.kind, optimizer))
+    codecs = [CODECS[codec.kind] for codec in (technique.codec_tier1, technique.codec_tier2)]
+    irrelevant: dict[str, Any] = {"overlay_tier1": None, "overlay_tier2": None}
+    if all(codec.elementwise or codec.dense for codec in codecs):
+        irrelevant |= {"order": None, "shard": None}
+    return repr(replace(technique, **irrelevant))
+
+
+def trained_alone(plan: Plan) -> Plan:
+    """Return the Plan with which a candidate's mathematics is cheapest: over an ideal network, if that is the same."""
+    if depends_on_network(plan):
+        return plan
+    return replace(plan, simulation=replace(plan.simulation, network="ideal"))
+
+
+def period(plan: Plan) -> int:
+    """Return after how many rounds what is sent repeats: rounds inside a data centre to one across the WAN."""
+    rounds = 1
+    for choice in _syncs(plan):
+        declared = SYNC[choice.kind]
+        options = SYNC.options(choice.kind, choice.options)
+        streaming = declared.streaming(options)
+        rounds = max(rounds, declared.lan_rounds(options), streaming.fragments if streaming is not None else 1)
+    return rounds

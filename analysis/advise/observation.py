@@ -1,0 +1,166 @@
+"""A simulated run in this process, and what it shows: when rounds ended, what crossed the WAN, how well it learned.
+
+Nothing of it stays on disk. Times count from the start of training on the run's clock, rounds from 0.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from testbed.errors import Diverged, Interrupted, TestbedError
+from testbed.plan.asynchronous import is_asynchronous
+from testbed.plan.model import Plan
+from testbed.results.events import read
+
+DONE = "done"
+STOPPED = "stopped"
+DIVERGED = "diverged"
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run is stopped before its end: in virtual time, and on this process' monotonic clock, both in seconds."""
+
+    virtual_s: float = math.inf
+    clock_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """An evaluation: the accuracy (share) of the values after ``round``, and when these values were there (s)."""
+
+    round: int
+    at_s: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a run has shown.
+
+    status      ``done`` | ``stopped`` (by its limits) | ``diverged`` | ``failed``; ``message``: why
+    ends_s      when each round was over at the worker that is scored; where workers do not wait for each other, when
+                they had made that many rounds on average
+    wan_bytes   of payload and headers that had crossed the WAN by then, since the start of training
+    steps       training steps of a worker in a round, on average
+    samples     training samples of all workers in a round, on average
+    scores      evaluations, in the order of rounds
+    """
+
+    status: str
+    message: str
+    ends_s: tuple[float, ...] = ()
+    wan_bytes: tuple[int, ...] = ()
+    steps: float = 0.0
+    samples: float = 0.0
+    scores: tuple[Score, ...] = ()
+
+    @property
+    def rounds(self) -> int:
+        return len(self.ends_s)
+
+    def first_at(self, accuracy: float) -> Score | None:
+        """Return the first of two scores in a row at or above ``accuracy``, as ``time_to_target_s`` of a run does."""
+        for score, following in zip(self.scores, (*self.scores[1:], None), strict=True):
+            confirmed = following is None or following.accuracy >= accuracy
+            if score.accuracy >= accuracy and confirmed and (following is not None or self.status == DONE):
+                return score
+        return None
+
+    def wan_bytes_by(self, at_s: float) -> int:
+        """Return the bytes that had crossed the WAN when the last round before ``at_s`` was over."""
+        rounds = bisect_right(self.ends_s, at_s + 1e-9)
+        return self.wan_bytes[rounds - 1] if rounds else 0
+
+
+def observe(plan: Plan, limits: Limits = Limits()) -> Observation:
+    """Simulate the Plan in this process until it ends or reaches its limits. Errors of nodes are a status."""
+    from testbed.engine.roles import make_role
+    from testbed.execution.torch_settings import settings_of_a_run
+    from testbed.simulation.run import simulate
+
+    brief = replace(plan, simulation=replace(plan.simulation, events="brief"), checkpoint_every=0)
+    watch = _Watch(limits)
+    with TemporaryDirectory(prefix="testbed-") as folder, settings_of_a_run():
+        exits = simulate(brief, partial(make_role, files=None, watch=None), Path(folder), watch)
+        transfers = list(_wan_transfers(Path(folder) / "events", watch.start_s))
+    status, message = _status([end.error for end in exits.values() if end.error is not None])
+    return watch.observation(status, message, plan, transfers)
+
+
+def _status(errors: list[BaseException]) -> tuple[str, str]:
+    if not errors:
+        return DONE, ""
+    causes = [error for error in errors if not isinstance(error, Interrupted)] or errors
+    cause = causes[0]
+    if isinstance(cause, Interrupted):
+        return STOPPED, ""
+    if isinstance(cause, Diverged):
+        return DIVERGED, str(cause)
+    if isinstance(cause, TestbedError):
+        return FAILED, str(cause)
+    raise cause
+
+
+def _wan_transfers(events: Path, start_s: float) -> Iterator[tuple[float, int]]:
+    """Yield when each message of a training round had crossed the WAN, and its bytes."""
+    for event in read(events):
+        if event["kind"] == "transfer" and event["tier"] == "wan" and event["round"] >= 0:
+            yield event["t"] - start_s, event["payload_bytes"] + event["header_bytes"]
+
+
+class _Watch:
+    """The progress of a run: keeps rounds and scores, and interrupts it at its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rounds: list[tuple[float, int, int, str]] = []  # end, steps, samples, worker
+        self._scores: list[tuple[int, float, float]] = []
+        self._stopped = False
+        self._master = ""
+        self.start_s = 0.0
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        kind = event["kind"]
+        if kind == "train":
+            self.start_s = event["t"]
+            self._master = event["node"]
+        elif kind == "round":
+            self._rounds.append((event["t"], event.get("steps") or 1, event.get("samples") or 0, event["node"]))
+        elif kind == "evaluate" and event.get("accuracy") is not None:
+            self._scores.append((event["round"], event["snapshot_t"], event["accuracy"]))
+        late = event["t"] - self.start_s > self._limits.virtual_s or time.monotonic() > self._limits.clock_s
+        if late and not self._stopped:
+            self._stopped = True
+            raise KeyboardInterrupt
+
+    def observation(self, status: str, message: str, plan: Plan, transfers: list[tuple[float, int]]) -> Observation:
+        rounds = sorted(self._rounds)
+        workers = len(plan.training_workers)
+        told = len({worker for *_, worker in rounds}) or workers  # fewer than there are, where workers are folded
+        of_all = [end - self.start_s for end, *_ in rounds[told - 1 :: told]]
+        of_master = [end - self.start_s for end, *_, worker in rounds if worker == self._master]
+        ends = of_master if of_master and not is_asynchronous(plan) else of_all
+        counted = sorted(transfers)
+        sums = [0]
+        for _, size in counted:
+            sums.append(sums[-1] + size)
+        times = [at for at, _ in counted]
+        return Observation(
+            status=status,
+            message=message,
+            ends_s=tuple(ends),
+            wan_bytes=tuple(sums[bisect_right(times, end + 1e-9)] for end in ends),
+            steps=sum(steps for _, steps, *_ in rounds) / max(1, len(rounds)),
+            samples=workers * sum(samples for _, _, samples, _ in rounds) / max(1, len(rounds)),
+            scores=tuple(Score(number, at - self.start_s, accuracy) for number, at, accuracy in sorted(self._scores)),
+        )

@@ -1,0 +1,87 @@
+"""An advice as files: table as text and CSV, picture, and the scenarios of the best techniques."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.advise.advice import BEATEN, RANKED, Advice, Records, Row
+from analysis.advise.conclusion import conclusion, interval, quantity
+from analysis.figures.advice import draw
+from testbed.numbers import MISSING, seconds, share, short, size
+from testbed.results import atomic
+
+COLUMNS = ("", ">to the goal", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", ">accuracy", ">seeds", "")
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def as_records(advice: Advice) -> Records:
+    """Return one mapping per row, in order; times in s, sizes in bytes."""
+    return [_record(row) for row in advice.rows]
+
+
+def frame(advice: Advice) -> pd.DataFrame:
+    """Return one row per technique: outcome, value with its 90 % interval, seconds, bytes, rounds and seeds."""
+    return pd.DataFrame(as_records(advice))
+
+
+def _record(row: Row) -> dict[str, Any]:
+    record = asdict(row)
+    found = record.pop("estimate") or dict.fromkeys(("value", "low", "high", "chance"))
+    settings = "; ".join(record.pop("settings"))
+    return {**{key: record[key] for key in ("name", "outcome")}, **found, **record, "settings": settings}
+
+
+def cells(advice: Advice) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row of the table, with units (``COLUMNS``)."""
+    for row in advice.rows:
+        value = MISSING
+        span = MISSING
+        chance = MISSING
+        if row.estimate is not None and row.outcome == RANKED:
+            value = quantity(advice, row.estimate.value)
+            span = interval(advice, row)
+            chance = share(row.estimate.chance)
+        elif row.estimate is not None and row.outcome == BEATEN:
+            value = f"> {quantity(advice, row.estimate.value)}"
+        yield (
+            row.name,
+            value,
+            span,
+            chance,
+            size(row.wan_bytes),
+            short(row.rounds),
+            seconds(row.round_s) if row.round_s is not None else MISSING,
+            share(row.accuracy),
+            str(row.seeds) if row.seeds else MISSING,
+            row.why,
+        )
+
+
+def write(advice: Advice, out: Path) -> list[Path]:
+    """Write ``advice.csv``, ``.txt``, ``.png``, ``.pdf``, and ``1-NAME.yaml`` … of the best; return the paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(out / "advice.csv", frame(advice).to_csv(index=False))
+    atomic.write_text(out / "advice.txt", "\n".join(conclusion(advice)) + "\n")
+    files = [out / "advice.csv", out / "advice.txt"]
+    if advice.ranked:
+        figure = draw(advice)
+        for form in ("png", "pdf"):
+            with atomic.replacing(out / f"advice.{form}") as temporary:
+                figure.savefig(temporary, format=form)
+            files.append(out / f"advice.{form}")
+    for place, (name, scenario) in enumerate(advice.scenarios().items(), 1):
+        path = out / f"{place}-{file_name(name)}.yaml"
+        atomic.write_text(path, scenario.to_yaml())
+        files.append(path)
+    return files
+
+
+def file_name(name: str) -> str:
+    """Return a technique's name as a part of a file's name."""
+    return _NO_FILE_NAME.sub("-", name).strip("-")

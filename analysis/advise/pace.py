@@ -1,0 +1,165 @@
+"""How long rounds take and what they send: simulated by sizes alone, from any time of the traces on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from analysis.advise.mathematics import period
+from analysis.advise.observation import Observation
+from testbed.plan.model import LinkPlan, NodePlan, Plan
+from testbed.settings.job import Choice
+from testbed.settings.series import Series
+
+WARM_UP = 3
+"""Periods at the start of a run that do not count: windows open, and first sparse payloads are dense."""
+
+_SERIES = tuple(field.name for field in fields(LinkPlan) if field.name.endswith("_trace"))
+
+
+def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
+    """Return a Plan that makes ``rounds`` rounds without numbers, on networks and devices as from ``start_s`` on."""
+    training = replace(
+        plan.training,
+        compute="modelled",
+        split=Choice(kind="iid"),
+        rounds=rounds,
+        evaluate_every=rounds,
+        target_accuracy=None,
+    )
+    shown = replace(plan, training=training)
+    return shown if start_s <= 0 else since(shown, start_s)
+
+
+def since(plan: Plan, start_s: float) -> Plan:
+    """Return the Plan with the traces of its links and devices as they are from ``start_s`` on."""
+    links = tuple(_link_since(link, start_s) for link in plan.network.links)
+    nodes = tuple(_since(node, start_s) for node in plan.nodes)
+    return replace(plan, network=replace(plan.network, links=links), nodes=nodes)
+
+
+def _link_since(link: LinkPlan, start_s: float) -> LinkPlan:
+    series: dict[str, Any] = {name: later(getattr(link, name), start_s) for name in _SERIES}
+    return replace(link, **series)
+
+
+def _since(node: NodePlan, start_s: float) -> NodePlan:
+    return replace(node, device=replace(node.device, slowdown=later(node.device.slowdown, start_s)))
+
+
+def later(series: Series | None, start_s: float) -> Series | None:
+    """Return the series with its values from ``start_s`` on, counted from there."""
+    if series is None or start_s <= 0:
+        return series
+    until_s = math.inf
+    if series.repeats:
+        until_s = max(start_s, series.repeats_from_s) + series.period_s
+    times: list[float] = []
+    values: list[float] = []
+    for begin_s, end_s, value in series.segments(start_s):
+        if begin_s >= until_s:
+            break
+        times.append(max(begin_s - start_s, 0.0))
+        values.append(value)
+        if math.isinf(end_s):
+            break
+    repeats_from_s = max(series.repeats_from_s - start_s, 0.0) if series.repeats else 0.0
+    return replace(series, times_s=tuple(times), values=tuple(values), repeats_from_s=repeats_from_s)
+
+
+def varies(plan: Plan) -> bool:
+    """Return whether links or devices change while the run trains, so that it matters when a round is made."""
+    return any(getattr(link, name) is not None for link in plan.network.links for name in _SERIES) or any(
+        node.device.slowdown is not None for node in plan.nodes
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What rounds of a candidate take. ``first``: observed from the start of training; ``others``: from later on.
+
+    period  rounds after which what is sent repeats
+    """
+
+    period: int
+    first: Observation
+    others: tuple[Observation, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan, first: Observation) -> Pace:
+        return cls(period(plan), first)
+
+    @property
+    def steps(self) -> float:
+        """Training steps of a worker in a round."""
+        return self.first.steps
+
+    @property
+    def samples(self) -> float:
+        """Training samples of all workers in a round."""
+        return self.first.samples
+
+    def durations_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Return the mean time of a round in each period after the warm-up; of all periods, if there are no more."""
+        return np.concatenate([self._per_round(np.asarray(each.ends_s)) for each in (self.first, *self.others)])
+
+    def sizes_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Return the mean bytes that a round sends over the WAN, likewise."""
+        return np.concatenate([self._per_round(np.asarray(each.wan_bytes)) for each in (self.first, *self.others)])
+
+    def _per_round(self, sums: np.ndarray) -> np.ndarray:
+        ends = np.append(0.0, sums)[:: self.period]  # of whole periods
+        if len(ends) < 2:
+            return np.asarray([float(sums[-1]) / len(sums)])
+        warm = min(WARM_UP, len(ends) - 2)
+        return np.diff(ends)[warm:] / self.period
+
+    @property
+    def round_s(self) -> float:
+        """The mean time of a round after the warm-up."""
+        return float(self.durations_s().mean())
+
+    @property
+    def sample_s(self) -> float:
+        """The mean time of a training sample, all workers together."""
+        return self.round_s / self.samples
+
+    def time_s(self, rounds: int) -> float:
+        """Return when ``rounds`` rounds are over, in s since the start of training."""
+        return self._at(rounds, self.first.ends_s, self.round_s)
+
+    def wan_bytes(self, rounds: int) -> float:
+        """Return what has crossed the WAN when ``rounds`` rounds are over."""
+        return self._at(rounds, self.first.wan_bytes, float(self.sizes_bytes().mean()))
+
+    def _at(self, rounds: int, sums: tuple[float, ...], each: float) -> float:
+        if rounds <= 0:
+            return 0.0
+        if rounds <= len(sums):
+            return float(sums[rounds - 1])
+        whole = len(sums) // self.period * self.period or len(sums)
+        left = rounds - whole
+        return float(sums[whole - 1]) + left * each
+
+    def rounds_by(self, time_s: float) -> int:
+        """Return how many rounds are over by a time."""
+        ends = self.first.ends_s
+        if time_s < ends[-1]:
+            return int(np.searchsorted(ends, time_s, side="right"))
+        return len(ends) + int((time_s - ends[-1]) / self.round_s)
+
+    def spread(self, rounds: int) -> float:
+        """Return the standard error of the logarithm of ``time_s(rounds)``: 0 where all of these were simulated."""
+        if rounds <= self.first.rounds:
+            return 0.0
+        durations = self.durations_s()
+        if len(durations) < 2:
+            return _UNKNOWN_SPREAD
+        error_s = float(durations.std(ddof=1)) / math.sqrt(len(durations)) * (rounds - self.first.rounds)
+        return error_s / self.time_s(rounds)
+
+
+_UNKNOWN_SPREAD = 0.1  # of a single period: cold connections, and what queues lose

@@ -1,0 +1,281 @@
+"""Finds out what each candidate takes, within a budget: the pace of all, then what they learn, then more of the best.
+
+1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several times on.
+2. *Learning.* One training for each mathematics, the most promising first. Once a candidate has reached the goal, the
+   others are followed only as far as they could still be better.
+3. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from analysis.advise import estimate, mathematics
+from analysis.advise.budget import Budget
+from analysis.advise.candidates import Candidate, rounds_for
+from analysis.advise.errors import error_of
+from analysis.advise.estimate import Estimate, Known, Reached, Value
+from analysis.advise.observation import DONE, FAILED, Limits, Observation
+from analysis.advise.pace import WARM_UP, Pace, by_sizes, varies
+from analysis.advise.pool import Task, simulate_all
+from testbed.plan.model import Plan
+from testbed.plan.network_model import predicted_packets
+
+PACE_PERIODS = 6
+PACE_STARTS = 3
+MOST_PACKETS = 3_000_000  # of a sample of rounds
+MORE_STEPS = 3.0
+"""A technique may take so many times the steps of the scenario's own."""
+MARGIN = 1.3
+"""Followed are candidates until they have taken so many times the best one's value."""
+SEEDS = 3
+FINALISTS = 6
+
+# shares of the budget at which a stage ends
+PACE_SHARE = 0.35
+LEARNING_SHARE = 0.7
+FINALISTS_SHARE = 0.85
+
+Tell = Callable[[str], None]
+"""Shows progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
+
+    another_seed  returns a candidate's Plan of another seed
+    """
+
+    accuracy: float | None
+    value: Value
+    another_seed: Callable[[Candidate, int], Plan]
+    jobs: int
+
+
+@dataclass(slots=True)
+class Search:
+    """``known``: what has been found out, by the candidates' names, the scenario's own first."""
+
+    question: Question
+    budget: Budget
+    tell: Tell
+    known: dict[str, Known] = field(default_factory=dict)
+    simulated: int = 0
+
+    def run(self, candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            plan = candidate.plan
+            self.known[candidate.name] = Known(
+                candidate, mathematics.signature(plan), mathematics.depends_on_network(plan), error_of(plan)
+            )
+        self._find_paces()
+        if self.question.accuracy is None:
+            return
+        self._set_rounds()
+        self._learn(1.0)
+        self._learn(MORE_STEPS)
+        self._look_closer()
+
+    @property
+    def paced(self) -> list[Known]:
+        return [known for known in self.known.values() if known.pace is not None]
+
+    def values(self) -> dict[str, list[float]]:
+        """Return the values at the goal of the candidates that reach it, one for each seed."""
+        value = self.question.value
+        accuracy = self.question.accuracy
+        if accuracy is None:
+            return {known.candidate.name: [value(self._of_a_sample(known))] for known in self.paced}
+        found = {known.candidate.name: estimate.reached(known, accuracy) for known in self.paced}
+        return {name: [value(each) for each in by_seed.values()] for name, by_seed in found.items() if by_seed}
+
+    def estimates(self) -> dict[str, Estimate]:
+        return estimate.estimates(self.known, self.values(), self.seed)
+
+    @property
+    def seed(self) -> int:
+        return next(iter(self.known.values())).candidate.plan.seed
+
+    def _of_a_sample(self, known: Known) -> Reached:
+        """Return what as many training samples take as the scenario's own technique has in its rounds, per sample."""
+        assert known.pace is not None
+        per_round = known.pace.samples
+        return Reached(1, known.pace.round_s / per_round, float(known.pace.sizes_bytes().mean()) / per_round)
+
+    # ---- pace -------------------------------------------------------------------------------------------------------
+
+    def _find_paces(self) -> None:
+        self.tell("time of a round")
+        clock_s = self.budget.clock_s(PACE_SHARE)
+        first = [Task(name, self._sample(known, 0.0), Limits(clock_s=clock_s)) for name, known in self.known.items()]
+        for task, seen in self._simulate(first, PACE_SHARE):
+            self._take_pace(self.known[task.key], seen)
+        later = [
+            Task((name, start_s), self._sample(known, start_s), Limits(clock_s=clock_s))
+            for name, known in self.known.items()
+            for start_s in self._starts_s(known)
+        ]
+        for late, seen in self._simulate(later, PACE_SHARE):
+            known = self.known[late.key[0]]
+            if known.pace is not None and seen.rounds:
+                known.pace = replace(known.pace, others=(*known.pace.others, seen))
+
+    def _sample(self, known: Known, start_s: float) -> Plan:
+        plan = known.candidate.plan
+        rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
+        return sampled(plan, rounds, start_s)
+
+    def _take_pace(self, known: Known, seen: Observation) -> None:
+        if seen.status == FAILED:
+            known.why = f"it failed: {seen.message}"
+        elif seen.rounds == 0:
+            known.why = "not one round could be simulated within the budget"
+        else:
+            known.pace = Pace.of(known.candidate.plan, seen)
+
+    def _starts_s(self, known: Known) -> list[float]:
+        """Return when else rounds are observed: at parts of the time that all rounds take, if anything varies."""
+        if known.pace is None or not varies(known.candidate.plan):
+            return []
+        whole_s = known.pace.time_s(known.candidate.plan.training.rounds)
+        return [whole_s * part / PACE_STARTS for part in range(1, PACE_STARTS)]
+
+    # ---- learning ---------------------------------------------------------------------------------------------------
+
+    def _set_rounds(self) -> None:
+        own = next((known.pace for known in self.known.values() if known.pace is not None), None)
+        for known in self.paced:
+            assert known.pace is not None and own is not None
+            known.rounds, known.every = rounds_for(known.candidate.plan, known.pace.steps, own.steps, MORE_STEPS)
+
+    def _learn(self, most: float) -> None:
+        """Follow candidates, at most to ``most`` times the steps of the scenario's own technique."""
+        groups: dict[str, list[Known]] = {}
+        for known in self.paced:
+            groups.setdefault(known.mathematics, []).append(known)
+        values = {key: min(map(self._promise, members)) for key, members in groups.items()}
+        order = sorted(groups, key=values.__getitem__)
+        self.tell(f"learning: {len(order)} kinds of mathematics")
+        for task, seen in self._simulate(self._trainings([groups[key] for key in order], most), LEARNING_SHARE):
+            for known in groups[task.key]:
+                known.curves[task.plan.seed] = seen
+
+    def _promise(self, known: Known) -> float:
+        """Return the value that a training sample takes."""
+        return self.question.value(self._of_a_sample(known))
+
+    def _trainings(self, groups: Iterable[list[Known]], most: float) -> Iterator[Task[str]]:
+        for members in groups:
+            rounds = self._worth(members, most)
+            first = members[0]
+            seen = first.curves.get(self.seed)
+            done = seen is not None and (
+                seen.rounds >= rounds or seen.status not in (DONE, "stopped") or self._has_reached(first)
+            )
+            if rounds and not done:
+                plan = self._training(first, first.candidate.plan, rounds)
+                yield Task(first.mathematics, plan, Limits(clock_s=self.budget.clock_s(LEARNING_SHARE)))
+
+    def _has_reached(self, known: Known) -> bool:
+        assert self.question.accuracy is not None
+        return bool(estimate.reached(known, self.question.accuracy))
+
+    def _worth(self, members: list[Known], most: float) -> int:
+        """Return how many rounds these candidates are followed: none of them could be better later."""
+        best = min((sum(each) / len(each) for each in self.values().values()), default=math.inf)
+        return max(self._rounds_within(known, best * MARGIN, most) for known in members)
+
+    def _rounds_within(self, known: Known, bound: float, most: float) -> int:
+        """Return the rounds after which a candidate's value is above ``bound``, as whole evaluations."""
+        assert known.pace is not None
+        limit = math.ceil(known.rounds * most / MORE_STEPS)
+        low = 0
+        high = max(1, math.ceil(limit / known.every))
+        while low < high:
+            middle = (low + high + 1) // 2
+            rounds = middle * known.every
+            spent = Reached(rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
+            if self.question.value(spent) <= bound:
+                low = middle
+            else:
+                high = middle - 1
+        return min(known.rounds, (low + 1) * known.every) if low else 0
+
+    def _training(self, known: Known, plan: Plan, rounds: int) -> Plan:
+        training = replace(
+            plan.training,
+            rounds=rounds,
+            evaluate_every=min(known.every, rounds),
+            target_accuracy=self.question.accuracy,
+        )
+        return mathematics.trained_alone(replace(plan, training=training))
+
+    # ---- finalists --------------------------------------------------------------------------------------------------
+
+    def finalists(self) -> list[Known]:
+        """Return the candidates that cannot be told from the best, the best first."""
+        found = self.estimates()
+        if not found:
+            return []
+        order = sorted(found, key=lambda name: found[name].value)
+        best = found[order[0]]
+        return [self.known[name] for name in order if found[name].low <= best.high][:FINALISTS]
+
+    def _look_closer(self) -> None:
+        self.tell("finalists: all rounds to the goal")
+        for task, seen in self._simulate(self._whole_paces(), FINALISTS_SHARE):
+            known = self.known[task.key]
+            if known.pace is not None and seen.rounds > known.pace.first.rounds:
+                known.pace = replace(known.pace, first=seen)
+        for more in range(1, SEEDS):
+            seed = self.seed + more
+            self.tell(f"finalists: seed {seed}")
+            for late, seen in self._simulate(self._other_seeds(seed), FINALISTS_SHARE):
+                for known in self.known.values():
+                    if known.mathematics == late.key and seen.status in (DONE, "diverged"):
+                        known.curves[seed] = seen
+
+    def _whole_paces(self) -> Iterator[Task[str]]:
+        for known in self.finalists():
+            if known.timed or known.pace is None:
+                continue
+            rounds = max(curve.rounds for curve in known.curves.values())
+            if rounds > known.pace.first.rounds:
+                limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
+                yield Task(known.candidate.name, sampled(known.candidate.plan, rounds, 0.0), limits)
+
+    def _other_seeds(self, seed: int) -> Iterator[Task[str]]:
+        for known in {known.mathematics: known for known in self.finalists()}.values():
+            plan = self.question.another_seed(known.candidate, seed)
+            limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
+            yield Task(known.mathematics, self._training(known, plan, known.rounds), limits)
+
+    # ---- simulation -------------------------------------------------------------------------------------------------
+
+    def _simulate(self, tasks: Iterable[Task], share: float) -> Iterator[tuple[Task, Observation]]:  # type: ignore[type-arg]
+        """Simulate tasks as long as the budget allows."""
+        return simulate_all(self._allowed(tasks, share), self.question.jobs)
+
+    def _allowed(self, tasks: Iterable[Task], share: float) -> Iterator[Task]:  # type: ignore[type-arg]
+        for task in tasks:
+            if not self.budget.allows(share):
+                return
+            self.budget.take()
+            self.simulated += 1
+            yield task
+
+
+def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
+    """Return a Plan of some rounds by sizes alone: by packets, where these are few enough."""
+    shown = by_sizes(plan, rounds, start_s)
+    packets = predicted_packets(plan.network, plan.nodes, shown.training)
+    if plan.simulation.network == "flows" and packets <= MOST_PACKETS:
+        return replace(shown, simulation=replace(plan.simulation, network="packets"))
+    return shown
+
+
+def by_name(known: Mapping[str, Known]) -> list[Candidate]:
+    return [each.candidate for each in known.values()]

@@ -1,0 +1,92 @@
+"""Find out which technique suits a network: simulate the candidates, rank them, and say how sure the ranking is.
+
+Every preset (`testbed sweep --techniques` runs them, too) is tried on the scenario's own network, devices, model and
+data, in virtual time, within a budget. What does not fit is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.cli.options import Outcome, add_allow_code, check_jobs, decimal, make_folder, scenario_file, whole
+from testbed.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from testbed.scenario import Scenario
+
+HELP = "rank techniques for a scenario by time, bytes or money to a goal"
+DEFAULT_BUDGET_S = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", type=scenario_file, help="scenario file (YAML), or the name of a shipped scenario")
+    parser.add_argument(
+        "--goal", metavar="accuracy=A", help="what is to be reached; default: training.target_accuracy of the scenario"
+    )
+    parser.add_argument(
+        "--least", default="time", metavar="MEASURE", help="what is to be least: time, bytes or money; default: time"
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="no-udp: no unreliable datagrams; fp32: tensors travel as they are; points=1: at most one point of "
+        "accuracy lost at the end; may be repeated",
+    )
+    parser.add_argument("--techniques", metavar="NAME,…", help="only these presets; default: all")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help="change one value"
+    )
+    parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds; default: 120")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="simulations at once; default: the number of cores")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where results go; default: advice/NAME")
+    add_allow_code(parser)
+
+
+def execute(arguments: argparse.Namespace) -> Outcome:
+    from analysis.advise.advising import advise, wish
+    from analysis.advise.budget import Seconds
+    from analysis.advise.conclusion import conclusion
+    from analysis.advise.output import as_records, write
+    from analysis.advise.techniques import techniques
+    from testbed.scenario.load import load
+
+    check_jobs(arguments.jobs)
+    if arguments.budget <= 0:
+        raise ScenarioError(f"--budget {arguments.budget:g}: give the seconds that the answer may take, such as 120")
+    budget = Seconds(arguments.budget)
+
+    def read(settings: Sequence[str], on: str | None) -> Scenario:
+        return load(arguments.scenario, [*arguments.overrides, *settings], on=on, allow_code=arguments.allow_code)
+
+    scenario = read([], "simulate")
+    asked = wish(scenario, arguments.goal, arguments.least, arguments.require, arguments.jobs)
+    chosen = techniques(arguments.techniques)
+    out = arguments.out or Path("advice") / scenario.name
+    make_folder(out)
+    advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell)
+    files = [str(path) for path in write(advice, out)]
+    said = conclusion(advice)
+    if arguments.json:
+        return {"kind": "advice", "conclusion": said, "rows": as_records(advice), "files": files}
+    from testbed.display import look
+    from testbed.display.summary import advice_table
+
+    console = look.console()
+    console.print(advice_table(advice))
+    console.print(*said, sep="\n")
+    console.print("written: " + ", ".join(files))
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _silent(text: str) -> None:
+    """Show nothing."""

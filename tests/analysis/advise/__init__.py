@@ -1,0 +1,1 @@
+"""Advice: which technique for a network."""

@@ -1,0 +1,157 @@
+"""The whole: from a scenario to a ranking that whole runs confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice
+from analysis.advise.advising import advise, wish
+from analysis.advise.budget import Simulations
+from analysis.advise.candidates import Technique
+from analysis.advise.conclusion import conclusion
+from analysis.advise.observation import Limits, observe
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from tests.analysis.advise.small import reader
+
+TECHNIQUES = {
+    "fsa": Technique(("sync=fsa",), "all wait for all"),
+    "fp16": Technique(("codec=fp16",), "half precision"),
+    "hfa": Technique(("sync={kind: hfa, k1: 2, k2: 1}", "optimizer.at=worker"), "local steps"),
+    "dgt": Technique(("order={kind: dgt, k: 0.5}",), "unreliable blocks"),
+    "none": Technique(("sync=nothing",), "no technique at all"),
+}
+
+
+NOBODY_WAITS = {"tap": Technique(("sync=tap",), "nobody waits")}
+
+
+def asked(
+    *changes: str,
+    goal: str | None = None,
+    least: str = "time",
+    require: tuple[str, ...] = (),
+    count: int = 60,
+    techniques: Mapping[str, Technique] = TECHNIQUES,
+) -> Advice:
+    read = reader(*changes)
+    words = wish(read([], "simulate"), goal, least, require, 1)
+    return advise(read, techniques, words, Simulations(count))
+
+
+@pytest.fixture(scope="module")
+def advice() -> Advice:
+    return asked()
+
+
+def test_the_best_is_as_quick_in_a_whole_run(advice: Advice) -> None:
+    best = advice.ranked[0]
+    scenario = advice.scenario(best)
+    run = observe(build_plan(scenario), Limits())
+    score = run.first_at(0.7)
+    assert score is not None and best.estimate is not None
+    assert best.estimate.low < score.at_s < best.estimate.high
+
+
+def test_the_first_seed_is_predicted_to_the_millisecond(advice: Advice) -> None:
+    """Mathematics over an ideal network, and rounds by sizes alone, come to what one whole run shows."""
+    for name in ("fsa (as written)", "hfa"):
+        known = advice.known[name]
+        assert known.pace is not None
+        run = observe(build_plan(advice.scenario(next(row for row in advice.rows if row.name == name))), Limits())
+        score = run.first_at(0.7)
+        curve = known.curves[1].first_at(0.7)
+        assert score is not None and curve is not None
+        assert curve.round == score.round
+        assert known.pace.time_s(curve.round + 1) == pytest.approx(score.at_s, abs=1e-3)
+
+
+def test_every_technique_has_an_outcome_and_a_reason(advice: Advice) -> None:
+    outcomes = {row.name: row.outcome for row in advice.rows}
+    assert outcomes["none"] == REFUSED
+    assert set(outcomes) == {"fsa (as written)", "fp16", "hfa", "dgt", "none"}
+    for row in advice.rows:
+        assert row.outcome == RANKED or row.why, row
+    assert "is the quickest to 70 % accuracy" in conclusion(advice)[0]
+
+
+def test_what_depends_on_times_is_simulated_whole() -> None:
+    """Nobody waits: how old gradients are, and so what is learned, follows from the network."""
+    advice = asked(techniques=NOBODY_WAITS)
+    best = advice.ranked[0]
+    assert best.name == "tap" and advice.known["tap"].timed
+    score = observe(build_plan(advice.scenario(best)), Limits()).first_at(0.7)
+    curve = advice.known["tap"].curves[1].first_at(0.7)
+    assert score is not None and curve is not None and curve.at_s == pytest.approx(score.at_s)
+
+
+def test_candidates_of_one_mathematics_are_trained_once() -> None:
+    """An order changes when a layer travels, and not what is learned."""
+    alone = asked("training.rounds=8", techniques={}, goal="accuracy=99 %")
+    two = asked("training.rounds=8", techniques={"p3": Technique(("order=p3",))}, goal="accuracy=99 %")
+    assert two.simulations == alone.simulations + 1  # the pace of its rounds
+    assert all(known.curves for known in two.known.values())
+
+
+def test_constraints_refuse(advice: Advice) -> None:
+    found = {row.name: row for row in asked(require=("no-udp", "fp32"), count=4).rows}
+    assert found["dgt"].outcome == REFUSED and "datagrams" in found["dgt"].why
+    assert found["fp16"].outcome == REFUSED and "float32" in found["fp16"].why
+    assert found["hfa"].outcome != REFUSED
+
+
+def test_what_the_budget_leaves_out_is_said() -> None:
+    small = asked(count=4)
+    assert small.simulations <= 4
+    assert any(row.outcome == UNKNOWN for row in small.rows)
+    assert "budget" in " ".join(conclusion(small))
+
+
+def test_a_goal_that_nothing_reaches() -> None:
+    advice = asked("training.rounds=8", goal="accuracy=99.9 %")
+    assert not advice.ranked
+    assert {row.outcome for row in advice.rows} <= {MISSED, REFUSED, BEATEN}
+    assert conclusion(advice)[0].startswith("No technique reaches 99.9 % accuracy")
+
+
+def test_without_a_goal_a_sample_counts() -> None:
+    advice = asked("training.target_accuracy=null", count=10)
+    assert advice.ranked and "convergence is not decided" in " ".join(conclusion(advice))
+
+
+def test_bytes_may_be_what_counts() -> None:
+    advice = asked(least="bytes")
+    best = advice.ranked[0]
+    assert best.wan_bytes == min(row.wan_bytes or 0 for row in advice.ranked)
+    assert "sends least" in conclusion(advice)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"goal": "loss=2"}, "not a goal"),
+        ({"goal": "accuracy=1.5"}, "below 1"),
+        ({"goal": "accuracy=much"}, "accuracy=0.9"),
+        ({"goal": "time"}, "--least time"),
+        ({"least": "tine"}, "time"),
+        ({"require": ("no-tcp",)}, "no-udp"),
+    ],
+)
+def test_words_that_say_nothing_are_refused_with_a_cure(words: dict[str, str], told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        asked(**words)  # type: ignore[arg-type]
+
+
+def test_files_and_tables(advice: Advice, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from analysis.advise.output import frame, write
+    from testbed.scenario import load
+
+    files = {path.name for path in write(advice, tmp_path)}
+    assert {"advice.csv", "advice.txt", "advice.png"} < files
+    written = sorted(path for path in files if path.endswith(".yaml"))
+    assert len(written) == 3
+    for name in written:
+        assert load(tmp_path / name).training.target_accuracy == 0.7
+    assert list(frame(advice)["name"]) == [row.name for row in advice.rows]
