@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from html import escape
 from typing import Any
 
@@ -64,10 +65,11 @@ def timeline(figure: Figure, run: StoredRun) -> None:
     nodes = run.time_split["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
     factor, unit = (1000.0, "ms") if end - begin < 5 else (1.0, "s")
+    tables = _between(run, begin, end)
     for place, node in enumerate(nodes):
-        for spans, (low, height), color in _tracks(run, node):
-            inside = spans[(spans["t_s"] > begin) & (spans["t0_s"] < end)]
-            seen = visible(inside[["t0_s", "t_s"]].clip(begin, end).to_numpy(), (end - begin) / COLUMNS_DRAWN)
+        for rows, (low, height), color in _tracks(tables, node):
+            spans = np.clip(rows[["t0_s", "t_s"]].to_numpy(float), begin, end)
+            seen = visible(spans, (end - begin) / COLUMNS_DRAWN)
             _bars(axes, (seen - begin) * factor, place + low, height, color)
     rounds = run.tables["rounds"]
     edges = rounds[rounds["round"].isin(numbers[1:])].groupby("round")["t0_s"].min()
@@ -123,15 +125,27 @@ def _bars(axes: Axes, spans: Any, low: float, height: float, color: str) -> None
     axes.add_patch(PathPatch(path, facecolor=color, linewidth=0))
 
 
-def _tracks(run: StoredRun, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
-    transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
-    tensors = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS, *PEER_MESSAGES))]
+def _between(run: StoredRun, begin_s: float, end_s: float) -> dict[str, pd.DataFrame]:
+    """Return the tables of what nodes do, with only the rows that lie in a span of time, in part or as a whole."""
+    tables = {name: run.tables[name] for name in ("computes", "rounds", "transfers", "waits")}
+    inside = {name: rows[(rows["t_s"] > begin_s) & (rows["t0_s"] < end_s)] for name, rows in tables.items()}
+    transfers = inside["transfers"]
+    inside["transfers"] = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS, *PEER_MESSAGES))]
+    return inside
+
+
+def _tracks(tables: Mapping[str, pd.DataFrame], node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
+    """Return a node's rows, with the low edge and the height of their bars in its lane, and their colour."""
+    transfers = tables["transfers"]
+    rounds = tables["rounds"]
+    waits = tables["waits"]
     spans = rounds if (rounds["node"] == node).any() else waits
+    computes = tables["computes"]
     return [
         (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),
-        (tensors[tensors["target"] == node], (0.50, 0.38), _SLICES["receiving"]),
-        (tensors[tensors["source"] == node], (0.12, 0.38), _SLICES["sending"]),
-        (run.tables["computes"].query("node == @node"), (0.12, 0.76), _SLICES["compute"]),
+        (transfers[transfers["target"] == node], (0.50, 0.38), _SLICES["receiving"]),
+        (transfers[transfers["source"] == node], (0.12, 0.38), _SLICES["sending"]),
+        (computes[computes["node"] == node], (0.12, 0.76), _SLICES["compute"]),
     ]
 
 
@@ -199,8 +213,7 @@ def topology(figure: Figure, run: StoredRun) -> None:
     for link in network["links"]:
         load = float(loads.get(link["name"], 0.0))
         graph.add_edge(link["source"], link["target"], length=max(link["delay_s"], 1e-3), load=load)
-    # about as far apart as their links' delays say
-    places = nx.kamada_kawai_layout(graph.to_undirected(), weight="length", pos=nx.circular_layout(graph))
+    places = _places(tuple(graph), tuple(graph.edges(data="length")))
     used = nx.get_edge_attributes(graph, "load")
     widths = [1 + 5 * load if load > _LABELLED_LOAD else 0.5 for load in used.values()]
     colors = [to_hex(tuple(_LOAD(load))) for load in used.values()]
@@ -233,6 +246,17 @@ def topology(figure: Figure, run: StoredRun) -> None:
             zorder=6,
         )
     axes.margins(0.2)
+
+
+@lru_cache(maxsize=8)  # runs that are compared mostly share their network
+def _places(nodes: tuple[str, ...], links: tuple[tuple[str, str, float], ...]) -> dict[str, Any]:
+    """Return where nodes stand in a picture: about as far apart as their links' delays (source, target, s) say."""
+    import networkx as nx
+
+    graph: Any = nx.Graph()
+    graph.add_nodes_from(nodes)
+    graph.add_weighted_edges_from(links, weight="length")
+    return dict(nx.kamada_kawai_layout(graph, weight="length", pos=nx.circular_layout(graph)))
 
 
 def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], float]) -> Iterator[tuple[Any, str]]:
