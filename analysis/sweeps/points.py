@@ -1,8 +1,8 @@
 """The points of a sweep, each with its runs by seed; the cases that they make; and the base of each case.
 
-Settings of the network, the devices and the faults are *conditions*: nobody chooses them, so points under different
-ones are no rivals. Each combination of conditions is a case with a base of its own. A base that is asked for by
-settings (``sync=fsa``) says what is compared instead: all else that varies makes the cases.
+Settings of the network, the devices and the faults are *conditions*, not choices, so points under different conditions
+are not compared with each other. Each combination of conditions is a case with a base of its own. If a base is asked
+for by settings (``sync=fsa``), these settings are what is compared, and all other settings that vary make the cases.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class RoundDone:
     started_s  when its local work began
     result     of its local work
     waited_s   how long servers held its new values back for others; ``None`` where no server does
-    learning_rates  of a script's optimizer; empty where nobody knows them
+    learning_rates  of a script's optimizer, as text; empty for built-in training, whose Plan has them
     """
 
     round: int

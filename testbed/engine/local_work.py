@@ -29,7 +29,7 @@ from testbed.world import Work, World
 class LocalResult:
     """Local work done: the flat tensors to push by key, mean loss, number of samples, number of steps.
 
-    Nobody knows the loss and the samples of a script.
+    Loss and samples are ``None`` in a script, which does not report them.
     """
 
     contributions: dict[int, Tensor]

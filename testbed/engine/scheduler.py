@@ -341,8 +341,8 @@ class Scheduler:
     def _all_scripts_have_come(self, arrived: Collection[str]) -> bool:
         """Return whether no other script comes to the barrier at which these wait.
 
-        A worker that has joined may still be starting. It comes unless it begins with a later round; and as long as
-        nobody knows its first round, the others wait.
+        A worker that has joined may still be starting. It comes to this barrier unless it begins with a later round;
+        the others wait until its first round is known.
         """
         first = self._ledger.first
         if any(name in self._ledger.joined and name not in first for name in self._ledger.training()):

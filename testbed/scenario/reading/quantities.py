@@ -152,7 +152,11 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """How quantities of one unit are read and written, between which bounds, in SI units, if nothing else is said."""
+    """How quantities of one unit are read and written.
+
+    low, high  bounds in SI units, which a setting may narrow or widen
+    example    how a user writes one
+    """
 
     parse: Callable[[str], Any]
     write: Callable[[Any], str]

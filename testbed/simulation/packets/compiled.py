@@ -1,6 +1,7 @@
-"""The packet network compiled by numba: the same functions over structures in memory, whose addresses the network has.
+"""The packet network compiled by numba: the functions of this folder, over records that lie in arrays of C structures.
 
-What differs from Python is here: how a record is found, and the queue of events, a binary heap in an array.
+Two things differ from their execution by Python and are written here: a record is found by its address in memory, and
+the queue of events is a binary heap in an array.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ _OPTIONS = {"error_model": "numpy"}  # a division by 0 is infinite: nothing look
 
 
 def _replace_all() -> tuple[Callable[..., Any], ...]:
-    """Let numba take the forms above. Return the functions that have one."""
+    """Tell numba to compile the functions of this file in place of their Python forms; return the latter."""
     for kind in RECORDS:
         _find_by(getattr(pools, f"{kind}_at"), _finder(kind))
     _find_by(pools.word_at, _word)
@@ -238,7 +239,7 @@ def _as_set_word(net: Any, index: Any, word: Any) -> Any:
 
 
 def _register_all(besides: tuple[Callable[..., Any], ...]) -> None:
-    """Let numba compile all other functions as they are."""
+    """Tell numba to compile all functions of the folder as they are, except ``besides``."""
     for module in _MODULES:
         for function in list(vars(module).values()):
             is_own = isinstance(function, FunctionType) and function.__module__ == module.__name__
@@ -247,7 +248,7 @@ def _register_all(besides: tuple[Callable[..., Any], ...]) -> None:
 
 
 def _source_number() -> int:
-    """Return a number that is another one when any of the sources is."""
+    """Return a number that changes when any of the sources changes."""
     digest = hashlib.sha256()
     for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(tcp_model.__file__)):
         digest.update(path.read_bytes())
@@ -255,11 +256,11 @@ def _source_number() -> int:
 
 
 def _marks() -> list[Path]:
-    """Return files of which one is there when numba has kept the code of these sources for this processor.
+    """Return two paths; a file at either says that numba has kept the code of these sources for this processor.
 
-    As numba's own, it is beside the sources, or where these cannot be written to, in the user's cache.
+    Like numba's own files it lies beside the sources, or in the user's cache where their folder cannot be written to.
     """
-    written_s = Path(__file__).stat().st_mtime  # numba looks at it, too
+    written_s = Path(__file__).stat().st_mtime  # numba compiles anew when this time changes
     processor = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()}"
     about = f"{_source_number()} {written_s} {numba.__version__} {processor}"
     name = f"packets-{hashlib.sha256(about.encode()).hexdigest()[:16]}.kept"
@@ -268,7 +269,7 @@ def _marks() -> list[Path]:
 
 
 def is_kept() -> bool:
-    """Whether the code is there. If not, numba takes some 20 s to make it."""
+    """Return whether numba has kept the compiled code. Compiling takes about 20 s."""
     return any(mark.exists() for mark in _marks())
 
 
@@ -285,12 +286,12 @@ _ENTRY = types.int64(*[types.int64] * 4, types.float64, *[types.int64] * 2)
 
 @functools.cache
 def compiled_enter() -> tuple[Callable[..., int], Any]:
-    """Return ``dispatch.enter`` for the address of a network, as a C function, and what owns its code."""
+    """Return ``dispatch.enter`` as a C function of a network's address and six numbers, and the owner of its code."""
     _register_all(besides=_replace_all())
     sources = _source_number()
 
     def enter_at(address: int, command: int, who: int, size: int, time_s: float, number: int, run_number: int) -> int:
-        # numba keeps the code of this file and of these constants: it would not see that another file has changed.
+        # numba's cache looks at this file and at this constant only; without it a change of another file went unseen
         if sources == 0:
             return 0
         return dispatch.enter(_network_at(address), command, who, size, time_s, number, run_number)
@@ -309,9 +310,9 @@ def _copied(structure: Any, record: Any) -> Any:
 
 
 class CompiledMachine(Machine):
-    """As ``Machine``, compiled: goes on from ``former``, the network of another machine.
+    """A ``Machine`` whose network is run by compiled code. It continues ``former``, the network of another machine.
 
-    What ``record`` returns is good until records of its kind are added.
+    A record that ``record`` returns is valid until records of its kind are added, which may move their array.
     """
 
     most_events = 20_000

@@ -1,7 +1,8 @@
-"""What happens in a packet network: events, one after another, and what comes from outside between them.
+"""What happens in a packet network: its events, one after another, and the commands that are given between them.
 
-``enter`` is the one way in. It returns ``DONE``, or what is needed from outside before anything else may happen;
-``Network.who`` is of whom: the message that a socket takes next, what is to hear of an arrival, room for more packets.
+``enter`` is the only entry. It returns ``DONE``, or a status that tells its caller what to do before the next event may
+happen: hand a socket its next message, deliver a message that has arrived, make room for more packets.
+``Network.who`` is then the number of the connection, link or message that the status is about.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from testbed.simulation.packets.records import Connection, Network
 from testbed.simulation.packets.sender import on_pacer, on_sender_timer, take_acknowledgement, wake_sender
 from testbed.simulation.packets.socket import DONE, open_socket, take_on, use_window, write
 
-# What is returned beside what a ``socket`` needs
+# Statuses beside those of ``socket``
 HAS_ARRIVED = 3  # a message over a connection
 HAS_ARRIVED_AND_ROOM = 4  # likewise, and then its window is to be used
 DATAGRAMS_HAVE_ARRIVED = 5
@@ -68,11 +69,11 @@ SEND_DATAGRAM = 8
 
 
 def enter(net: Network, command: int, who: int, size: int, time_s: float, number: int, run_number: int) -> int:
-    """Do what is told at ``net.now``; or nothing, if there has to be more room before.
+    """Execute a command at ``net.now`` and return a status; do nothing and return ``NEEDS_ROOM`` if room is short.
 
-    who     the connection or link. SEND_DATAGRAM: the best-effort message. RUN: see ``Network.foreground``
-    size    RUN: how many events at most. SEND_DATAGRAM: bytes
-    time_s, number  RUN: where to stop. WRITE_LATER: when
+    who     number of the connection or link; of the best-effort message (SEND_DATAGRAM); ``Network.foreground`` (RUN)
+    size    greatest number of events (RUN); size of the datagram in bytes (SEND_DATAGRAM)
+    time_s, number  time and event number at which to stop (RUN); time of the writing (WRITE_LATER)
     run_number      the last number of the run's events; see ``EVENT_NUMBERS``
     """
     if not has_room(net):
@@ -160,7 +161,7 @@ def _step_connection(net: Network, kind: int, who: int) -> int:
 
 def _on_sender_timer(net: Network, it: Connection) -> int:
     if net.now < it.wakes_s:
-        return DONE  # a later one was set
+        return DONE  # the timer has been set to a later time since
     if on_sender_timer(net, it):
         it.wakes_afterwards = True
         return use_window(net, it)
@@ -169,7 +170,7 @@ def _on_sender_timer(net: Network, it: Connection) -> int:
 
 
 def _arrive(net: Network, packet: int) -> int:
-    """A packet has passed the port of its receiver."""
+    """Take a packet that has passed the port of its receiver; return a status."""
     arrival = packet_at(net, packet)
     owner = arrival.owner
     kind = arrival.kind
