@@ -1,9 +1,8 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``advise``, ``topology`` and ``trace``
-(``testbed.api``);
-``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``, ``CapabilityError`` and
-``RunFailed``. They are imported when they are first used.
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``presets``, ``advise``, ``topology`` and ``trace``
+(``testbed.api``); ``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``, ``CapabilityError``
+and ``RunFailed``. They are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         compare,
         load,
         open_run,
+        presets,
         run,
         sweep,
         topology,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     "Advice", "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun",
-    "Sweep", "SweepComparison", "advise", "compare", "load", "open_run", "run", "sweep", "topology", "trace",
+    "Sweep", "SweepComparison", "advise", "compare", "load", "open_run", "presets", "run", "sweep", "topology", "trace",
 ]  # fmt: skip
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
 

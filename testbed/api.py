@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from analysis.advise.advice import Advice as StoredAdvice
     from analysis.sweeps.stored import SweepComparison as StoredComparison
     from testbed.execution.sweep import SweepJob
+    from testbed.preset import Preset
     from testbed.scenario.look_up import NetworkDescription
     from topologies.traces import Trace
 
@@ -74,6 +75,7 @@ __all__ = [
     "compare",
     "load",
     "open_run",
+    "presets",
     "run",
     "sweep",
     "topology",
@@ -613,6 +615,17 @@ def advise(
     wish = advising.wish(whole, goal, least, require, jobs)
     names = None if techniques is None else ",".join(techniques)
     return Advice(advising.advise(read_it, chosen(names), wish, budget))
+
+
+def presets() -> Mapping[str, Preset]:
+    """Return all techniques that ``technique: NAME`` chooses, with what each sets.
+
+    >>> testbed.presets()["hfa"].settings
+    {'sync': {'kind': 'hfa', 'k1': 5, 'k2': 4}}
+    """
+    from testbed.scenario.presets import presets as known
+
+    return known()
 
 
 def topology(name: str, set: Settings | None = None, allow_code: bool = False) -> NetworkDescription:  # noqa: A002

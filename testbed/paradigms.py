@@ -12,9 +12,16 @@ from testbed.codec.options import ROWS
 from testbed.policy.collective import SPARSE
 from testbed.policy.collective.options import BACKENDS, INSIDE, SERVERS, AllReduceOptions, GlooOptions, inside_of
 from testbed.policy.gossip import GossipOptions
+from testbed.preset import Preset
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def _algorithm(name: str, summary: str, source: str) -> Preset:
+    """Return the preset of an algorithm of a paradigm, named as it is."""
+    settings = {"paradigm": {"algorithm": name}}
+    return Preset(name=name, summary=summary, source=source, settings=settings, defining=("paradigm.algorithm",))
 
 
 class Paradigm:
@@ -28,6 +35,7 @@ class Paradigm:
     survives    whether the others can go on with these options when a worker is lost: they have all that it had
     sparse      whether with these options of most tensors some elements are sent, and the others later
     messages    kinds of the messages in which workers send each other tensors, as the event log names them
+    presets     techniques by name that this class carries; those of a base class are not its own
     """
 
     tiers: ClassVar[int] = 0
@@ -36,6 +44,7 @@ class Paradigm:
     models: ClassVar[bool] = False
     global_sum: ClassVar[bool] = True
     messages: ClassVar[tuple[str, ...]] = ()
+    presets: ClassVar[tuple[Preset, ...]] = ()
 
     @classmethod
     def survives(cls, options: Any) -> bool:
@@ -89,6 +98,43 @@ class AllReduce(AllReduceOptions, Paradigm):
     """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
 
     messages: ClassVar[tuple[str, ...]] = ("collective",)
+    presets: ClassVar[tuple[Preset, ...]] = (
+        _algorithm(
+            "ring",
+            "no servers: gradients are summed around one ring over all workers",
+            "Patarasuk and Yuan, JPDC 2009",
+        ),
+        _algorithm(
+            "tree",
+            "no servers: gradients are summed up a binary tree of workers, and the sum comes down it",
+            "MPI's reduce and broadcast",
+        ),
+        _algorithm(
+            "three_phase_ring",
+            "no servers: one worker of each data centre has its sum, and these form a ring over the WAN",
+            "Jia et al., 2018",
+        ),
+        _algorithm(
+            "torus2d",
+            "no servers: workers form a grid, and gradients are summed along its rows, then along its columns",
+            "Mikami et al., 2018",
+        ),
+        _algorithm(
+            "blueconnect",
+            "no servers: each worker of a data centre sums one part of the gradients over the WAN",
+            "Cho et al., MLSys 2019",
+        ),
+        Preset(
+            name="hitopk",
+            summary="no servers: dense sums inside data centres, and about the largest 5 % of them across",
+            source="Shi et al., MLSys 2021",
+            settings={
+                "paradigm": {"algorithm": "hitopk", "density": "5 %"},
+                "optimizer": {"kind": "adam", "beta1": 0},  # momentum would repeat what is sent once in a while
+            },
+            defining=("paradigm.algorithm",),
+        ),
+    )
 
     @classmethod
     def survives(cls, options: AllReduceOptions) -> bool:
@@ -107,6 +153,25 @@ class Gossip(GossipOptions, Paradigm):
     models: ClassVar[bool] = True
     global_sum: ClassVar[bool] = False
     messages: ClassVar[tuple[str, ...]] = ("gossip",)
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="gossip",
+            summary="D-PSGD: in rounds, every worker averages its own model with those of its neighbours",
+            source="Lian et al., NIPS 2017",
+            settings={"paradigm": {"algorithm": "dpsgd"}},
+            defining=("paradigm.algorithm",),
+        ),
+        _algorithm(
+            "adpsgd",
+            "no servers, no rounds: two workers average their models whenever one has made a step",
+            "Lian et al., ICML 2018",
+        ),
+        _algorithm(
+            "sgp",
+            "in rounds, every worker pushes its model to one other; weights are corrected by push-sum",
+            "Assran et al., ICML 2019",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

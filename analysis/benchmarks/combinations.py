@@ -97,11 +97,7 @@ def draw(seed: int, number: int) -> DrawnCase:
     axes = rng.sample([*AXES, *OUTSIDE], rng.choice((3, 3, 3, 4, 5, 6)))
     values = {axis: rng.choice((AXES | OUTSIDE)[axis]) for axis in axes}
     combination = {axis: kind for axis, kind in values.items() if axis in AXES}
-    fixed = {
-        each.name: each.metadata.get("choices", ()) for each in fields(OPTIMIZERS[values.get("optimizer", "adam")])
-    }
-    needed = [text for text in overrides(combination) if text != "optimizer.at=worker" or "worker" in fixed["at"]]
-    settings = [*_outside(values), *needed]
+    settings = [*_outside(values), *overrides(combination)]
     for axis, kind in combination.items():
         settings += _options(rng, axis, kind)
     return DrawnCase(tuple(values.values()), tuple(dict.fromkeys(settings)))

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from testbed.cli.main import EXIT_CODES, build_parser
+from testbed.preset import Preset
 from testbed.results.columns import TABLES
 from testbed.scenario.kinds import kinds_of
 from testbed.scenario.load import json_schema
+from testbed.scenario.presets import presets, settings_of
 from testbed.scenario.reading.axes import AXES
 from testbed.testing.subject import AXES as OPEN_AXES
 
@@ -132,6 +134,12 @@ def _simple(schema: Schema) -> str:
 
 def _techniques() -> Iterator[str]:
     yield "# Techniques\n"
+    yield "## Presets\n"
+    yield "`technique: NAME` chooses values of several axes with one name (`testbed schema technique`). What a scenario"
+    yield "writes on these axes itself wins over a preset's options. The optimizer is that of the scenario, unless the"
+    yield "preset has another, and runs where the technique needs it.\n"
+    rows = [(f"`{preset.name}`", preset.summary, _values(preset), preset.source) for preset in presets().values()]
+    yield from table(("technique", "what it does", "its values", "from"), rows)
     yield "Generated from the axes' tables (`testbed schema AXIS`). The first technique of an axis is its default,"
     yield "where a scenario may leave the axis out.\n"
     for axis in AXES:
@@ -143,6 +151,10 @@ def _techniques() -> Iterator[str]:
                 rows = [(f"`{option.name}`", f"`{option.default}`" if option.default else "", option.about)
                         for option in kind.options]  # fmt: skip
                 yield from table(("option", "default", "meaning"), rows)
+
+
+def _values(preset: Preset) -> str:
+    return "; ".join(f"`{section}: {value}`" for section, value in settings_of(preset).items())
 
 
 def _command() -> Iterator[str]:

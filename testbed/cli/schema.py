@@ -1,7 +1,8 @@
 """Print the JSON Schema of a scenario, for completion and hover texts in an editor; or the kinds of one axis.
 
 In VS Code (YAML extension): `testbed schema > schema.json`, and as a scenario's first line
-`# yaml-language-server: $schema=schema.json`. As a table: `testbed schema codec`, or any other axis.
+`# yaml-language-server: $schema=schema.json`. As a table: `testbed schema codec`, or any other axis; `testbed schema
+technique` has the presets, which are values of several axes with one name.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "axis",
         nargs="?",
         metavar="AXIS",
-        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, "
-        "overlay, shard, model, data, split, loading, generator or trace",
+        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, overlay, shard, model, "
+        "data, split, loading, generator or trace; technique: presets, which are values of several axes",
     )
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.numbers import seconds
+
+if TYPE_CHECKING:
+    from testbed.scenario import Scenario
 
 HELP = "check a scenario, and report every problem"
 add_arguments = add_scenario
@@ -19,13 +23,17 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
     scenario, plan = read_plan(arguments)
     check_before_training(scenario, plan)
+    technique = _technique(scenario)
     warnings = [*plan.warnings, *capacity.warnings(plan)]
     if arguments.json:
         facts = {"kind": "valid", "name": plan.name, "back_end": plan.back_end, "nodes": len(plan.nodes)}
-        return {**facts, "warnings": warnings, "traces": [asdict(trace) for trace in scenario.traces]}
+        chosen = {"technique": {"name": scenario.technique, **technique}} if technique else {}
+        return {**facts, **chosen, "warnings": warnings, "traces": [asdict(trace) for trace in scenario.traces]}
     sites = len(plan.network.sites)
     notes = f", {len(warnings)} {'note' if len(warnings) == 1 else 'notes'}" if warnings else ""
     print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end}{notes})")
+    if technique:
+        print(f"  technique {scenario.technique}: {', '.join(f'{key}: {text}' for key, text in technique.items())}")
     for trace in scenario.traces:
         unit = f", in {trace.unit}" if trace.unit else ""
         print(
@@ -37,3 +45,23 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     for warning in warnings:
         print(f"  note: {warning}")
     return 0
+
+
+def _technique(scenario: Scenario) -> dict[str, str]:
+    """Return what the scenario has in the sections of its preset, and which optimizer runs where; empty without one."""
+    if scenario.technique is None:
+        return {}
+    from testbed.scenario.presets import find_preset, in_one_line
+    from testbed.scenario.reading.axes import PerTier
+    from testbed.scenario.rules.facts import optimizer_place
+
+    found = {}
+    for section in find_preset(scenario.technique).settings:
+        value = getattr(scenario, section)
+        if isinstance(value, PerTier) and value.tier1 != value.tier2:
+            found[section] = in_one_line({tier: technique.resolved() for tier, technique in value})
+        else:
+            found[section] = in_one_line((value.tier2 if isinstance(value, PerTier) else value).resolved())
+    optimizer = scenario.optimizer
+    options = {"learning_rate": optimizer.options.learning_rate, "at": optimizer_place(scenario)}
+    return {**found, "optimizer": in_one_line({"kind": optimizer.kind, **options})}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
+from testbed.preset import Preset
 
 
 class CodecDeclarations:
@@ -27,6 +28,7 @@ class CodecDeclarations:
                 seconds for one element of a large tensor on one core, in virtual time; for codecs that the table of
                 measured costs does not have. The default is about a copy with some arithmetic
     geomx       what GeoMX's ``set_gradient_compression`` calls it, and the option that its ``threshold`` sets
+    presets     techniques by name that this class carries; those of a base class are not its own
     """
 
     exact: ClassVar[bool] = False
@@ -38,6 +40,7 @@ class CodecDeclarations:
     encode_s_per_element: ClassVar[float] = 4e-9
     decode_s_per_element: ClassVar[float] = 4e-9
     geomx: ClassVar[tuple[str, str]] = ("", "")
+    presets: ClassVar[tuple[Preset, ...]] = ()
 
     @classmethod
     def to_add_up(cls, options: Any) -> dict[str, Any]:
@@ -59,6 +62,11 @@ PULLS = ("difference", "sparse-sum", "dense")
 # half of the elements: from there on, pairs of value and index would be larger than the tensor itself
 _RATIO: dict[str, Any] = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
+# an element is sent once in a while: momentum, of the codec or of the optimizer, would repeat it in the rounds after
+_WITHOUT_MOMENTUM: dict[str, Any] = {"kind": "adam", "beta1": 0}
+_SUMS: dict[str, Any] = {"ratio": "0.05", "bound": 1000, "pull": "sparse-sum", "momentum": 0}
+_CHANGES: dict[str, Any] = {"ratio": "0.05", "pull_ratio": "0.05"}
+
 ROWS = "rows"  # how parameter servers send embedding tables: the rows that a batch needs (testbed.codec.rows)
 
 
@@ -77,6 +85,9 @@ class Fp16Options(CodecDeclarations):
 
     dense: ClassVar[bool] = True
     size_only: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(name="fp16", summary="half-precision numbers travel, both ways", source="GeoMX", settings={"codec": {}}),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,14 @@ class BiSparseOptions(SparseOptions):
     """Bi-Sparse: momentum-corrected top-k up, sparse down (GeoMX; DGC, Lin et al., 2018)."""
 
     geomx: ClassVar[tuple[str, str]] = ("bsc", "ratio")
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="bisparse",
+            summary="the largest 5 % of gradients cross the WAN, and sparse sums of them come back",
+            source="GeoMX; Lin et al., ICLR 2018",
+            settings={"codec": {"tier1": "none", "tier2": _SUMS}, "optimizer": _WITHOUT_MOMENTUM},
+        ),
+    )
 
     momentum: float = option(0.9, "of the momentum correction of gradients; 0: none", min=0, max=1)
 
@@ -149,6 +168,15 @@ class DgcOptions(BiSparseOptions):
 class MpqOptions(BiSparseOptions):
     """Mixed precision: small keys float16 on both tiers, large ones float32 on tier 1 and Bi-Sparse on tier 2."""
 
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="mpq",
+            summary="mixed precision: small tensors as float16, of large ones the largest 5 % of gradients on the WAN",
+            source="GeoMX",
+            settings={"codec": _SUMS, "optimizer": _WITHOUT_MOMENTUM},
+        ),
+    )
+
     @classmethod
     def pull_on(cls, options: SparseOptions, tier: int) -> str:
         return options.pull if tier == 2 else "dense"
@@ -167,6 +195,15 @@ class RandomKOptions(SparseOptions):
 @dataclass(frozen=True, slots=True)
 class MsTopKOptions(SparseOptions):
     """Top-k with error feedback, by MSTopK's bisection for a threshold (Shi et al., 2021)."""
+
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="mstopk",
+            summary="about the largest 5 % of gradients cross the WAN, and of the values those that changed most",
+            source="Shi et al., MLSys 2021",
+            settings={"codec": {"tier1": "none", "tier2": _CHANGES}, "optimizer": _WITHOUT_MOMENTUM},
+        ),
+    )
 
     selector: str = option(
         "published",

@@ -13,6 +13,7 @@ from testbed.plan import model
 from testbed.policy.collective.options import INSIDE, NCCL, inside_of
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
+from testbed.scenario.rules.facts import optimizer_place
 from testbed.scenario.topology.topology import Topology
 from testbed.settings.job import Choice, Program
 from testbed.settings.run import Background, Cluster, Exact, Machines, Transport
@@ -42,7 +43,7 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
         paradigm=_choice(scenario.paradigm),
         sync_tier1=_choice(sync.tier2 if scenario.paradigm.declared.tiers == 1 else sync.tier1),
         sync_tier2=_choice(sync.tier2),
-        optimizer=_choice(scenario.optimizer),
+        optimizer=_optimizer(scenario),
         codec_tier1=_choice(codec.tier1),
         codec_tier2=_choice(codec.tier2),
         order=_choice(scenario.order),
@@ -50,6 +51,13 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
         overlay_tier2=_choice(overlay.tier2),
         shard=_choice(scenario.shard),
     )
+
+
+def _optimizer(scenario: Scenario) -> Choice:
+    """Return the optimizer with the place where it runs."""
+    choice = _choice(scenario.optimizer)
+    place = {"at": optimizer_place(scenario)} if "at" in choice.options else {}
+    return replace(choice, options={**choice.options, **place})
 
 
 def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Exact | None:

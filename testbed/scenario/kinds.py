@@ -11,6 +11,8 @@ from typing import Any, get_type_hints
 
 from testbed.axes import options_of
 from testbed.errors import ScenarioError
+from testbed.preset import Preset
+from testbed.scenario.presets import KEY, presets, settings_of
 from testbed.scenario.reading.axes import AXES
 from testbed.scenario.reading.leaves import leaf
 from testbed.suggest import nearest_or_all
@@ -27,7 +29,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class AxisValue:
-    """One value of an axis."""
+    """One value of an axis, or a preset, whose ``options`` are its values by section."""
 
     name: str
     about: str
@@ -35,10 +37,17 @@ class AxisValue:
 
 
 def kinds_of(axis: str) -> tuple[AxisValue, ...]:
-    """Return all kinds of an axis, in the order of its table. Raise ``ScenarioError``."""
+    """Return all kinds of an axis, in the order of its table; of ``technique`` all presets. Raise ``ScenarioError``."""
+    if axis == KEY:
+        return tuple(map(_preset, presets().values()))
     if axis not in AXES:
-        raise ScenarioError(f"'{axis}' is not an axis of a scenario ({nearest_or_all(axis, AXES)})")
+        raise ScenarioError(f"'{axis}' is not an axis of a scenario ({nearest_or_all(axis, [KEY, *AXES])})")
     return tuple(_kind(name, entry) for name, entry in AXES[axis].items())
+
+
+def _preset(preset: Preset) -> AxisValue:
+    values = tuple(Option(section, value, "") for section, value in settings_of(preset).items())
+    return AxisValue(preset.name, f"{preset.summary} ({preset.source})", values)
 
 
 def _kind(name: str, entry: type[Any]) -> AxisValue:

@@ -11,14 +11,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from testbed.axes import AxisError
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario import shipped
-from testbed.scenario.reading.document import Mapping, Node, parse, plain
+from testbed.scenario import presets, shipped
+from testbed.scenario.reading.document import Mapping, Node, Scalar, parse, plain
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_at, keys_of
 from testbed.scenario.reading.problems import Problem, lines_of, problem_at, problems_of
 from testbed.scenario.reading.quantities import UNKNOWN
+from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import MODEL, Origin, Scenario
 from testbed.settings.job import Choice, Training
@@ -84,19 +86,44 @@ def _read(
         where = root.keys.pop("sweep", None)
         if where and not sweeping:
             raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
-    mistakes = override_language.apply(root, overrides, _known())
+    context: dict[str, Any] = {"folder": folder, "allow_code": allow_code, "code": [], "traces": []}
+    mistakes, contradictions = _changed(root, overrides, context)
     if on is not None:
         mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
-    context: dict[str, Any] = {"folder": folder, "allow_code": allow_code, "code": [], "traces": []}
     try:
         scenario = Scenario.read(plain(root), context)
         problems = [problem_at(root, found) for found in violations_of(scenario)]
     except ValidationError as error:
         problems = problems_of(error, root, MODEL) + _hidden(error, root, context)
+    problems = contradictions or problems
     if mistakes or problems:
         raise ScenarioError(mistakes + lines_of(problems))
     code, traces = (tuple(dict.fromkeys(context[name])) for name in ("code", "traces"))
     return replace(scenario, origin=Origin(root, code, traces))
+
+
+def _changed(root: Node, overrides: Sequence[str], context: dict[str, Any]) -> tuple[list[str], list[Problem]]:
+    """Set the values of ``overrides``, and add those of the preset that ``technique`` names, if it names one.
+
+    Return the mistakes in overrides, and what is wrong with the technique.
+    """
+    naming = [text for text in overrides if text.partition("=")[0].strip() == presets.KEY]
+    others = [text for text in overrides if text not in naming]
+    mistakes = override_language.apply(root, naming, _known())
+    named = root.entries.get(presets.KEY) if isinstance(root, Mapping) else None
+    if not isinstance(root, Mapping) or not isinstance(named, Scalar) or named.is_null:
+        return mistakes + override_language.apply(root, others, _known()), []
+    try:
+        name = named.text = presets.resolved(named.text, context["folder"])
+        preset = presets.find_preset(name, context["allow_code"])
+    except AxisError as error:
+        return mistakes, [problem_at(root, Violation((presets.KEY,), error.problem, error.hint))]
+    if naming:
+        presets.remove_other_technique(root, preset)
+    presets.fill(root, preset, named.where)
+    mistakes += override_language.apply(root, others, _known())
+    presets.fill(root, preset, named.where)
+    return mistakes, [problem_at(root, found) for found in presets.contradictions(root, preset, name)]
 
 
 def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:

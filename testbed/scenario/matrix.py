@@ -1,9 +1,9 @@
 """The composition matrix: which value of one axis goes with which value of another.
 
 The verdicts are those of ``testbed.scenario.rules``, pair by pair; ``settings`` adds what a pair needs beside itself,
-such as where the optimizer runs under HFA. ``testbed matrix`` prints the result as Markdown, and a test compares
-scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see, have none;
-they go with defaults only.
+such as ``merge: exact`` where payloads cannot be added up. ``testbed matrix`` prints the result as Markdown, and a test
+compares scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see,
+have none; they go with defaults only.
 """
 
 from __future__ import annotations
@@ -96,10 +96,8 @@ def settings(combination: Combination) -> Settings:
 def _needed_options(scenario: Scenario) -> Settings:
     """Return the options without which the techniques of ``scenario``, at their defaults, do not go together."""
     options: Settings = {}
-    if pushed(scenario) is not Contribution.GRADIENT:
-        options["optimizer"] = {"at": "worker"}
-        if overlaps(scenario):
-            options["order"] = {"overlap": "none"}
+    if pushed(scenario) is not Contribution.GRADIENT and overlaps(scenario):
+        options["order"] = {"overlap": "none"}
     if scenario.order.declared.best_effort and pushed(scenario) is Contribution.MODEL:
         options["order"] = {"late": "retransmit"}
     relays = scenario.overlay.tier2.declared.relays
@@ -220,6 +218,6 @@ def _tiers() -> list[str]:
 
 
 def tier_refusals(tier1: str, tier2: str) -> list[str]:
-    """Return why ``sync: {tier1: …, tier2: …}`` is refused, with the optimizer where it must be."""
+    """Return why ``sync: {tier1: …, tier2: …}`` is refused."""
     sync = {"tier1": {"kind": tier1}, "tier2": {"kind": tier2}}
     return refusals({"paradigm": DEFAULTS["paradigm"], "sync": tier1}, {"sync": sync})

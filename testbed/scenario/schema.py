@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, TypeAdapter
 
 from testbed.axes import CodeFile
 from testbed.declaration import option, required
+from testbed.scenario import presets
 from testbed.scenario.reading.axes import PerTier, Technique
 from testbed.scenario.reading.declared import changes_of, model_of, resolved
 from testbed.scenario.reading.document import Node, Where
@@ -93,6 +94,8 @@ class Scenario:
     """The kernel of an exact run."""
     cluster: Cluster = option(Cluster())
     """Where a deployment runs."""
+    technique: str | None = option(None, form=presets.NAME)
+    """A technique by name, with its values on the axes below; those that a scenario writes itself win."""
     paradigm: Technique = option(Choice(kind="hips"), axis="paradigm")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: PerTier = option(Choice(kind="fsa"), axis="sync", tiers=True)

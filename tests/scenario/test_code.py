@@ -92,7 +92,7 @@ def test_a_class_without_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_rules_hold_for_techniques_from_outside(scenario: Path) -> None:
     with pytest.raises(ScenarioError, match=r"optimizer: with '.*WarmHfa' the optimizer runs on the workers"):
-        load(scenario, ["optimizer=adam"])
+        load(scenario, ["optimizer={kind: adam, at: global}"])
     with pytest.raises(ScenarioError, match=r"sync.*: with one tier there are no rounds inside a data centre"):
         load(scenario, ["paradigm=ps"])
 

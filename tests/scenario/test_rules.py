@@ -220,7 +220,7 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     ],
     ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"): ["sync={kind: hfa, k2: 1}"],
     ("sync={tier1: tap, tier2: fsa}",): [f"sync={{tier1: tap, tier2: {sync}}}" for sync in ("mixedsync", "tap", "ssp")],
-    ("sync=hfa",): ["optimizer={kind: adam, at: worker}"],
+    ("sync=hfa", "optimizer={kind: adam, at: global}"): ["optimizer={kind: adam, at: worker}"],
     ("optimizer={kind: sgd, nesterov: true}",): ["optimizer={kind: sgd, nesterov: true, momentum: 0.9}"],
     ("paradigm={kind: allreduce, density: 5 %}",): ["+paradigm=allreduce"],
     ("data_centers[west].workers=300",): [],

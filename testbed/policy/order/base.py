@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from testbed.policy.shard.slices import Slice
+from testbed.preset import Preset
 
 
 class Order(ABC):
@@ -17,9 +18,11 @@ class Order(ABC):
 
     best_effort  slices travel as blocks, of which some are sent unreliably and may be lost; ``Options`` then derives
                  from ``Dgt.Options``
+    presets      techniques by name that this class carries; those of a base class are not its own
     """
 
     best_effort: ClassVar[bool] = False
+    presets: ClassVar[tuple[Preset, ...]] = ()
     Options: ClassVar[type[Any]]
 
     @abstractmethod

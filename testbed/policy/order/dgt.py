@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from testbed.axes import option
 from testbed.policy.order.fifo import WHOLE, Fifo
 from testbed.policy.shard.slices import ELEMENT_BYTES
+from testbed.preset import Preset
 from testbed.state import Remembering
 
 RELIABLE = 0
@@ -42,6 +43,14 @@ class Dgt(Fifo):
     """Blocks of a key, the important ones reliably; keys stay whole and have equal priority."""
 
     best_effort: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="dgt",
+            summary="blocks of gradients that matter less travel over the WAN by UDP, and may be lost",
+            source="GeoMX; Zhou et al., FGCS 2021",
+            settings={"order": {}},
+        ),
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

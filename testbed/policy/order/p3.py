@@ -10,13 +10,24 @@ complete, with its priority, on every hop, the WAN included.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from testbed.axes import option
 from testbed.policy.order.fifo import OVERLAP, Fifo
+from testbed.preset import Preset
 
 
 class P3(Fifo):
     """Keys are numbered in forward order: smaller keys first."""
+
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="p3",
+            summary="slices of the first layers overtake the others, and the next step begins before the last are back",
+            source="GeoMX; Jayarajan et al., MLSys 2019",
+            settings={"order": {}},
+        ),
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
+from testbed.preset import Preset
 from testbed.state import Remembering
 
 ROOT = -1  # the rank of the server
@@ -45,12 +46,14 @@ class Overlay(Remembering, ABC):
     adapts  nodes report the throughput of transfers, and the trees may change between rounds
     routes  members can pass on a contribution by itself, where an algorithm applies each as it comes
     regroups  it goes on without members that are lost, and with others that join
+    presets   techniques by name that this class carries; those of a base class are not its own
     """
 
     relays: ClassVar[bool] = True
     adapts: ClassVar[bool] = False
     routes: ClassVar[bool] = False
     regroups: ClassVar[bool] = False
+    presets: ClassVar[tuple[Preset, ...]] = ()
     Options: ClassVar[type[Any]]
 
 

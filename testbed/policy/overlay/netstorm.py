@@ -21,12 +21,21 @@ from testbed.axes import option
 from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, Throughput, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, MERGE
 from testbed.policy.overlay.parents import Parents
+from testbed.preset import Preset
 
 
 class NetStorm(TreeOverlay):
     """Trees of fastest aggregation paths, planned again by the root when the network has changed."""
 
     adapts: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="netstorm",
+            summary="gradients and values take trees of the fastest links over the WAN, planned again as rates change",
+            source="Li et al., IEEE/ACM ToN 2024",
+            settings={"overlay": {"tier1": "star", "tier2": {}}},
+        ),
+    )
 
     remembers = ("_used", "_throughput")
 

@@ -30,6 +30,7 @@ from typing import ClassVar
 from testbed.axes import option
 from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
 from testbed.policy.overlay.events import CHUNK, MERGE, OverlayTransfer
+from testbed.preset import Preset
 from testbed.state import Remembering
 
 _MASK = (1 << 64) - 1
@@ -65,6 +66,14 @@ class TsEngine(ScheduledOverlay):
     """Pairs senders and receivers by measured throughput."""
 
     regroups: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="tsengine",
+            summary="models and gradients take the path that has been fast lately, through other data centres",
+            source="GeoMX; Zhou et al., IEEE TNSM 2021",
+            settings={"overlay": {"tier1": "star", "tier2": {}}},
+        ),
+    )
 
     remembers = ("_stream", "throughput")
 

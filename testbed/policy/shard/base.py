@@ -9,11 +9,16 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from testbed.policy.shard.slices import Slice
+from testbed.preset import Preset
 
 
 class Shard(ABC):
-    """Made as ``cls(cls.Options(...))``. Every child of the servers computes the same placement by itself."""
+    """Made as ``cls(cls.Options(...))``. Every child of the servers computes the same placement by itself.
 
+    presets  techniques by name that this class carries; those of a base class are not its own
+    """
+
+    presets: ClassVar[tuple[Preset, ...]] = ()
     Options: ClassVar[type[Any]]
 
     @abstractmethod

@@ -12,14 +12,25 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from testbed.axes import option
 from testbed.policy.shard.base import Shard
 from testbed.policy.shard.slices import Slice, evenly, numbered, one_after_another
+from testbed.preset import Preset
 
 
 class MultiGps(Shard):
     """Placement by size."""
+
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="multigps",
+            summary="several global servers hold equal parts of the model (topology: global_servers, 2 or more)",
+            source="GeoMX",
+            settings={"shard": {}},
+        ),
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -12,12 +12,21 @@ from typing import Any, ClassVar
 
 from testbed.policy.events import Aggregate, Effect, Push, Reply
 from testbed.policy.sync.base import SyncPolicy, Tier
+from testbed.preset import Preset
 
 
 class Tap(SyncPolicy):
     """Totally asynchronous."""
 
     waits: ClassVar[bool] = False
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="tap",
+            summary="one tier, and every push is applied as it comes: asynchronous SGD",
+            source="Recht et al., NIPS 2011; Dean et al., NIPS 2012",
+            settings={"sync": {}, "paradigm": {"kind": "ps"}},
+        ),
+    )
 
     def __init__(self, tier: Tier, options: Any) -> None:
         """Nothing depends on the others."""
@@ -37,3 +46,12 @@ class MixedSync(Tap):
 
     tiers: ClassVar[tuple[int, ...]] = (2,)
     partner: ClassVar[str] = "fsa"
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="mixedsync",
+            summary="data centres do not wait for each other, their workers do; DC-ASGD makes up for old gradients",
+            source="GeoMX; Zheng et al., ICML 2017",
+            settings={"sync": {}, "optimizer": {"kind": "dcasgd", "learning_rate": "0.05"}},
+            defining=("optimizer.kind",),
+        ),
+    )

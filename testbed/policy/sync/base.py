@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push
 from testbed.policy.sync.streaming import Streaming
+from testbed.preset import Preset
 from testbed.state import Remembering
 
 WEIGHTS: dict[str, Any] = {
@@ -89,7 +90,9 @@ class SyncPolicy(Remembering, ABC):
     needs_reports     workers measure their steps and transfers, and send ``WorkerReport`` with their pushes
     assigns_steps     its replies assign local steps to workers
     supports_failover a replica can take the place of its server in a run in progress
+    presets       techniques by name that this class carries (``testbed.preset``); those of a base class are not its own
     partner           the kind that stands on tier 1 when a scenario names this one alone; empty: itself
+    presets           techniques by name that this class carries; those of a base class are not its own
     """
 
     contribution: ClassVar[Contribution] = Contribution.GRADIENT
@@ -101,6 +104,7 @@ class SyncPolicy(Remembering, ABC):
     assigns_steps: ClassVar[bool] = False
     supports_failover: ClassVar[bool] = False
     partner: ClassVar[str] = ""
+    presets: ClassVar[tuple[Preset, ...]] = ()
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -19,6 +19,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.sync.base import WEIGHTS
 from testbed.policy.sync.fsa import Fsa
 from testbed.policy.sync.streaming import Streaming
+from testbed.preset import Preset
 
 
 class DiLoCo(Fsa):
@@ -26,6 +27,24 @@ class DiLoCo(Fsa):
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     spans_tiers: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="diloco",
+            summary="ten local steps (50 in the paper), then one outer Nesterov step along the mean change of models",
+            source="Douillard et al., 2023",
+            settings={"sync": {"h": 10, "outer_learning_rate": "0.7", "outer_momentum": "0.6"}},
+        ),
+        Preset(
+            name="streaming_diloco",
+            summary="as diloco, in four parts of the model in turn, each under way during three further steps",
+            source="Douillard et al., 2025",
+            settings={
+                "sync": {
+                    "h": 16, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "fragments": 4, "overlap_steps": 3,
+                },
+            },
+        ),
+    )  # fmt: skip
 
     @dataclass(frozen=True, slots=True)
     class Options:

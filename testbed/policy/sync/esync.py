@@ -27,6 +27,7 @@ from testbed.axes import option
 from testbed.policy.events import Contribution, Effect, Push, WorkerReport
 from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
+from testbed.preset import Preset
 from testbed.state import State, below
 
 RECENT = 3  # reports whose median counts
@@ -41,6 +42,14 @@ class ESync(Fsa):
     needs_reports: ClassVar[bool] = True
     assigns_steps: ClassVar[bool] = True
     supports_failover: ClassVar[bool] = False  # reports that reached the lost server would be missing
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="esync",
+            summary="fast workers make as many local steps as fit until the slowest one's push arrives",
+            source="Li et al., IEEE TSC 2022",
+            settings={"sync": {}},
+        ),
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from testbed.policy.events import Aggregate, Effect, Push, Reply
 from testbed.policy.sync.base import SyncPolicy, Tier
+from testbed.preset import Preset
 
 
 @dataclass(slots=True)
@@ -25,6 +26,15 @@ class _OpenRound:
 
 class Fsa(SyncPolicy):
     """Wait for all members, aggregate, reply to all."""
+
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="fsa",
+            summary="every step, all workers and all data centres wait for each other; the baseline",
+            source="GeoMX; Valiant, CACM 1990",
+            settings={"sync": {}},
+        ),
+    )
 
     supports_failover: ClassVar[bool] = True
 
@@ -70,3 +80,12 @@ class Fsa(SyncPolicy):
 
 class Bsp(Fsa):
     """Bulk-synchronous parallel: FSA's name where there is one tier."""
+
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="bsp",
+            summary="as fsa, but with one tier: every worker pushes to the global server itself",
+            source="Valiant, CACM 1990; ps-lite",
+            settings={"sync": {}, "paradigm": {"kind": "ps"}},
+        ),
+    )

@@ -23,6 +23,7 @@ from testbed.axes import option
 from testbed.policy.events import Aggregate, Contribution
 from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
+from testbed.preset import Preset
 
 
 class Hfa(Fsa):
@@ -30,6 +31,14 @@ class Hfa(Fsa):
 
     contribution: ClassVar[Contribution] = Contribution.MODEL
     spans_tiers: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="hfa",
+            summary="workers make five local steps; every fourth mean of their models crosses the WAN",
+            source="GeoMX; Liu et al., ICC 2020",
+            settings={"sync": {"k1": 5, "k2": 4}},
+        ),
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

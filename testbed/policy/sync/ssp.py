@@ -19,6 +19,7 @@ from typing import ClassVar
 from testbed.axes import option
 from testbed.policy.events import Aggregate, Effect, Push, Reply
 from testbed.policy.sync.base import SyncPolicy, Tier
+from testbed.preset import Preset
 
 
 class Ssp(SyncPolicy):
@@ -26,6 +27,14 @@ class Ssp(SyncPolicy):
 
     waits: ClassVar[bool] = False
     holds: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="ssp",
+            summary="one tier, and every push is applied as it comes; no worker is more than three rounds ahead",
+            source="Ho et al., NIPS 2013",
+            settings={"sync": {"staleness": 3}, "paradigm": {"kind": "ps"}},
+        ),
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

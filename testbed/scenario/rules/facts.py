@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from testbed.axes import Axis
+from testbed.axes import Axis, options_of
 from testbed.codec.options import CODECS, ROWS
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
@@ -15,6 +15,7 @@ from testbed.scenario.reading.axes import TIERS, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.schema import Scenario
 from testbed.training.options.declarations import SCRIPT
+from testbed.training.options.optimizers import AUTO
 
 Found = Iterator[Violation]
 Rule = Callable[[Scenario], Found]
@@ -56,8 +57,37 @@ def pushed(scenario: Scenario) -> Contribution:
     return contribution
 
 
+def optimizer_place(scenario: Scenario) -> str:
+    """Return where the optimizer runs: ``global`` or ``worker``. ``auto`` is decided by what techniques declare.
+
+    Empty for an optimizer from outside whose options do not say. One for servers only stays there.
+    """
+    options = scenario.optimizer.options
+    place: str = getattr(options, "at", "")
+    if place != AUTO:
+        return place
+    return "worker" if _needs_workers(scenario) and "worker" in places_of(scenario.optimizer.declared) else "global"
+
+
+def _needs_workers(scenario: Scenario) -> bool:
+    """Return whether workers have to step themselves: for local steps, or where sums of sparse gradients come down."""
+    if tiers_of(scenario) == 0 or is_scripted(scenario):
+        return False  # it runs on the workers anyway, or the script has its own
+    faced = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
+    if faced.declared.contribution is not Contribution.GRADIENT:
+        return True
+    waits = all(tier.declared.waits for _, tier in scenario.sync)
+    return waits and "sparse-sum" in pulls_of(scenario).values()
+
+
+def places_of(optimizer: type[Any]) -> tuple[str, ...]:
+    """Return the places at which an optimizer can run, ``auto`` among them."""
+    choices = {option.name: option.metadata.get("choices", ()) for option in fields(options_of(optimizer))}
+    return tuple(choices.get("at", ()))
+
+
 def updates_on_workers(scenario: Scenario) -> bool:
-    return bool(getattr(scenario.optimizer.options, "at", "") == "worker")
+    return optimizer_place(scenario) == "worker"
 
 
 def sums_inside_data_centers(scenario: Scenario) -> bool:
@@ -84,13 +114,16 @@ def is_scripted(scenario: Scenario) -> bool:
     return bool(scenario.training.model.declared.takes == SCRIPT)
 
 
+def pulls_of(scenario: Scenario) -> dict[str, str]:
+    """Return how values are sent back on each tier: ``dense``, ``sparse-sum`` or ``difference``."""
+    tiers = TIERS if tiers_of(scenario) == 2 else TIERS[1:]
+    codecs = {tier: getattr(scenario.codec, tier) for tier in tiers}
+    return {tier: codec.declared.pull_on(codec.options, TIERS.index(tier) + 1) for tier, codec in codecs.items()}
+
+
 def tiers_of_differences(scenario: Scenario) -> list[str]:
     """Return the tiers on which codecs send down how values differ from what members hold (``pull: difference``)."""
-    tiers = TIERS if tiers_of(scenario) == 2 else TIERS[1:]
-    codecs = [(tier, getattr(scenario.codec, tier)) for tier in tiers]
-    return [
-        tier for tier, codec in codecs if codec.declared.pull_on(codec.options, TIERS.index(tier) + 1) == "difference"
-    ]
+    return [tier for tier, pull in pulls_of(scenario).items() if pull == "difference"]
 
 
 def lan_rounds_option(technique: Technique) -> str:

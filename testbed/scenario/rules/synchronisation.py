@@ -6,9 +6,7 @@ The algorithm on tier 1 is the one that workers face: it decides what they push.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
-from testbed.axes import options_of
 from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
@@ -19,6 +17,8 @@ from testbed.scenario.rules.facts import (
     is_scripted,
     kinds,
     lan_rounds_option,
+    optimizer_place,
+    places_of,
     sums_inside_data_centers,
     tiers_of,
     updates_on_workers,
@@ -115,7 +115,7 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     if is_scripted(scenario) or (tiers_of(scenario) != 1 and 1 not in faced.declared.tiers):
         return  # a script has its own optimizer; the other case has been refused
     optimizer = scenario.optimizer
-    at = getattr(scenario.optimizer.options, "at", None)
+    at = optimizer_place(scenario)
     if tiers_of(scenario) == 0:  # then it runs on the workers anyway
         gradients = faced.declared.contribution is Contribution.GRADIENT
         if gradients and at == "worker" and scenario.paradigm.declared.models:
@@ -126,10 +126,10 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
         return
     if faced.declared.contribution is not Contribution.GRADIENT and at != "worker":
         problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"
-        if "worker" in _places(optimizer.declared):
+        if "worker" in places_of(optimizer.declared):
             cure = f"write 'optimizer: {{kind: {optimizer.kind}, at: worker}}'"
         else:  # one for servers only
-            cure = f"write 'at: worker', with optimizer: {kinds(OPTIMIZERS, lambda each: 'worker' in _places(each))}"
+            cure = f"write 'at: worker', with optimizer: {kinds(OPTIMIZERS, lambda each: 'worker' in places_of(each))}"
         yield Violation(("optimizer",), problem, cure)
     elif faced.declared.contribution is Contribution.GRADIENT and at == "worker":
         late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
@@ -160,8 +160,3 @@ def norms_need_whole_gradients(scenario: Scenario) -> Found:
     if scenario.recovery.on_failure == "continue":
         problem = "a gradient of which only some parameters have come when its worker is lost has no norm"
         yield Violation(where, problem, f"write 'on_failure: restart'{on_workers}")
-
-
-def _places(optimizer: type[Any]) -> tuple[str, ...]:
-    choices = {option.name: option.metadata.get("choices", ()) for option in fields(options_of(optimizer))}
-    return tuple(choices.get("at", ()))

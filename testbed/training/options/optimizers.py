@@ -15,6 +15,7 @@ from testbed.axes import Axis, option
 from testbed.training.options.declarations import OptimizerDeclarations
 
 SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
+AUTO = "auto"
 SENDER = "sender"
 ANY = "any"
 _MOMENTUM: dict[str, Any] = {"help": "heavy-ball momentum", "min": 0, "max": 1}
@@ -28,9 +29,10 @@ def _learning_rate(default: float) -> Any:
 def _at(*places: str) -> Any:
     text = (
         "global: on the global servers (without servers: on every worker), with the sum of all gradients; worker: on "
-        "every worker, for local steps or with the mean of all gradients"
+        "every worker, for local steps or with the mean of all gradients; auto: where the techniques need it, which is "
+        "on the workers for local steps and for sums of sparse gradients, else global"
     )
-    return option(places[0], text, choices=places)
+    return option(AUTO, text, choices=(AUTO, *places))
 
 
 @dataclass(frozen=True, slots=True)
