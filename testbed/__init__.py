@@ -1,8 +1,8 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``presets``, ``advise``, ``topology`` and ``trace``
-(``testbed.api``); ``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``, ``CapabilityError``
-and ``RunFailed``. They are imported when they are first used.
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``presets``, ``advise``, ``topology`` and
+``trace`` (``testbed.api``); ``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``,
+``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
 """
 
 from __future__ import annotations
