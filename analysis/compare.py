@@ -128,6 +128,8 @@ def row_of(run: StoredRun, target: float | None) -> dict[str, Any]:
     return {
         "technique": identity.technique_of(run.plan),
         **{name: result[name] for name in known},
+        "round_low_s": result.get("round_s", {}).get("low"),
+        "round_high_s": result.get("round_s", {}).get("high"),
         "accuracy_at_target": None if reached is None else reached.accuracy,
         **_pace(run),
         "training_s": result["training_s"],

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "simulator": "processor time and memory of the virtual world, against bounds; messages a second; one whole run",
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "combinations": "random combinations of techniques: each is refused with a cure, or trains",
+    "advice": "advice on drawn scenarios, beside every technique in whole runs: regret, first three, coverage",
     "codecs": "encode and decode of each codec, beside a clone, a bare sum and torch.topk",
     "gpu": "first contact with a GPU: bits, kernels, copies, whole runs; --device cpu rehearses it",
 }

@@ -64,7 +64,7 @@ def answer(run: StoredRun) -> Table:
         ("steps", numbers.per_worker(result, "steps"), "per worker"),
         ("samples", numbers.per_worker(result, "samples"), _samples_per_s(result)),
         *_accuracy(run.plan["training"]["target_accuracy"], result),
-        ("round time", numbers.seconds(result["round_time_s"]), "mean, without evaluation beside training"),
+        ("round time", numbers.seconds(result["round_time_s"]), _about_rounds(result)),
         ("step time", numbers.seconds(result.get("step_time_s")), "the same, per training step"),
         *_first_rounds(run.fidelity),
         ("training", numbers.seconds(result["training_s"]), "run's clock"),
@@ -126,6 +126,15 @@ def _frames(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     how = transport["mac"] + (", TLS" if transport["tls"] else "")
     where = "authentication code" + (", none in shared memory" if transport["shared_memory"] else "")
     return [] if plan["back_end"] == "simulate" else [("frames", how, where)]
+
+
+def _about_rounds(result: Mapping[str, Any]) -> str:
+    """Return what the time of a round is, and, of a simulation, between which times exact runs lie."""
+    about = "mean, without evaluation beside training"
+    if (found := result.get("round_s")) is None:
+        return about
+    ends = numbers.between(numbers.seconds(found["low"]), numbers.seconds(found["high"]))
+    return f"{about}; exact: {ends} (95 %)"
 
 
 def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -122,6 +122,8 @@ def conclude(
     """
     from testbed.results import fidelity, tables
     from testbed.results.divergence import divergence, of_tellers, spoilt_values
+    from testbed.results.events import DOUBT
+    from testbed.simulation.prediction_error import error_of
 
     built = tables.build(run.events)
     tables.write(run.tables, built)
@@ -140,7 +142,8 @@ def conclude(
         started = GUEST_START.isoformat()
         ended = GUEST_START + timedelta(seconds=round(duration_s))
     ending = Ending(outcome.status, outcome.message, started, ended.isoformat(timespec="seconds"), duration_s)
-    result = summary.summarise(frames, content, report, ending)
+    error = error_of(plan, doubted=bool((frames["warnings"]["cause"] == DOUBT).any()))
+    result = summary.summarise(frames, content, report, ending, error.interval if error else None)
     atomic.write_json(run.file("fidelity.json"), report)
     atomic.write_json(run.file("result.json"), result)
     return Concluded(outcome, content, result, frames)

@@ -142,6 +142,7 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
     known = path.joinpath("result.json").is_file() and status.state in FINISHED
     result: Mapping[str, Any] = read_result(path / "result.json") if known else {}
     moved = result.get("wan_payload_bytes")
+    interval = result.get("round_s", {})
     return {
         "run": point.id,
         **point.settings,
@@ -149,6 +150,8 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
         "back_end": point.plan.back_end,
         "status": status.state,
         **{name: result.get(name) for name in MEASURES},
+        "round_low_s": interval.get("low"),
+        "round_high_s": interval.get("high"),
         "wan_bytes": sum(each["up"] for each in moved.values()) if moved is not None else None,
         "fidelity": result["fidelity"]["status"] if result else None,
         "parameters_sha256": result.get("parameters_sha256"),

@@ -22,6 +22,8 @@ numerics                           what bits depend on: {devices, precision, det
                                    on processors, where they are the same everywhere
 round_time_s           s           mean over the workers of (time covered by rounds / rounds); an evaluation
                               is part of it only where training has to wait for its score
+round_s                s           of a simulated run, where exact runs have shown how far such runs are off: {mean,
+                                   low, high}; an exact round lies between low and high for 95 % of them
 step_time_s            s           likewise for a training step: rounds of several steps compare by this
 samples_per_s          1/s         training samples of all workers, each at its own rate; null where they are unknown.
                                    Both are absent of earlier releases
@@ -48,7 +50,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
@@ -68,12 +70,19 @@ SCHEMA_VERSION = 1
 _OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
 
 Frames = Mapping[str, "pd.DataFrame"]
+IntervalOf = Callable[[float], tuple[float, float]]
 Span = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
 
 
 class Moved(TypedDict):
     up: int
     down: int
+
+
+class RoundInterval(TypedDict):
+    mean: float
+    low: float
+    high: float
 
 
 class FidelitySummary(TypedDict):
@@ -102,6 +111,7 @@ class RunResult(TypedDict):
     parameters_sha256: str | None
     parameters_agree: bool | None
     round_time_s: float | None
+    round_s: NotRequired[RoundInterval]
     step_time_s: NotRequired[float | None]
     samples_per_s: NotRequired[float | None]
     training_s: float | None
@@ -128,8 +138,19 @@ class Ending:
     duration_s: float
 
 
-def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
-    """Return the content of ``result.json``. ``plan`` is the content of ``plan.json``."""
+def summarise(
+    frames: Frames,
+    plan: Mapping[str, Any],
+    fidelity: Mapping[str, Any],
+    ending: Ending,
+    interval_of: IntervalOf | None = None,
+) -> dict[str, Any]:
+    """Return the content of ``result.json``.
+
+    plan         the content of ``plan.json``
+    interval_of  returns between which values the exact time of a round lies, given the simulated one; ``None`` where
+                 nothing is claimed
+    """
     wan = _wan if plan.get("program") is None else _wan_of_program
     result = {
         "schema_version": SCHEMA_VERSION,
@@ -139,7 +160,7 @@ def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, An
         "seed": plan["seed"],
         "back_end": plan["back_end"],
         "plan_sha256": sha256_of(plan),
-        **_training(frames, plan),
+        **_training(frames, plan, interval_of),
         **wan(frames, [site["name"] for site in plan["network"]["sites"]]),
         "faults": _faults(frames["faults"]),
         "fidelity": {name: fidelity[name] for name in ("status", "reasons", "notes")},
@@ -236,7 +257,7 @@ def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None)
     return sum(rates)
 
 
-def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
+def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf | None) -> dict[str, Any]:
     rounds = frames["rounds"]
     accuracy = frames["accuracy"].dropna(subset="accuracy")
     start_s = first_start_s(frames["training"])
@@ -245,6 +266,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     digests = final_digests(finals, plan, gone_nodes(frames["faults"]))
     copies = stands_for(frames["nodes"])
     reached = at_target(accuracy, plan["training"]["target_accuracy"])
+    round_time_s = covered_round_time_s(rounds, copies)
     return {
         **_resumed(frames["training"]),
         **_rounds(_completed_rounds(frames, plan)),
@@ -253,13 +275,21 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
         **numerics(plan),
-        "round_time_s": _rounded(covered_round_time_s(rounds, copies)),
+        "round_time_s": _rounded(round_time_s),
+        **_interval(round_time_s, interval_of),
         "step_time_s": _rounded(step_time_s(rounds, copies)) if plan.get("program") is None else None,
         "samples_per_s": _rounded(samples_per_s(rounds, copies)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
         "accuracy_at_target": None if reached is None else reached.accuracy,
     }
+
+
+def _interval(round_time_s: float | None, interval_of: IntervalOf | None) -> dict[str, RoundInterval]:
+    if round_time_s is None or interval_of is None:
+        return {}
+    low_s, high_s = interval_of(round_time_s)
+    return {"round_s": {"mean": round(round_time_s, 6), "low": round(low_s, 6), "high": round(high_s, 6)}}
 
 
 def _resumed(training: pd.DataFrame) -> dict[str, int]:

@@ -1,0 +1,110 @@
+"""Scenarios drawn at random, on which advice is checked: networks, devices, models and goals that differ widely.
+
+3 to 16 data centres; rates by which a model takes 0.2 to 8 training steps to travel, some of which follow shipped
+traces; models of 50 kB to 5 MB; devices of unlike speed; time or bytes to an accuracy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from testbed.scenario import Scenario, loads
+from testbed.scenario.reading.section import as_yaml
+
+MODELS = (  # kind and options, with the bytes of its parameters on 8×8 digits
+    ({"kind": "mlp", "hidden": 128, "layers": 1}, 38_000),
+    ({"kind": "mlp", "hidden": 128, "layers": 2}, 104_000),
+    ({"kind": "cnn"}, 322_000),
+    ({"kind": "mlp", "hidden": 200, "layers": 4}, 542_000),
+    ({"kind": "mlp", "hidden": 384, "layers": 3}, 1_300_000),
+    ({"kind": "mlp", "hidden": 640, "layers": 4}, 5_100_000),
+)
+TRACES: tuple[dict[str, Any], ...] = (
+    {"use": "cloud-pair", "speed": 10, "repeat_after": "60 s"},
+    {"use": "wan-evening", "speed": 2160, "repeat_after": "40 s"},
+    {"use": "cross-traffic", "repeat_after": "100 s"},
+    {"use": "staircase", "speed": 4, "repeat_after": "45 s"},
+)
+_TRACE_BPS = (210e6, 100e6, 100e6, 100e6)  # the highest rate of each
+ACCURACIES = (0.85, 0.9, 0.93)
+LEAST = ("time", "time", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnScenario:
+    """A scenario, and what is asked of it."""
+
+    text: str
+    accuracy: float
+    least: str
+
+    @property
+    def goal(self) -> str:
+        return f"accuracy={self.accuracy:g}"
+
+    def read(self, settings: Any, on: str | None) -> Scenario:
+        return loads(self.text, "drawn.yaml", settings, on=on)
+
+
+def draw(seed: int, number: int) -> DrawnScenario:
+    """Return the scenario of this number: the same for the same seed, whatever other numbers are drawn."""
+    rng = Random(f"{seed}/{number}")
+    sites = rng.choice((3, 3, 4, 5, 6, 8, 11, 16))
+    models = MODELS if sites <= 6 else MODELS[:4]
+    model, size_bytes = rng.choice(models)
+    step_s = rng.choice((0.02, 0.05, 0.1, 0.3))
+    travel_steps = 0.2 * 40 ** rng.random()
+    rate_bps = max(size_bytes * 8 / (travel_steps * step_s), 1e6)
+    names = [f"dc{index}" for index in range(sites)]
+    document: dict[str, Any] = {
+        "version": 1,
+        "name": f"drawn-{seed}-{number}",
+        "seed": 1,
+        "run": {"on": "simulate"},
+        "topology": {
+            "data_centers": [_site(rng, name, index) for index, name in enumerate(names)],
+            "links": list(_links(rng, names, rate_bps)),
+        },
+        "training": {
+            "model": model,
+            "data": "digits",
+            "batch": rng.choice((16, 32)),
+            "rounds": 120,
+            "evaluate_every": 5,
+        },
+        "device": {"step_time": f"{1000 * step_s:g} ms", "variation": rng.choice(("0 %", "5 %", "10 %"))},
+        "optimizer": {"kind": "adam", "learning_rate": rng.choice((0.001, 0.002, 0.004))},
+    }
+    return DrawnScenario(as_yaml(document), rng.choice(ACCURACIES), rng.choice(LEAST))
+
+
+def _site(rng: Random, name: str, index: int) -> dict[str, Any]:
+    site: dict[str, Any] = {"name": name, "workers": rng.choice((1, 1, 2))}
+    if index == 0:
+        site["central"] = True
+    if rng.random() < 0.25:
+        site["device"] = {"speed": rng.choice((0.25, 0.5, 0.75))}
+    return site
+
+
+def _links(rng: Random, names: list[str], rate_bps: float) -> Any:
+    """Yield the links: all pairs of few data centres; a star, and a ring around it, of many."""
+    count = len(names)
+    pairs = [(0, other) for other in range(1, count)]
+    pairs += [
+        (one, other) for one in range(1, count) for other in range(one + 1, count) if count <= 6 or other - one == 1
+    ]
+    traced = rng.random() < 0.5
+    for one, other in pairs:
+        mbit_s = rate_bps * rng.uniform(0.4, 1.6) / 1e6
+        link: dict[str, Any] = {
+            "between": [names[one], names[other]],
+            "rate": f"{mbit_s:.4g} Mbit/s",
+            "delay": f"{rng.choice((2, 10, 25, 50, 100)) * rng.uniform(0.7, 1.3):.3g} ms",
+        }
+        if traced and rng.random() < 0.5:
+            place = rng.randrange(len(TRACES))
+            link["rate_trace"] = {**TRACES[place], "scale": f"{mbit_s * 1e6 / _TRACE_BPS[place]:.6f}"}
+        yield link

@@ -1,0 +1,89 @@
+"""How far simulated rounds are off, as exact runs of the same Plans have shown: by the model of the network and regime.
+
+``prediction_errors.csv`` has what was measured, each row with its source. Regimes:
+
+usual    nothing of what follows
+shared   workers of a data centre have connections of their own across the WAN, which share queues; or an overlay
+         decides transfer by transfer, where small differences lead to other decisions
+doubted  flows, of a run that doubts its own prediction (``testbed.simulation.validity``)
+
+A combination that was never measured, as an ideal network or Reno, has no error: nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from testbed.plan.model import Plan
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.overlay.base import ScheduledOverlay
+
+TABLE = Path(__file__).with_name("prediction_errors.csv")
+USUAL = "usual"
+SHARED = "shared"
+DOUBTED = "doubted"
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionError:
+    """Deviations of a simulated round from an exact one, as shares: of half of the points at most ``median``, of 95 %
+    at most ``within_95``. ``points``: how many were measured."""
+
+    median: float
+    within_95: float
+    points: int
+    source: str
+
+    def interval(self, predicted: float) -> tuple[float, float]:
+        """Return between which values the exact one lies for 95 % of such predictions."""
+        return predicted / (1 + self.within_95), predicted / (1 - self.within_95)
+
+
+@cache
+def measured() -> dict[tuple[str, str, str], PredictionError]:
+    """Return the table by model of the network, congestion control and regime."""
+    with open(TABLE, newline="", encoding="utf-8") as file:
+        return {
+            (row["network"], row["congestion_control"], row["regime"]): PredictionError(
+                float(row["median"]), float(row["within_95"]), int(row["points"]), row["source"]
+            )
+            for row in csv.DictReader(file)
+        }
+
+
+def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
+    """Return how far the rounds of a simulated Plan are off; ``None``: nothing is known, or it is not simulated.
+
+    doubted  whether the run has told of doubts about its own prediction
+    """
+    if not plan.is_simulated or plan.program is not None:
+        return None
+    network = "packets" if plan.simulation.by_packet else plan.simulation.network
+    found = measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted)))
+    return found or measured().get((network, plan.transport.congestion_control, USUAL))
+
+
+def regime_of(plan: Plan, doubted: bool = False) -> str:
+    """Return the regime of a Plan."""
+    if doubted:
+        return DOUBTED
+    scheduled = any(
+        issubclass(OVERLAYS[overlay.kind], ScheduledOverlay)
+        for overlay in (plan.technique.overlay_tier1, plan.technique.overlay_tier2)
+    )
+    return SHARED if scheduled or _share_queues(plan) else USUAL
+
+
+def _share_queues(plan: Plan) -> bool:
+    """Return whether several workers of a data centre send across the WAN themselves."""
+    sites = {node.name: node.data_center for node in plan.nodes}
+    senders = Counter(
+        worker.data_center
+        for worker in plan.training_workers
+        if not worker.parents or any(sites[parent] != worker.data_center for parent in worker.parents)
+    )
+    return max(senders.values(), default=0) > 1
