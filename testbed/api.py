@@ -579,13 +579,14 @@ class Advice:
         return html_of(advice_table(self.stored), *self.conclusion)
 
 
-def advise(
+def advise(  # noqa: PLR0913 - what the command has
     scenario: Scenario | str | Path | Settings,
     goal: str | None = None,
     *,
     least: str = "time",
     require: Sequence[str] = (),
     techniques: Sequence[str] | None = None,
+    prices: str | Path | None = None,
     budget_s: float = 120.0,
     jobs: int | None = None,
 ) -> Advice:
@@ -596,6 +597,7 @@ def advise(
     least       what is to be least on the way there: ``time``, ``bytes`` over the WAN, or ``money``
     require     ``no-udp``, ``fp32``, ``points=1``
     techniques  names of presets; by default all
+    prices      a CSV of what transfers and machines cost, for ``least="money"``
     budget_s    seconds that it may take
     jobs        simulations at the same time; by default the number of cores, and 1 where this process has threads
 
@@ -612,7 +614,8 @@ def advise(
     def read_it(settings: Sequence[str], on: str | None) -> Scenario:
         return read_text(text, "scenario", settings, Path.cwd(), on)
 
-    wish = advising.wish(whole, goal, least, require, jobs)
+    words = advising.Words(goal, least, require, jobs, Path(prices) if prices else None)
+    wish = advising.wish(whole, words)
     names = None if techniques is None else ",".join(techniques)
     return Advice(advising.advise(read_it, chosen(names), wish, budget))
 

@@ -31,7 +31,7 @@ class Row:
     why       of all but ``ranked``
     estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound
     settings  of the technique, as texts ``path=value`` that change the scenario
-    rounds    to the goal; ``time_s``, ``wan_bytes``: until then; ``accuracy``: the last one seen
+    rounds    to the goal; ``time_s``, ``wan_bytes``, ``usd``: until then; ``accuracy``: the last one seen
     """
 
     name: str
@@ -43,6 +43,7 @@ class Row:
     rounds: float | None = None
     time_s: float | None = None
     wan_bytes: float | None = None
+    usd: float | None = None
     accuracy: float | None = None
     round_s: float | None = None
     settings: tuple[str, ...] = ()

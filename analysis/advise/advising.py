@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from analysis.advise import estimate, pool
@@ -20,8 +21,10 @@ from analysis.advise.candidates import (
     refuse_what_is_not_simulated,
 )
 from analysis.advise.estimate import Estimate, Known, Reached
-from analysis.advise.goal import BYTES, TIME, Constraints, Goal, read_constraints, read_goal
+from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
+from analysis.advise.prices import COLUMNS, Prices, read_prices
 from analysis.advise.search import Question, Search, Tell
+from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
@@ -36,12 +39,31 @@ class Wish:
     goal: Goal
     constraints: Constraints
     jobs: int = 1
+    prices: Prices | None = None
 
 
-def wish(scenario: Scenario, goal: str | None, least: str, require: Sequence[str], jobs: int | None = None) -> Wish:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the user says. ``prices``: of a file; ``jobs``: ``None`` for the number of cores."""
+
+    goal: str | None = None
+    least: str = TIME
+    require: Sequence[str] = ()
+    jobs: int | None = None
+    prices: Path | None = None
+
+
+def wish(scenario: Scenario, words: Words) -> Wish:
     """Return what a user's words ask for on a scenario. Raise ``ScenarioError`` for words that say nothing."""
     own = None if scenario.is_program else scenario.training.target_accuracy
-    return Wish(read_goal(goal, least, own), read_constraints(require), jobs or len(os.sched_getaffinity(0)))
+    goal = read_goal(words.goal, words.least, own)
+    if goal.least == MONEY and words.prices is None:
+        raise ScenarioError(
+            f"--least {MONEY}: nothing is known of what this network costs; give --prices FILE.csv "
+            f"(columns {','.join(COLUMNS)})"
+        )
+    prices = read_prices(words.prices) if words.prices else None
+    return Wish(goal, read_constraints(words.require), words.jobs or len(os.sched_getaffinity(0)), prices)
 
 
 def advise(
@@ -58,7 +80,7 @@ def advise(
         notes.append(_NO_NUMBERS)
     elif accuracy is None:
         notes.append(_NO_GOAL)
-    question = Question(accuracy, _value(asked.goal), _seeded(read, asked.goal), asked.jobs)
+    question = Question(accuracy, _value(asked.goal), _seeded(read, asked.goal), asked.jobs, asked.prices)
     pool.prepare([candidate.plan for candidate in found])
     search = Search(question, budget, tell)
     search.run(found)
@@ -84,8 +106,9 @@ def _learns(plan: Plan) -> bool:
 def _value(goal: Goal) -> Callable[[Reached], float]:
     if goal.least == TIME:
         return lambda reached: reached.time_s
-    assert goal.least == BYTES, goal.least
-    return lambda reached: max(reached.wan_bytes, 1.0)  # whose logarithms are taken
+    if goal.least == BYTES:
+        return lambda reached: max(reached.wan_bytes, 1.0)  # whose logarithms are taken
+    return lambda reached: max(reached.usd, 1e-12)
 
 
 def _seeded(read: Read, goal: Goal) -> Callable[[Candidate, int], Plan]:
@@ -132,6 +155,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
             rounds=sum(end.rounds for end in ends) / count,
             time_s=sum(end.time_s for end in ends) / count,
             wan_bytes=sum(end.wan_bytes for end in ends) / count,
+            usd=sum(end.usd for end in ends) / count if known.prices else None,
             accuracy=accuracy,
         )
     return _not_reached(search, known, about, accuracy)
@@ -158,6 +182,7 @@ def _not_reached(search: Search, known: Known, about: Mapping[str, Any], accurac
         rounds=left.rounds,
         time_s=left.time_s,
         wan_bytes=left.wan_bytes,
+        usd=left.usd if known.prices else None,
         accuracy=accuracy,
     )
 

@@ -19,6 +19,7 @@ import numpy as np
 from analysis.advise.candidates import Candidate
 from analysis.advise.observation import DIVERGED, DONE, FAILED, Observation
 from analysis.advise.pace import Pace
+from analysis.advise.prices import Prices
 
 SEEDS_OF_A_VALUE = 3
 """Intervals are those of the mean over so many runs, of other seeds."""
@@ -46,6 +47,7 @@ class Known:
     mathematics: str
     timed: bool
     error: float
+    prices: Prices | None = None
     pace: Pace | None = None
     why: str = ""
     rounds: int = 0
@@ -55,11 +57,12 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where a run reaches the goal: rounds that are over by then, seconds, and bytes over the WAN."""
+    """What a run has taken by some round: rounds, seconds, bytes over the WAN, and US dollars by known prices."""
 
-    rounds: int
+    rounds: float
     time_s: float
     wan_bytes: float
+    usd: float
 
 
 Value = Callable[[Reached], float]
@@ -79,9 +82,22 @@ def reached(known: Known, accuracy: float) -> dict[int, Reached]:
 def at(known: Known, curve: Observation, rounds: int, time_s: float) -> Reached:
     """Return what a run with this curve has taken after ``rounds`` rounds, over the candidate's own network."""
     if known.timed:
-        return Reached(rounds, time_s, curve.wan_bytes_by(time_s))
+        return taken(known, rounds, time_s, curve.wan_bytes_by(time_s))
+    return after(known, rounds)
+
+
+def after(known: Known, rounds: int) -> Reached:
+    """Return what a candidate has taken after ``rounds`` rounds, by its pace."""
     assert known.pace is not None
-    return Reached(rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
+    return taken(known, rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
+
+
+def taken(known: Known, rounds: float, time_s: float, wan_bytes: float) -> Reached:
+    """Return these quantities with what they cost: transfers as the candidate's observed ones, machines by the hour."""
+    if known.prices is None or known.pace is None:
+        return Reached(rounds, time_s, wan_bytes, 0.0)
+    transfers = wan_bytes * known.prices.of_byte(known.pace.first.pairs)
+    return Reached(rounds, time_s, wan_bytes, transfers + known.prices.usd_per_hour * time_s / 3600)
 
 
 def left_at(known: Known) -> Reached | None:

@@ -12,7 +12,7 @@ from testbed.units import UnitError, parse_share
 TIME = "time"
 BYTES = "bytes"
 MONEY = "money"
-MEASURES = (TIME, BYTES)
+MEASURES = (TIME, BYTES, MONEY)
 
 
 @dataclass(frozen=True, slots=True)

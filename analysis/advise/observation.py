@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from testbed.errors import Diverged, Interrupted, TestbedError
+from testbed.ids import data_center_of
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import Plan
 from testbed.results.events import read
@@ -24,6 +26,10 @@ DONE = "done"
 STOPPED = "stopped"
 DIVERGED = "diverged"
 FAILED = "failed"
+
+
+Arrival = tuple[float, int, tuple[str, str]]
+"""When a message had crossed the WAN (s), its bytes, and the data centres between which it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Observation:
     ends_s      when each round was over at the worker that is scored; where workers do not wait for each other, when
                 they had made that many rounds on average
     wan_bytes   of payload and headers that had crossed the WAN by then, since the start of training
+    pairs       of all these bytes: by the data centres that they left and reached
     steps       training steps of a worker in a round, on average
     samples     training samples of all workers in a round, on average
     scores      evaluations, in the order of rounds
@@ -60,6 +67,7 @@ class Observation:
     message: str
     ends_s: tuple[float, ...] = ()
     wan_bytes: tuple[int, ...] = ()
+    pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
     steps: float = 0.0
     samples: float = 0.0
     scores: tuple[Score, ...] = ()
@@ -111,11 +119,12 @@ def _status(errors: list[BaseException]) -> tuple[str, str]:
     raise cause
 
 
-def _wan_transfers(events: Path, start_s: float) -> Iterator[tuple[float, int]]:
-    """Yield when each message of a training round had crossed the WAN, and its bytes."""
+def _wan_transfers(events: Path, start_s: float) -> Iterator[Arrival]:
+    """Yield when each message of a training round had crossed the WAN, its bytes, and both data centres."""
     for event in read(events):
         if event["kind"] == "transfer" and event["tier"] == "wan" and event["round"] >= 0:
-            yield event["t"] - start_s, event["payload_bytes"] + event["header_bytes"]
+            size = event["payload_bytes"] + event["header_bytes"]
+            yield event["t"] - start_s, size, (data_center_of(event["source"]), data_center_of(event["target"]))
 
 
 class _Watch:
@@ -143,7 +152,7 @@ class _Watch:
             self._stopped = True
             raise KeyboardInterrupt
 
-    def observation(self, status: str, message: str, plan: Plan, transfers: list[tuple[float, int]]) -> Observation:
+    def observation(self, status: str, message: str, plan: Plan, transfers: list[Arrival]) -> Observation:
         rounds = sorted(self._rounds)
         workers = len(plan.training_workers)
         told = len({worker for *_, worker in rounds}) or workers  # fewer than there are, where workers are folded
@@ -152,14 +161,17 @@ class _Watch:
         ends = of_master if of_master and not is_asynchronous(plan) else of_all
         counted = sorted(transfers)
         sums = [0]
-        for _, size in counted:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for _, size, pair in counted:
             sums.append(sums[-1] + size)
-        times = [at for at, _ in counted]
+            pairs[pair] += size
+        times = [at for at, *_ in counted]
         return Observation(
             status=status,
             message=message,
             ends_s=tuple(ends),
             wan_bytes=tuple(sums[bisect_right(times, end + 1e-9)] for end in ends),
+            pairs=dict(pairs),
             steps=sum(steps for _, steps, *_ in rounds) / max(1, len(rounds)),
             samples=workers * sum(samples for _, _, samples, _ in rounds) / max(1, len(rounds)),
             scores=tuple(Score(number, at - self.start_s, accuracy) for number, at, accuracy in sorted(self._scores)),

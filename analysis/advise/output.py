@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def frame(advice: Advice) -> pd.DataFrame:
 def _record(row: Row) -> dict[str, Any]:
     record = asdict(row)
     found = record.pop("estimate") or dict.fromkeys(("value", "low", "high", "chance"))
+    found = {name: value if value is None or isfinite(value) else None for name, value in found.items()}
     settings = "; ".join(record.pop("settings"))
     return {**{key: record[key] for key in ("name", "outcome")}, **found, **record, "settings": settings}
 

@@ -19,6 +19,7 @@ from analysis.advise.estimate import Estimate, Known, Reached, Value
 from analysis.advise.observation import DONE, FAILED, Limits, Observation
 from analysis.advise.pace import WARM_UP, Pace, by_sizes, varies
 from analysis.advise.pool import Task, simulate_all
+from analysis.advise.prices import Prices
 from testbed.plan.model import Plan
 from testbed.plan.network_model import predicted_packets
 from testbed.simulation.prediction_error import error_of
@@ -53,6 +54,7 @@ class Question:
     value: Value
     another_seed: Callable[[Candidate, int], Plan]
     jobs: int
+    prices: Prices | None = None
 
 
 @dataclass(slots=True)
@@ -69,7 +71,11 @@ class Search:
         for candidate in candidates:
             plan = candidate.plan
             self.known[candidate.name] = Known(
-                candidate, mathematics.signature(plan), mathematics.depends_on_network(plan), _spread_of_error(plan)
+                candidate,
+                mathematics.signature(plan),
+                mathematics.depends_on_network(plan),
+                _spread_of_error(plan),
+                self.question.prices,
             )
         self._find_paces()
         if self.question.accuracy is None:
@@ -103,7 +109,8 @@ class Search:
         """Return what as many training samples take as the scenario's own technique has in its rounds, per sample."""
         assert known.pace is not None
         per_round = known.pace.samples
-        return Reached(1, known.pace.round_s / per_round, float(known.pace.sizes_bytes().mean()) / per_round)
+        each_bytes = float(known.pace.sizes_bytes().mean())
+        return estimate.taken(known, 1 / per_round, known.pace.round_s / per_round, each_bytes / per_round)
 
     # ---- pace -------------------------------------------------------------------------------------------------------
 
@@ -190,15 +197,13 @@ class Search:
 
     def _rounds_within(self, known: Known, bound: float, most: float) -> int:
         """Return the rounds after which a candidate's value is above ``bound``, as whole evaluations."""
-        assert known.pace is not None
         limit = math.ceil(known.rounds * most / MORE_STEPS)
         low = 0
         high = max(1, math.ceil(limit / known.every))
         while low < high:
             middle = (low + high + 1) // 2
             rounds = middle * known.every
-            spent = Reached(rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
-            if self.question.value(spent) <= bound:
+            if self.question.value(estimate.after(known, rounds)) <= bound:
                 low = middle
             else:
                 high = middle - 1

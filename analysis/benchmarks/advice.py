@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.advise import pool
-from analysis.advise.advising import advise, wish
+from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Seconds
 from analysis.advise.observation import Limits, Observation
 from analysis.advise.output import as_records
@@ -71,7 +71,7 @@ def _advice(drawn: DrawnScenario, folder: Path, budget_s: float) -> dict[str, An
     path = folder / "advice.json"
     if not path.is_file():
         begin_s = time.monotonic()
-        words = wish(drawn.read([], "simulate"), drawn.goal, drawn.least, ())
+        words = wish(drawn.read([], "simulate"), Words(drawn.goal, drawn.least))
         given = advise(drawn.read, techniques(), words, Seconds(budget_s))
         took_s = time.monotonic() - begin_s
         scenarios = {row.name: _settings(given.known[row.name], drawn) for row in given.rows if row.name in given.known}

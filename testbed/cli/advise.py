@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="no-udp: no unreliable datagrams; fp32: tensors travel as they are; points=1: at most one point of "
         "accuracy lost at the end; may be repeated",
     )
+    parser.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE.csv",
+        help="what transfers and machines cost: data_center,to,region,usd_per_gb,usd_per_hour",
+    )
     parser.add_argument("--techniques", metavar="NAME,…", help="only these presets; default: all")
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help="change one value"
@@ -49,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from analysis.advise.advising import advise, wish
+    from analysis.advise.advising import Words, advise, wish
     from analysis.advise.budget import Seconds
     from analysis.advise.conclusion import conclusion
     from analysis.advise.output import as_records, write
@@ -65,7 +71,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return load(arguments.scenario, [*arguments.overrides, *settings], on=on, allow_code=arguments.allow_code)
 
     scenario = read([], "simulate")
-    asked = wish(scenario, arguments.goal, arguments.least, arguments.require, arguments.jobs)
+    words = Words(arguments.goal, arguments.least, arguments.require, arguments.jobs, arguments.prices)
+    asked = wish(scenario, words)
     chosen = techniques(arguments.techniques)
     out = arguments.out or Path("advice") / scenario.name
     make_folder(out)

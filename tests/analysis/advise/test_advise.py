@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice
-from analysis.advise.advising import advise, wish
+from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
 from analysis.advise.conclusion import conclusion
@@ -35,10 +36,11 @@ def asked(
     require: tuple[str, ...] = (),
     count: int = 60,
     techniques: Mapping[str, Technique] = TECHNIQUES,
+    prices: Path | None = None,
 ) -> Advice:
     read = reader(*changes)
-    words = wish(read([], "simulate"), goal, least, require, 1)
-    return advise(read, techniques, words, Simulations(count))
+    words = Words(goal, least, require, 1, prices)
+    return advise(read, techniques, wish(read([], "simulate"), words), Simulations(count))
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,20 @@ def test_bytes_may_be_what_counts() -> None:
     assert "sends least" in conclusion(advice)[0]
 
 
+def test_money_is_what_transfers_and_machines_cost(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    rows = ["data_center,region,usd_per_gb,usd_per_hour", "a,us-east-1,,3.6", "b,ap-northeast-1,,", "b,,0.5,1.8"]
+    file.write_text("\n".join(rows), encoding="utf-8")
+    advice = asked(least="money", prices=file, count=20)
+    best = advice.ranked[0]
+    assert best.usd is not None and best.time_s is not None and best.wan_bytes is not None
+    pairs = advice.known[best.name].pace.first.pairs  # type: ignore[union-attr]
+    up = pairs["b", "a"] / sum(pairs.values())
+    each_gb = up * 0.5 + (1 - up) * 0.02  # what is given counts more than a region's price
+    assert best.usd == pytest.approx(best.wan_bytes / 1e9 * each_gb + 5.4 * best.time_s / 3600)
+    assert "costs least" in conclusion(advice)[0]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -137,6 +153,7 @@ def test_bytes_may_be_what_counts() -> None:
         ({"goal": "time"}, "--least time"),
         ({"least": "tine"}, "time"),
         ({"require": ("no-tcp",)}, "no-udp"),
+        ({"least": "money"}, "--prices"),
     ],
 )
 def test_words_that_say_nothing_are_refused_with_a_cure(words: dict[str, str], told: str) -> None:
