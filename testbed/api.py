@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from analysis.advise.advice import Advice as StoredAdvice
+    from analysis.advise.confirm import Confirmed
     from analysis.sweeps.stored import SweepComparison as StoredComparison
     from testbed.execution.sweep import SweepJob
     from testbed.preset import Preset
@@ -569,6 +570,26 @@ class Advice:
     def scenarios(self, count: int = 3) -> dict[str, Scenario]:
         """Return the scenarios of the best techniques, by name, ready for ``testbed.run``."""
         return self.stored.scenarios(count)
+
+    def confirm(self, count: int = 3, *, on: str | None = None, out: str | Path | None = None) -> list[Confirmed]:
+        """Run the best techniques whole and return each with what its run took, in the order of the advice.
+
+        on   back end instead of the scenario's own
+        out  folder of the run directories, by default ``advice/NAME``
+        """
+        from analysis.advise.confirm import Confirmed, refuse_what_runs_do_not_tell, value_of
+        from analysis.advise.files import file_name
+
+        advice = self.stored
+        refuse_what_runs_do_not_tell(advice)
+        folder = Path(out or Path("advice") / advice.name)
+        found = []
+        for place, row in enumerate(advice.ranked[:count], 1):
+            path = folder / f"{place}-{file_name(row.name)}"
+            done = run(moved(advice.scenario(row), on), out=path, progress=False)
+            assert done.result is not None, path
+            found.append(Confirmed(row, value_of(advice.goal, done.result)))
+        return found
 
     def __str__(self) -> str:
         return "\n".join(self.conclusion)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.advise.candidates import Read
+from analysis.advise.elsewhere import Elsewhere
 from analysis.advise.estimate import Estimate, Known
 from analysis.advise.goal import Goal
+from analysis.advise.why import Split
 from testbed.errors import ScenarioError
 from testbed.scenario import Scenario
 
@@ -56,6 +58,8 @@ class Advice:
     name         of the scenario
     notes        what was not decided, and why
     simulations  how many were made
+    splits       where the time of the first two to the goal goes
+    elsewhere    who would be the best if all rates or delays were others
     """
 
     name: str
@@ -65,6 +69,8 @@ class Advice:
     read: Read = field(repr=False)
     notes: tuple[str, ...] = ()
     simulations: int = 0
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     @property
     def ranked(self) -> list[Row]:

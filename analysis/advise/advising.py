@@ -20,10 +20,12 @@ from analysis.advise.candidates import (
     candidates,
     refuse_what_is_not_simulated,
 )
+from analysis.advise.elsewhere import elsewhere
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
 from analysis.advise.prices import COLUMNS, Prices, read_prices
 from analysis.advise.search import Question, Search, Tell
+from analysis.advise.why import Split, splits
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
@@ -86,7 +88,25 @@ def advise(
     search.run(found)
     goal = Goal(accuracy, asked.goal.least)
     rows = [*_rows(search, goal), *(_refused(each) for each in refused)]
-    return Advice(own.name, goal, tuple(rows), search.known, read, tuple(notes), search.simulated)
+    return Advice(
+        name=own.name,
+        goal=goal,
+        rows=tuple(rows),
+        known=search.known,
+        read=read,
+        notes=tuple(notes),
+        simulations=search.simulated,
+        splits=_splits(search, rows),
+        elsewhere=tuple(elsewhere(search)),
+    )
+
+
+def _splits(search: Search, rows: Sequence[Row]) -> dict[str, Split]:
+    """Return where the time of the first two goes, if the budget allows to look."""
+    best = [(search.known[row.name], row.time_s) for row in rows if row.outcome == RANKED and row.time_s][:2]
+    if not search.budget.allows(1.0):
+        return {}
+    return splits(best)
 
 
 _NO_NUMBERS = (

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import isinf
 
 from analysis.advise.advice import BEATEN, MISSED, UNKNOWN, Advice, Row
+from analysis.advise.confirm import Confirmed, regret
+from analysis.advise.elsewhere import Place
 from analysis.advise.goal import BYTES, MONEY
-from testbed.numbers import between, counted, factor, seconds, short, size, target
+from analysis.advise.why import why_first
+from testbed.numbers import between, counted, factor, seconds, share, short, size, target
 
 
 def conclusion(advice: Advice) -> list[str]:
     """Return the sentences; the first names the technique, or says that there is none."""
-    return [*_first(advice), *_near(advice), *_others(advice), *advice.notes]
+    said = [*_first(advice), *_near(advice), why_first(advice.splits), *_elsewhere(advice), *_others(advice)]
+    return [*filter(None, said), *advice.notes]
 
 
 def quantity(advice: Advice, value: float) -> str:
@@ -76,13 +81,44 @@ def _near(advice: Advice) -> Iterator[str]:
         yield f"The scenario's own technique takes {factor(own.estimate.value / best.estimate.value)} as much."
 
 
+def _elsewhere(advice: Advice) -> Iterator[str]:
+    """Yield on which other networks another technique would be first."""
+    here = next((each.winner for each in advice.elsewhere if each.place == Place(1, 1)), None)
+    places: dict[str, list[str]] = {}
+    for each in advice.elsewhere:
+        if each.winner != here:
+            there = f"{factor(each.place.rate)} the rates and {factor(each.place.delay)} the delays"
+            places.setdefault(each.winner, []).append(there)
+    for name, where in places.items():
+        yield f"{name} would be first with {'; '.join(where)}."
+    if here is not None and len(advice.elsewhere) > 1 and not places:
+        yield f"{here} stays first with a quarter and four times all rates and delays."
+
+
+def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
+    """Return what whole runs of the best techniques took, beside their intervals, and the regret."""
+    said = []
+    for each in found:
+        where = "inside" if each.is_inside else "outside"
+        took = "did not reach the goal" if isinf(each.value) else f"took {quantity(advice, each.value)}"
+        said.append(f"A whole run of {each.row.name} {took}: {where} its interval ({interval(advice, each.row)}).")
+    if len(found) > 1:
+        best = min(found, key=lambda each: each.value)
+        lost = "not at all" if best is found[0] else f"by {share(regret(found))}"
+        said.append(f"Of these, {best.row.name} was the best; following the advice missed it {lost}.")
+    return said
+
+
+_FATES = {
+    BEATEN: "had taken more than the best, when {} still had not reached the goal",
+    MISSED: "not reached by {}",
+    UNKNOWN: "not simulated within the budget: {}",
+}
+
+
 def _others(advice: Advice) -> Iterator[str]:
-    for outcome, told in (
-        (BEATEN, "had taken more than the best, when {} still had not reached the goal"),
-        (MISSED, "not reached by {}"),
-        (UNKNOWN, "not simulated within the budget: {}"),
-    ):
-        rows = [row.name for row in advice.rows if row.outcome == outcome]
-        if rows and (advice.ranked or outcome == UNKNOWN):
-            text = told.format(", ".join(rows))
-            yield f"{counted(len(rows), 'technique')}: {text}."
+    """Yield what became of those that are not ranked."""
+    for outcome, text in _FATES.items():
+        names = [row.name for row in advice.rows if row.outcome == outcome]
+        if names and (advice.ranked or outcome == UNKNOWN):
+            yield f"{counted(len(names), 'technique')}: {text.format(', '.join(names))}."

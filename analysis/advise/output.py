@@ -1,24 +1,19 @@
-"""An advice as files: table as text and CSV, picture, and the scenarios of the best techniques."""
+"""An advice as a table: of words for people, of numbers for programs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis.advise.advice import BEATEN, RANKED, Advice, Records, Row
-from analysis.advise.conclusion import conclusion, interval, quantity
-from analysis.figures.advice import draw
+from analysis.advise.conclusion import interval, quantity
 from testbed.numbers import MISSING, seconds, share, short, size
-from testbed.results import atomic
 
 COLUMNS = ("", ">to the goal", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", ">accuracy", ">seeds", "")
-_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def as_records(advice: Advice) -> Records:
@@ -63,27 +58,3 @@ def cells(advice: Advice) -> Iterator[tuple[str, ...]]:
             str(row.seeds) if row.seeds else MISSING,
             row.why,
         )
-
-
-def write(advice: Advice, out: Path) -> list[Path]:
-    """Write ``advice.csv``, ``.txt``, ``.png``, ``.pdf``, and ``1-NAME.yaml`` … of the best; return the paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(out / "advice.csv", frame(advice).to_csv(index=False))
-    atomic.write_text(out / "advice.txt", "\n".join(conclusion(advice)) + "\n")
-    files = [out / "advice.csv", out / "advice.txt"]
-    if advice.ranked:
-        figure = draw(advice)
-        for form in ("png", "pdf"):
-            with atomic.replacing(out / f"advice.{form}") as temporary:
-                figure.savefig(temporary, format=form)
-            files.append(out / f"advice.{form}")
-    for place, (name, scenario) in enumerate(advice.scenarios().items(), 1):
-        path = out / f"{place}-{file_name(name)}.yaml"
-        atomic.write_text(path, scenario.to_yaml())
-        files.append(path)
-    return files
-
-
-def file_name(name: str) -> str:
-    """Return a technique's name as a part of a file's name."""
-    return _NO_FILE_NAME.sub("-", name).strip("-")

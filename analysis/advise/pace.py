@@ -11,11 +11,15 @@ import numpy as np
 from analysis.advise.mathematics import period
 from analysis.advise.observation import Observation
 from testbed.plan.model import LinkPlan, NodePlan, Plan
+from testbed.plan.network_model import predicted_packets
 from testbed.settings.job import Choice
 from testbed.settings.series import Series
 
 WARM_UP = 3
 """Periods at the start of a run that do not count: windows open, and first sparse payloads are dense."""
+
+MOST_PACKETS = 3_000_000
+"""Of a sample of rounds: so many are simulated one by one, even if a whole run would be simulated by flows."""
 
 _SERIES = tuple(field.name for field in fields(LinkPlan) if field.name.endswith("_trace"))
 
@@ -32,6 +36,15 @@ def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
     )
     shown = replace(plan, training=training)
     return shown if start_s <= 0 else since(shown, start_s)
+
+
+def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
+    """Return a Plan of some rounds by sizes alone: by packets, where these are few enough."""
+    shown = by_sizes(plan, rounds, start_s)
+    packets = predicted_packets(plan.network, plan.nodes, shown.training)
+    if plan.simulation.network == "flows" and packets <= MOST_PACKETS:
+        return replace(shown, simulation=replace(plan.simulation, network="packets"))
+    return shown
 
 
 def since(plan: Plan, start_s: float) -> Plan:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from analysis.advise import estimate, mathematics
@@ -17,16 +17,14 @@ from analysis.advise.budget import Budget
 from analysis.advise.candidates import Candidate, rounds_for
 from analysis.advise.estimate import Estimate, Known, Reached, Value
 from analysis.advise.observation import DONE, FAILED, Limits, Observation
-from analysis.advise.pace import WARM_UP, Pace, by_sizes, varies
+from analysis.advise.pace import WARM_UP, Pace, sampled, varies
 from analysis.advise.pool import Task, simulate_all
 from analysis.advise.prices import Prices
 from testbed.plan.model import Plan
-from testbed.plan.network_model import predicted_packets
 from testbed.simulation.prediction_error import error_of
 
 PACE_PERIODS = 6
 PACE_STARTS = 3
-MOST_PACKETS = 3_000_000  # of a sample of rounds
 MORE_STEPS = 3.0
 """A technique may take so many times the steps of the scenario's own."""
 MARGIN = 1.3
@@ -118,14 +116,14 @@ class Search:
         self.tell("time of a round")
         clock_s = self.budget.clock_s(PACE_SHARE)
         first = [Task(name, self._sample(known, 0.0), Limits(clock_s=clock_s)) for name, known in self.known.items()]
-        for task, seen in self._simulate(first, PACE_SHARE):
+        for task, seen in self.simulate(first, PACE_SHARE):
             self._take_pace(self.known[task.key], seen)
         later = [
             Task((name, start_s), self._sample(known, start_s), Limits(clock_s=clock_s))
             for name, known in self.known.items()
             for start_s in self._starts_s(known)
         ]
-        for late, seen in self._simulate(later, PACE_SHARE):
+        for late, seen in self.simulate(later, PACE_SHARE):
             known = self.known[late.key[0]]
             if known.pace is not None and seen.rounds:
                 known.pace = replace(known.pace, others=(*known.pace.others, seen))
@@ -166,7 +164,7 @@ class Search:
         values = {key: min(map(self._promise, members)) for key, members in groups.items()}
         order = sorted(groups, key=values.__getitem__)
         self.tell(f"learning: {len(order)} kinds of mathematics")
-        for task, seen in self._simulate(self._trainings([groups[key] for key in order], most), LEARNING_SHARE):
+        for task, seen in self.simulate(self._trainings([groups[key] for key in order], most), LEARNING_SHARE):
             for known in groups[task.key]:
                 known.curves[task.plan.seed] = seen
 
@@ -231,14 +229,14 @@ class Search:
 
     def _look_closer(self) -> None:
         self.tell("finalists: all rounds to the goal")
-        for task, seen in self._simulate(self._whole_paces(), FINALISTS_SHARE):
+        for task, seen in self.simulate(self._whole_paces(), FINALISTS_SHARE):
             known = self.known[task.key]
             if known.pace is not None and seen.rounds > known.pace.first.rounds:
                 known.pace = replace(known.pace, first=seen)
         for more in range(1, SEEDS):
             seed = self.seed + more
             self.tell(f"finalists: seed {seed}")
-            for late, seen in self._simulate(self._other_seeds(seed), FINALISTS_SHARE):
+            for late, seen in self.simulate(self._other_seeds(seed), FINALISTS_SHARE):
                 for known in self.known.values():
                     if known.mathematics == late.key and seen.status in (DONE, "diverged"):
                         known.curves[seed] = seen
@@ -260,7 +258,7 @@ class Search:
 
     # ---- simulation -------------------------------------------------------------------------------------------------
 
-    def _simulate(self, tasks: Iterable[Task], share: float) -> Iterator[tuple[Task, Observation]]:  # type: ignore[type-arg]
+    def simulate(self, tasks: Iterable[Task], share: float) -> Iterator[tuple[Task, Observation]]:  # type: ignore[type-arg]
         """Simulate tasks as long as the budget allows."""
         return simulate_all(self._allowed(tasks, share), self.question.jobs)
 
@@ -277,16 +275,3 @@ def _spread_of_error(plan: Plan) -> float:
     """Return the standard deviation of the logarithm of a simulated time over an exact one: 95 % are within 1.96."""
     error = error_of(plan)
     return 0.0 if error is None else math.log1p(error.within_95) / 1.96
-
-
-def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
-    """Return a Plan of some rounds by sizes alone: by packets, where these are few enough."""
-    shown = by_sizes(plan, rounds, start_s)
-    packets = predicted_packets(plan.network, plan.nodes, shown.training)
-    if plan.simulation.network == "flows" and packets <= MOST_PACKETS:
-        return replace(shown, simulation=replace(plan.simulation, network="packets"))
-    return shown
-
-
-def by_name(known: Mapping[str, Known]) -> list[Candidate]:
-    return [each.candidate for each in known.values()]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from analysis import identity
@@ -17,20 +21,73 @@ from testbed.numbers import target
 
 _WIDTH_IN = 11.0
 _ROW_IN = 0.3
+_BELOW_IN = 2.6
 _WIDE = 20  # so many times the least bytes are more than a linear axis shows
 _TITLES = {BYTES: "bytes over the WAN (MB)", MONEY: "costs (USD)"}
 
 
 def draw(advice: Advice) -> Figure:
-    """Draw the techniques that reach the goal, and lower bounds of those that were beaten. Without any: an error."""
-    rows = [row for row in advice.rows if row.outcome in (RANKED, BEATEN) and row.estimate is not None]
+    """Draw the ranking, time against traffic, and, if that is known, where time goes and who is first elsewhere."""
+    rows = shown(advice)
+    more = bool(advice.splits) + bool(advice.elsewhere)
     with panels.style():
         height = 1.6 + _ROW_IN * max(6, len(rows))
-        figure = panels.PaperFigure(figsize=(_WIDTH_IN, height), layout="constrained")
-        ranking, pareto = figure.subplots(1, 2, width_ratios=(1.1, 1))
-        _ranking(ranking, advice, rows)
-        _pareto(pareto, advice, rows)
+        size = (_WIDTH_IN, height + (_BELOW_IN if more else 0))
+        figure = panels.PaperFigure(figsize=size, layout="constrained")
+        names: Any = [["ranking", "pareto"], *([["why", "map"]] if more else [])]
+        axes = figure.subplot_mosaic(names, height_ratios=[height, _BELOW_IN][: len(names)], width_ratios=(1.1, 1))
+        ranking(axes["ranking"], advice, rows)
+        pareto(axes["pareto"], advice, rows)
+        if more:
+            why(axes["why"], advice)
+            elsewhere(axes["map"], advice)
         return figure
+
+
+def shown(advice: Advice) -> list[Row]:
+    """Return the rows that are drawn: what reaches the goal, and lower bounds of what was beaten."""
+    return [row for row in advice.rows if row.outcome in (RANKED, BEATEN) and row.estimate is not None]
+
+
+def why(axes: Axes, advice: Advice) -> None:
+    """Draw where the time of the first techniques to the goal goes, a bar each."""
+    axes.set_title("Where the time to the goal goes")
+    if not advice.splits:
+        _nothing(axes)
+        return
+    split = pd.DataFrame([{f"{part}_s": each[part] for part in each} for each in advice.splits.values()])
+    panels.stacked_time(axes, list(advice.splits), split)
+    axes.set_xlabel(axes.get_xlabel().replace("mean time per round", "time to the goal"))
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.3), ncols=5, handlelength=1, columnspacing=1.0)
+
+
+def elsewhere(axes: Axes, advice: Advice) -> None:
+    """Draw the technique that is first, by multiples of all rates and of all delays."""
+    axes.set_title("First on other networks")
+    if not advice.elsewhere:
+        _nothing(axes)
+        return
+    rates = sorted({each.place.rate for each in advice.elsewhere})
+    delays = sorted({each.place.delay for each in advice.elsewhere})
+    rows = {row.name: row for row in advice.rows}
+    for each in advice.elsewhere:
+        column = rates.index(each.place.rate)
+        line = delays.index(each.place.delay)
+        look = look_of(advice, rows[each.winner])
+        axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=look.color, alpha=0.25, edgecolor="white"))
+        axes.text(column, line, each.winner.partition(" (")[0], ha="center", va="center", fontsize=9)
+    axes.set_xticks(range(len(rates)), [f"{rate:g}×" for rate in rates])
+    axes.set_yticks(range(len(delays)), [f"{delay:g}×" for delay in delays])
+    axes.set_xlim(-0.5, len(rates) - 0.5)
+    axes.set_ylim(-0.5, len(delays) - 0.5)
+    axes.set_xlabel("all rates")
+    axes.set_ylabel("all delays")
+    axes.grid(visible=False)
+
+
+def _nothing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "not looked at", transform=axes.transAxes, ha="center", color=panels.MUTED)
+    axes.set_axis_off()
 
 
 def look_of(advice: Advice, row: Row) -> Identity:
@@ -39,7 +96,8 @@ def look_of(advice: Advice, row: Row) -> Identity:
     return identity.technique(identity.technique_of({"program": None, "technique": technique}))
 
 
-def _ranking(axes: Axes, advice: Advice, rows: list[Row]) -> None:
+def ranking(axes: Axes, advice: Advice, rows: list[Row]) -> None:
+    """Draw each value with its interval, the best on top."""
     scale = 1e-6 if advice.goal.least == BYTES else 1.0
     for place, row in enumerate(rows):
         found = row.estimate
@@ -59,7 +117,7 @@ def _ranking(axes: Axes, advice: Advice, rows: list[Row]) -> None:
     axes.set_xlabel(_TITLES.get(advice.goal.least, "time (s)") + "; ▷: at least so much")
 
 
-def _pareto(axes: Axes, advice: Advice, rows: list[Row]) -> None:
+def pareto(axes: Axes, advice: Advice, rows: list[Row]) -> None:
     """Time against bytes; a line joins the techniques that no other one beats in both."""
     known = [row for row in rows if row.outcome == RANKED and row.time_s is not None and row.wan_bytes is not None]
     axes.set_title("Time and traffic")
@@ -87,4 +145,4 @@ def _pareto(axes: Axes, advice: Advice, rows: list[Row]) -> None:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.short(value)))
     axes.margins(x=0.15)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.15 * max(time_s for _, time_s, _ in points))

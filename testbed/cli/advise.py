@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.cli.options import Outcome, add_allow_code, check_jobs, decimal, make_folder, scenario_file, whole
+from testbed.cli.options import (
+    BACK_ENDS,
+    Outcome,
+    add_allow_code,
+    check_jobs,
+    decimal,
+    make_folder,
+    scenario_file,
+    whole,
+)
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -50,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds; default: 120")
     parser.add_argument("--jobs", type=whole, metavar="N", help="simulations at once; default: the number of cores")
+    parser.add_argument("--confirm", type=whole, metavar="N", help="run the best N whole, and say what following cost")
+    parser.add_argument("--on", choices=BACK_ENDS, help="where --confirm runs them; default: the scenario's back end")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go; default: advice/NAME")
     add_allow_code(parser)
 
@@ -57,9 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.advise.advising import Words, advise, wish
     from analysis.advise.budget import Seconds
-    from analysis.advise.conclusion import conclusion
-    from analysis.advise.output import as_records, write
+    from analysis.advise.conclusion import conclusion, confirmation
+    from analysis.advise.files import write
+    from analysis.advise.output import as_records
     from analysis.advise.techniques import techniques
+    from testbed.api import Advice
     from testbed.scenario.load import load
 
     check_jobs(arguments.jobs)
@@ -79,6 +92,9 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell)
     files = [str(path) for path in write(advice, out)]
     said = conclusion(advice)
+    confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out) if arguments.confirm else []
+    if confirmed:
+        said += confirmation(advice, confirmed)
     if arguments.json:
         return {"kind": "advice", "conclusion": said, "rows": as_records(advice), "files": files}
     from testbed.display import look

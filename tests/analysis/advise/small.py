@@ -18,9 +18,9 @@ topology:
   links:
     - {between: [a, b], rate: 10 Mbit/s, delay: 5 ms}
 training:
-  {model: {kind: mlp, hidden: 16}, data: digits, batch: 32, rounds: 40, target_accuracy: 70 %, evaluate_every: 4}
+  {model: {kind: mlp, hidden: 16}, data: digits, batch: 32, rounds: 24, target_accuracy: 70 %, evaluate_every: 4}
 device: {step_time: 20 ms}
-optimizer: {kind: adam, learning_rate: 0.01}
+optimizer: {kind: adam, learning_rate: 0.02}
 """
 
 

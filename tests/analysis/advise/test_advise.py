@@ -11,10 +11,14 @@ from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Adv
 from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
-from analysis.advise.conclusion import conclusion
+from analysis.advise.conclusion import conclusion, confirmation
+from analysis.advise.elsewhere import Place
 from analysis.advise.observation import Limits, observe
+from analysis.advise.pace import later
+from testbed import api
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.settings.series import Series
 from tests.analysis.advise.small import reader
 
 TECHNIQUES = {
@@ -34,7 +38,7 @@ def asked(
     goal: str | None = None,
     least: str = "time",
     require: tuple[str, ...] = (),
-    count: int = 60,
+    count: int = 14,
     techniques: Mapping[str, Technique] = TECHNIQUES,
     prices: Path | None = None,
 ) -> Advice:
@@ -124,7 +128,7 @@ def test_without_a_goal_a_sample_counts() -> None:
 
 
 def test_bytes_may_be_what_counts() -> None:
-    advice = asked(least="bytes")
+    advice = asked(least="bytes", techniques={"hfa": TECHNIQUES["hfa"]})
     best = advice.ranked[0]
     assert best.wan_bytes == min(row.wan_bytes or 0 for row in advice.ranked)
     assert "sends least" in conclusion(advice)[0]
@@ -134,7 +138,7 @@ def test_money_is_what_transfers_and_machines_cost(tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     rows = ["data_center,region,usd_per_gb,usd_per_hour", "a,us-east-1,,3.6", "b,ap-northeast-1,,", "b,,0.5,1.8"]
     file.write_text("\n".join(rows), encoding="utf-8")
-    advice = asked(least="money", prices=file, count=20)
+    advice = asked(least="money", prices=file, techniques={"hfa": TECHNIQUES["hfa"]})
     best = advice.ranked[0]
     assert best.usd is not None and best.time_s is not None and best.wan_bytes is not None
     pairs = advice.known[best.name].pace.first.pairs  # type: ignore[union-attr]
@@ -162,13 +166,51 @@ def test_words_that_say_nothing_are_refused_with_a_cure(words: dict[str, str], t
 
 
 def test_files_and_tables(advice: Advice, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from analysis.advise.output import frame, write
+    from analysis.advise.files import write
+    from analysis.advise.output import frame
     from testbed.scenario import load
 
     files = {path.name for path in write(advice, tmp_path)}
-    assert {"advice.csv", "advice.txt", "advice.png"} < files
+    assert {"advice.csv", "advice.txt", "advice.png", "advice.html"} < files
     written = sorted(path for path in files if path.endswith(".yaml"))
     assert len(written) == 3
     for name in written:
         assert load(tmp_path / name).training.target_accuracy == 0.7
     assert list(frame(advice)["name"]) == [row.name for row in advice.rows]
+
+
+def test_why_the_first_wins_and_what_would_change_it() -> None:
+    advice = asked(count=30, techniques={"hfa": TECHNIQUES["hfa"]})
+    first, second = advice.ranked
+    assert list(advice.splits) == [first.name, second.name]
+    for row in (first, second):
+        assert sum(advice.splits[row.name].values()) == pytest.approx(row.time_s)
+    here, *others = advice.elsewhere
+    assert here.place == Place(1, 1) and len(others) == 8
+    slower = {each.place: each.values for each in others}
+    for name, value in here.values.items():
+        assert slower[Place(0.25, 1)][name] > value > slower[Place(4, 1)][name]
+        assert slower[Place(1, 4)][name] > value > slower[Place(1, 0.25)][name]
+
+
+def test_later_parts_of_a_trace() -> None:
+    series = Series(times_s=(0.0, 10.0, 30.0), values=(1.0, 2.0, 3.0), period_s=40.0)
+    for start_s in (0.0, 5.0, 10.0, 39.0, 40.0, 95.0):
+        shown = later(series, start_s)
+        assert shown is not None and shown.times_s[0] == 0
+        for at_s in (0.0, 3.0, 12.0, 33.0, 81.0):
+            assert _value(shown, at_s) == _value(series, start_s + at_s), (start_s, at_s)
+    once = later(Series(times_s=(0.0, 10.0), values=(1.0, 2.0)), 12.0)
+    assert once is not None and once.values == (2.0,) and not once.repeats
+
+
+def _value(series: Series, at_s: float) -> float:
+    return next(series.segments(at_s))[2]
+
+
+def test_whole_runs_confirm_it(advice: Advice, tmp_path: Path) -> None:
+    found = api.Advice(advice).confirm(2, on="simulate", out=tmp_path)
+    assert [each.row.name for each in found] == [row.name for row in advice.ranked[:2]]
+    assert all(each.is_inside for each in found)
+    said = confirmation(advice, found)
+    assert len(said) == 3 and "inside its interval" in said[0]

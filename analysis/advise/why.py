@@ -1,0 +1,79 @@
+"""Why one technique is ahead of another: where the time to the goal goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from analysis.advise.estimate import Known
+from analysis.advise.mathematics import period
+from analysis.advise.pace import WARM_UP, sampled
+from analysis.breakdown import PARTS, per_node
+from testbed.numbers import seconds
+from testbed.plan.model import Plan
+
+PERIODS = 2
+"""Of rounds that are looked at, after the warm-up."""
+
+_ALIKE = 0.02  # shares of a time that differ by less are no difference
+
+WORDS = {
+    "compute": "computing",
+    "codec": "encoding and decoding",
+    "lan": "transfers inside data centres",
+    "wan": "transfers over the WAN",
+    "waiting": "waiting for others",
+}
+
+Split = Mapping[str, float]
+"""Seconds by part of the time (``PARTS``)."""
+
+
+def splits(found: Sequence[tuple[Known, float]]) -> dict[str, Split]:
+    """Return where the time to the goal goes, of a mean worker, by the candidates' names.
+
+    found  candidates with their times to the goal in s
+    """
+    shown: dict[str, Split] = {}
+    for known, time_s in found:
+        shares = _shares(known.candidate.plan)
+        shown[known.candidate.name] = {part: share * time_s for part, share in shares.items()}
+    return shown
+
+
+def _shares(plan: Plan) -> Split:
+    """Return the shares of a mean worker's round by part."""
+    from testbed.engine.roles import make_role
+    from testbed.execution.torch_settings import settings_of_a_run
+    from testbed.results import tables
+    from testbed.simulation.run import simulate
+
+    shown = sampled(plan, (WARM_UP + PERIODS) * period(plan), 0.0)
+    whole = replace(shown, simulation=replace(shown.simulation, events="full", fold=False), checkpoint_every=0)
+    with TemporaryDirectory(prefix="testbed-") as folder, settings_of_a_run():
+        simulate(whole, partial(make_role, files=None, watch=None), Path(folder), lambda event: None)
+        frames = {name: tables.frame(table) for name, table in tables.build(Path(folder) / "events").items()}
+    workers = per_node(frames).query("role == 'worker'")
+    seconds = {part: float((workers[f"{part}_s"] * workers["rounds"]).sum()) for part in PARTS}
+    total = sum(seconds.values()) or 1.0
+    return {part: value / total for part, value in seconds.items()}
+
+
+def why_first(shown: Mapping[str, Split]) -> str:
+    """Return a sentence: by what the first of two candidates is ahead of the second; empty for fewer."""
+    if len(shown) < 2:
+        return ""
+    (first, mine), (second, other), *_ = shown.items()
+    gains = {part: other[part] - mine[part] for part in mine}
+    most = max(gains, key=gains.__getitem__)
+    least = min(gains, key=gains.__getitem__)
+    ahead_s = sum(gains.values())
+    if ahead_s <= _ALIKE * sum(mine.values()):
+        return f"{first} and {second} take about the same time."
+    but = f", and loses {seconds(-gains[least])} by {WORDS[least]}" if gains[least] < -_ALIKE * gains[most] else ""
+    return (
+        f"{first} is {seconds(ahead_s)} ahead of {second}: it gains {seconds(gains[most])} by less {WORDS[most]}{but}."
+    )
