@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -78,10 +79,11 @@ class Observation:
 
     def first_at(self, accuracy: float) -> Score | None:
         """Return the first of two scores in a row at or above ``accuracy``, as ``time_to_target_s`` of a run does."""
-        for score, following in zip(self.scores, (*self.scores[1:], None), strict=True):
-            confirmed = following is None or following.accuracy >= accuracy
-            if score.accuracy >= accuracy and confirmed and (following is not None or self.status == DONE):
+        for score, following in pairwise(self.scores):
+            if score.accuracy >= accuracy and following.accuracy >= accuracy:
                 return score
+        if self.status == DONE and self.scores and self.scores[-1].accuracy >= accuracy:
+            return self.scores[-1]
         return None
 
     def wan_bytes_by(self, at_s: float) -> int:

@@ -23,8 +23,10 @@ from analysis.advise.prices import Prices
 from testbed.plan.model import Plan
 from testbed.simulation.prediction_error import error_of
 
-PACE_PERIODS = 6
+PACE_PERIODS = 3
 PACE_STARTS = 3
+PROMISING = 2.5
+"""Rounds are observed from later times on, too, of candidates whose samples take at most so many times the least."""
 MORE_STEPS = 3.0
 """A technique may take so many times the steps of the scenario's own."""
 MARGIN = 1.3
@@ -142,8 +144,10 @@ class Search:
             known.pace = Pace.of(known.candidate.plan, seen)
 
     def _starts_s(self, known: Known) -> list[float]:
-        """Return when else rounds are observed: at parts of the time that all rounds take, if anything varies."""
+        """Return when else rounds of a promising candidate are observed, if anything varies: at parts of its run."""
         if known.pace is None or not varies(known.candidate.plan):
+            return []
+        if self._promise(known) > PROMISING * min(map(self._promise, self.paced)):
             return []
         whole_s = known.pace.time_s(known.candidate.plan.training.rounds)
         return [whole_s * part / PACE_STARTS for part in range(1, PACE_STARTS)]

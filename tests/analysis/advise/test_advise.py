@@ -13,7 +13,7 @@ from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
 from analysis.advise.conclusion import conclusion, confirmation
 from analysis.advise.elsewhere import Place
-from analysis.advise.observation import Limits, observe
+from analysis.advise.observation import Limits, Observation, Score, observe
 from analysis.advise.pace import later
 from testbed import api
 from testbed.errors import ScenarioError
@@ -214,3 +214,20 @@ def test_whole_runs_confirm_it(advice: Advice, tmp_path: Path) -> None:
     assert all(each.is_inside for each in found)
     said = confirmation(advice, found)
     assert len(said) == 3 and "inside its interval" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "status", "round_"),
+    [
+        ((), "done", None),
+        ((0.5, 0.8, 0.6, 0.75, 0.8), "stopped", 9),  # one lucky evaluation does not count
+        ((0.5, 0.8), "stopped", None),  # the next one may be lower
+        ((0.5, 0.8), "done", 5),  # there is no next one
+    ],
+)
+def test_the_goal_is_reached_with_two_scores_in_a_row(
+    accuracies: tuple[float, ...], status: str, round_: int | None
+) -> None:
+    scores = tuple(Score(3 + 2 * number, float(number), each) for number, each in enumerate(accuracies))
+    found = Observation(status, "", scores=scores).first_at(0.7)
+    assert (found.round if found else None) == round_
