@@ -82,7 +82,9 @@ def advise(
         notes.append(_NO_NUMBERS)
     elif accuracy is None:
         notes.append(_NO_GOAL)
-    question = Question(accuracy, _value(asked.goal), _seeded(read, asked.goal), asked.jobs, asked.prices)
+    question = Question(
+        accuracy, _value(asked.goal), _seeded(read, asked.goal), asked.jobs, asked.prices, asked.constraints.points
+    )
     pool.prepare([candidate.plan for candidate in found])
     search = Search(question, budget, tell)
     search.run(found)
@@ -147,7 +149,7 @@ def _rows(search: Search, goal: Goal) -> list[Row]:
 
 
 def _place(row: Row) -> tuple[int, float]:
-    order = (RANKED, BEATEN, MISSED, UNKNOWN)
+    order = (RANKED, BEATEN, MISSED, UNKNOWN, REFUSED)
     return order.index(row.outcome), row.estimate.value if row.estimate else math.inf
 
 
@@ -164,6 +166,11 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
     if goal.accuracy is None:
         return Row(**about, outcome=RANKED, estimate=found)
     accuracy = max((curve.scores[-1].accuracy for curve in known.curves.values() if curve.scores), default=None)
+    points = search.question.points
+    lost = search.lost(known)
+    if points is not None and lost is not None and lost > points:
+        why = f"its accuracy at the end is {100 * lost:.1f} points lower"
+        return Row(**about, outcome=REFUSED, why=why, accuracy=search.ends[candidate.name])
     if found is not None:
         ends = list(estimate.reached(known, goal.accuracy).values())
         count = len(ends)
@@ -177,6 +184,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
             wan_bytes=sum(end.wan_bytes for end in ends) / count,
             usd=sum(end.usd for end in ends) / count if known.prices else None,
             accuracy=accuracy,
+            why="" if points is None or lost is not None else "its accuracy at the end was not computed",
         )
     return _not_reached(search, known, about, accuracy)
 

@@ -37,7 +37,8 @@ FINALISTS = 6
 # shares of the budget at which a stage ends
 PACE_SHARE = 0.35
 LEARNING_SHARE = 0.7
-FINALISTS_SHARE = 0.85
+FINALISTS_SHARE = 0.8
+ENDS_SHARE = 0.9
 
 Tell = Callable[[str], None]
 """Shows progress."""
@@ -47,6 +48,7 @@ Tell = Callable[[str], None]
 class Question:
     """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
 
+    points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
     another_seed  returns a candidate's Plan of another seed
     """
 
@@ -55,17 +57,23 @@ class Question:
     another_seed: Callable[[Candidate, int], Plan]
     jobs: int
     prices: Prices | None = None
+    points: float | None = None
 
 
 @dataclass(slots=True)
 class Search:
-    """``known``: what has been found out, by the candidates' names, the scenario's own first."""
+    """Finds out about candidates.
+
+    known  what has been found out, by the candidates' names, the scenario's own first
+    ends   the accuracy after as many steps as the scenario's own technique makes, of those where it matters
+    """
 
     question: Question
     budget: Budget
     tell: Tell
     known: dict[str, Known] = field(default_factory=dict)
     simulated: int = 0
+    ends: dict[str, float] = field(default_factory=dict)
 
     def run(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
@@ -84,6 +92,8 @@ class Search:
         self._learn(1.0)
         self._learn(MORE_STEPS)
         self._look_closer()
+        if self.question.points is not None:
+            self._follow_to_the_end()
 
     @property
     def paced(self) -> list[Known]:
@@ -225,11 +235,14 @@ class Search:
     def finalists(self) -> list[Known]:
         """Return the candidates that cannot be told from the best, the best first."""
         found = self.estimates()
-        if not found:
-            return []
+        best = self.best()
+        return [known for known in best if found[known.candidate.name].low <= found[best[0].candidate.name].high]
+
+    def best(self) -> list[Known]:
+        """Return the candidates that reach the goal with the least values, the best first."""
+        found = self.estimates()
         order = sorted(found, key=lambda name: found[name].value)
-        best = found[order[0]]
-        return [self.known[name] for name in order if found[name].low <= best.high][:FINALISTS]
+        return [self.known[name] for name in order[:FINALISTS]]
 
     def _look_closer(self) -> None:
         self.tell("finalists: all rounds to the goal")
@@ -259,6 +272,30 @@ class Search:
             plan = self.question.another_seed(known.candidate, seed)
             limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
             yield Task(known.mathematics, self._training(known, plan, known.rounds), limits)
+
+    # ---- accuracy at the end ----------------------------------------------------------------------------------------
+
+    def _follow_to_the_end(self) -> None:
+        """Train the scenario's own technique and the best for all of its steps, whatever they reach before."""
+        self.tell("accuracy at the end")
+        own = next(iter(self.known.values()))
+        followed = {known.candidate.name: known for known in (own, *self.best()) if known.pace is not None}
+        limits = Limits(clock_s=self.budget.clock_s(ENDS_SHARE))
+        tasks = [Task(name, self._whole(known), limits) for name, known in followed.items()]
+        for task, seen in self.simulate(tasks, ENDS_SHARE):
+            if seen.status == DONE and seen.scores:
+                self.ends[task.key] = seen.scores[-1].accuracy
+
+    def _whole(self, known: Known) -> Plan:
+        rounds = math.ceil(known.rounds / MORE_STEPS)
+        training = replace(known.candidate.plan.training, rounds=rounds, evaluate_every=rounds, target_accuracy=None)
+        return mathematics.trained_alone(replace(known.candidate.plan, training=training))
+
+    def lost(self, known: Known) -> float | None:
+        """Return how much lower the accuracy at the end is than the scenario's own technique's; ``None``: not known."""
+        own = self.ends.get(next(iter(self.known)))
+        mine = self.ends.get(known.candidate.name)
+        return None if own is None or mine is None else own - mine
 
     # ---- simulation -------------------------------------------------------------------------------------------------
 

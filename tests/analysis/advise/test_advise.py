@@ -108,6 +108,16 @@ def test_constraints_refuse(advice: Advice) -> None:
     assert found["hfa"].outcome != REFUSED
 
 
+def test_points_of_accuracy_may_be_all_that_is_lost() -> None:
+    """A smaller learning rate reaches a low goal, too, but ends far below the scenario's own technique."""
+    slow = {"slow": Technique(("codec=fp16", "optimizer.learning_rate=0.008"))}
+    often = "training.evaluate_every=2"
+    free, bound = (asked(often, goal="accuracy=30 %", require=each, techniques=slow) for each in ((), ("points=5",)))
+    assert [row.outcome for row in free.rows] == [RANKED, RANKED]
+    assert [row.outcome for row in bound.rows] == [RANKED, REFUSED]
+    assert "points lower" in bound.rows[1].why and not bound.rows[0].why
+
+
 def test_what_the_budget_leaves_out_is_said() -> None:
     small = asked(count=4)
     assert small.simulations <= 4
