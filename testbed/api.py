@@ -626,6 +626,7 @@ def advise(  # noqa: PLR0913 - what the command has
     """
     from analysis.advise import advising
     from analysis.advise.budget import Seconds
+    from analysis.advise.techniques import additions
     from analysis.advise.techniques import techniques as chosen
 
     budget = Seconds(budget_s)
@@ -638,7 +639,8 @@ def advise(  # noqa: PLR0913 - what the command has
     words = advising.Words(goal, least, require, jobs, Path(prices) if prices else None)
     wish = advising.wish(whole, words)
     names = None if techniques is None else ",".join(techniques)
-    return Advice(advising.advise(read_it, chosen(names), wish, budget))
+    further = additions() if techniques is None else {}
+    return Advice(advising.advise(read_it, chosen(names), wish, budget, additions=further))
 
 
 def presets() -> Mapping[str, Preset]:

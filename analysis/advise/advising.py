@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,16 @@ def wish(scenario: Scenario, words: Words) -> Wish:
 
 
 def advise(
-    read: Read, techniques: Mapping[str, Technique], asked: Wish, budget: Budget, tell: Tell = lambda text: None
+    read: Read,
+    techniques: Mapping[str, Technique],
+    asked: Wish,
+    budget: Budget,
+    tell: Tell = lambda text: None,
+    additions: Mapping[str, Technique] | None = None,
 ) -> Advice:
-    """Rank the techniques on the user's scenario. Raise ``ScenarioError`` for what cannot be answered."""
+    """Rank the techniques on the user's scenario, and the best of them with each of the ``additions``.
+
+    Raise ``ScenarioError`` for what cannot be answered."""
     own = read([], "simulate")
     refuse_what_is_not_simulated(own)
     found, refused = candidates(read, techniques, asked.goal, asked.constraints)
@@ -83,7 +91,13 @@ def advise(
     elif accuracy is None:
         notes.append(_NO_GOAL)
     question = Question(
-        accuracy, _value(asked.goal), _seeded(read, asked.goal), asked.jobs, asked.prices, asked.constraints.points
+        accuracy=accuracy,
+        value=_value(asked.goal),
+        another_seed=_seeded(read, asked.goal),
+        jobs=asked.jobs,
+        prices=asked.prices,
+        points=asked.constraints.points,
+        combined=partial(_combined, read, additions or {}, asked),
     )
     pool.prepare([candidate.plan for candidate in found])
     search = Search(question, budget, tell)
@@ -101,6 +115,26 @@ def advise(
         splits=_splits(search, rows),
         elsewhere=tuple(elsewhere(search)),
     )
+
+
+def _combined(
+    read: Read, additions: Mapping[str, Technique], asked: Wish, best: Sequence[Candidate]
+) -> list[Candidate]:
+    """Return the best candidates with each addition that they take, and do not have."""
+    techniques = {
+        f"{_plain(candidate.name)} + {name}": Technique(
+            (*candidate.settings, *addition.settings), f"{candidate.summary}; {addition.summary}"
+        )
+        for candidate in best
+        for name, addition in additions.items()
+        if name != _plain(candidate.name)
+    }
+    found, _ = candidates(read, techniques, asked.goal, asked.constraints)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.partition(" (")[0]
 
 
 def _splits(search: Search, rows: Sequence[Row]) -> dict[str, Split]:

@@ -3,7 +3,8 @@
 1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several times on.
 2. *Learning.* One training for each mathematics, the most promising first. Once a candidate has reached the goal, the
    others are followed only as far as they could still be better.
-3. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
+3. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay.
+4. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from analysis.advise.observation import DONE, FAILED, Limits, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled, varies
 from analysis.advise.pool import Task, simulate_all
 from analysis.advise.prices import Prices
+from testbed.numbers import counted
 from testbed.plan.model import Plan
 from testbed.simulation.prediction_error import error_of
 
@@ -33,11 +35,14 @@ MARGIN = 1.3
 """Followed are candidates until they have taken so many times the best one's value."""
 SEEDS = 3
 FINALISTS = 6
+COMBINED = 2
+"""So many of the best are combined with others."""
 
 # shares of the budget at which a stage ends
-PACE_SHARE = 0.35
-LEARNING_SHARE = 0.7
-FINALISTS_SHARE = 0.8
+PACE_SHARE = 0.3
+LEARNING_SHARE = 0.6
+COMBINED_SHARE = 0.7
+FINALISTS_SHARE = 0.82
 ENDS_SHARE = 0.9
 
 Tell = Callable[[str], None]
@@ -49,6 +54,7 @@ class Question:
     """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
 
     points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
+    combined      returns further candidates, made of the best ones
     another_seed  returns a candidate's Plan of another seed
     """
 
@@ -58,6 +64,7 @@ class Question:
     jobs: int
     prices: Prices | None = None
     points: float | None = None
+    combined: Callable[[list[Candidate]], list[Candidate]] = lambda best: []
 
 
 @dataclass(slots=True)
@@ -76,21 +83,17 @@ class Search:
     ends: dict[str, float] = field(default_factory=dict)
 
     def run(self, candidates: Iterable[Candidate]) -> None:
-        for candidate in candidates:
-            plan = candidate.plan
-            self.known[candidate.name] = Known(
-                candidate,
-                mathematics.signature(plan),
-                mathematics.depends_on_network(plan),
-                _spread_of_error(plan),
-                self.question.prices,
-            )
-        self._find_paces()
+        self._find_paces(candidates, PACE_SHARE)
         if self.question.accuracy is None:
             return
-        self._set_rounds()
-        self._learn(1.0)
-        self._learn(MORE_STEPS)
+        self._learn(1.0, LEARNING_SHARE)
+        self._learn(MORE_STEPS, LEARNING_SHARE)
+        tried = {repr(known.candidate.plan.technique) for known in self.known.values()}
+        made = self.question.combined([known.candidate for known in self.best()[:COMBINED]])
+        combined = [candidate for candidate in made if repr(candidate.plan.technique) not in tried]
+        if combined:
+            self._find_paces(combined, COMBINED_SHARE)
+            self._learn(1.0, COMBINED_SHARE)
         self._look_closer()
         if self.question.points is not None:
             self._follow_to_the_end()
@@ -124,21 +127,28 @@ class Search:
 
     # ---- pace -------------------------------------------------------------------------------------------------------
 
-    def _find_paces(self) -> None:
-        self.tell("time of a round")
-        clock_s = self.budget.clock_s(PACE_SHARE)
-        first = [Task(name, self._sample(known, 0.0), Limits(clock_s=clock_s)) for name, known in self.known.items()]
-        for task, seen in self.simulate(first, PACE_SHARE):
+    def _find_paces(self, candidates: Iterable[Candidate], share: float) -> None:
+        added = {candidate.name: self._unknown(candidate) for candidate in candidates}
+        self.known |= added
+        self.tell(f"time of a round: {counted(len(added), 'technique')}")
+        clock_s = self.budget.clock_s(share)
+        first = [Task(name, self._sample(known, 0.0), Limits(clock_s=clock_s)) for name, known in added.items()]
+        for task, seen in self.simulate(first, share):
             self._take_pace(self.known[task.key], seen)
         later = [
             Task((name, start_s), self._sample(known, start_s), Limits(clock_s=clock_s))
-            for name, known in self.known.items()
+            for name, known in added.items()
             for start_s in self._starts_s(known)
         ]
-        for late, seen in self.simulate(later, PACE_SHARE):
+        for late, seen in self.simulate(later, share):
             known = self.known[late.key[0]]
             if known.pace is not None and seen.rounds:
                 known.pace = replace(known.pace, others=(*known.pace.others, seen))
+
+    def _unknown(self, candidate: Candidate) -> Known:
+        plan = candidate.plan
+        timed = mathematics.depends_on_network(plan)
+        return Known(candidate, mathematics.signature(plan), timed, _spread_of_error(plan), self.question.prices)
 
     def _sample(self, known: Known, start_s: float) -> Plan:
         plan = known.candidate.plan
@@ -170,15 +180,19 @@ class Search:
             assert known.pace is not None and own is not None
             known.rounds, known.every = rounds_for(known.candidate.plan, known.pace.steps, own.steps, MORE_STEPS)
 
-    def _learn(self, most: float) -> None:
-        """Follow candidates, at most to ``most`` times the steps of the scenario's own technique."""
+    def _learn(self, most: float, share: float) -> None:
+        """Follow candidates, at most to ``most`` times the steps of the scenario's own technique.
+
+        share  of the budget, at which this ends
+        """
+        self._set_rounds()
         groups: dict[str, list[Known]] = {}
         for known in self.paced:
             groups.setdefault(known.mathematics, []).append(known)
         values = {key: min(map(self._promise, members)) for key, members in groups.items()}
         order = sorted(groups, key=values.__getitem__)
-        self.tell(f"learning: {len(order)} kinds of mathematics")
-        for task, seen in self.simulate(self._trainings([groups[key] for key in order], most), LEARNING_SHARE):
+        self.tell(f"learning: {counted(len(order), 'kind')} of mathematics, to {most:g} times the steps")
+        for task, seen in self.simulate(self._trainings([groups[key] for key in order], most, share), share):
             for known in groups[task.key]:
                 known.curves[task.plan.seed] = seen
 
@@ -186,7 +200,7 @@ class Search:
         """Return the value that a training sample takes."""
         return self.question.value(self._of_a_sample(known))
 
-    def _trainings(self, groups: Iterable[list[Known]], most: float) -> Iterator[Task[str]]:
+    def _trainings(self, groups: Iterable[list[Known]], most: float, share: float) -> Iterator[Task[str]]:
         for members in groups:
             rounds = self._worth(members, most)
             first = members[0]
@@ -196,7 +210,7 @@ class Search:
             )
             if rounds and not done:
                 plan = self._training(first, first.candidate.plan, rounds)
-                yield Task(first.mathematics, plan, Limits(clock_s=self.budget.clock_s(LEARNING_SHARE)))
+                yield Task(first.mathematics, plan, Limits(clock_s=self.budget.clock_s(share)))
 
     def _has_reached(self, known: Known) -> bool:
         assert self.question.accuracy is not None

@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.advise.conclusion import conclusion, confirmation
     from analysis.advise.files import write
     from analysis.advise.output import as_records
-    from analysis.advise.techniques import techniques
+    from analysis.advise.techniques import additions, techniques
     from testbed.api import Advice
     from testbed.scenario.load import load
 
@@ -89,7 +89,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     chosen = techniques(arguments.techniques)
     out = arguments.out or Path("advice") / scenario.name
     make_folder(out)
-    advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell)
+    further = additions() if arguments.techniques is None else {}
+    advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell, further)
     files = [str(path) for path in write(advice, out)]
     said = conclusion(advice)
     confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out) if arguments.confirm else []

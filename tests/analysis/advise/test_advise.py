@@ -41,10 +41,11 @@ def asked(
     count: int = 14,
     techniques: Mapping[str, Technique] = TECHNIQUES,
     prices: Path | None = None,
+    additions: Mapping[str, Technique] | None = None,
 ) -> Advice:
     read = reader(*changes)
     words = Words(goal, least, require, 1, prices)
-    return advise(read, techniques, wish(read([], "simulate"), words), Simulations(count))
+    return advise(read, techniques, wish(read([], "simulate"), words), Simulations(count), additions=additions)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,19 @@ def test_points_of_accuracy_may_be_all_that_is_lost() -> None:
     assert [row.outcome for row in free.rows] == [RANKED, RANKED]
     assert [row.outcome for row in bound.rows] == [RANKED, REFUSED]
     assert "points lower" in bound.rows[1].why and not bound.rows[0].why
+
+
+def test_the_best_are_tried_with_what_changes_another_axis() -> None:
+    """One addition goes with the best technique, one is refused with it, and one is the technique itself."""
+    half = Technique(("codec=fp16",), "half precision")
+    nothing = Technique(("codec=nothing",), "no codec at all")
+    found = asked(count=40, techniques={"hfa": TECHNIQUES["hfa"]}, additions={"half": half, "nothing": nothing})
+    names = {row.name: row for row in found.rows}
+    combined = names["hfa + half"]
+    assert combined.outcome == RANKED and combined.wan_bytes is not None
+    assert combined.wan_bytes < 0.6 * (names["hfa"].wan_bytes or 0)
+    assert {name for name in names if "nothing" in name} == set()
+    assert found.scenario(combined).codec.tier2.kind == "fp16"
 
 
 def test_what_the_budget_leaves_out_is_said() -> None:
