@@ -25,6 +25,7 @@ from analysis.advise.elsewhere import elsewhere
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
 from analysis.advise.prices import COLUMNS, Prices, read_prices
+from analysis.advise.published_steps import steps_told
 from analysis.advise.search import Question, Search, Tell
 from analysis.advise.why import Split, splits
 from testbed.errors import ScenarioError
@@ -198,7 +199,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
     if known.pace is None:
         return Row(**about, outcome=UNKNOWN, why=known.why or "not simulated within the budget")
     if goal.accuracy is None:
-        return Row(**about, outcome=RANKED, estimate=found)
+        return Row(**about, outcome=RANKED, why=steps_told(known), estimate=found)
     accuracy = max((curve.scores[-1].accuracy for curve in known.curves.values() if curve.scores), default=None)
     points = search.question.points
     lost = search.lost(known)

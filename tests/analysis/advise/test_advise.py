@@ -149,6 +149,8 @@ def test_a_goal_that_nothing_reaches() -> None:
 def test_without_a_goal_a_sample_counts() -> None:
     advice = asked("training.target_accuracy=null", count=10)
     assert advice.ranked and "convergence is not decided" in " ".join(conclusion(advice))
+    told = {row.name: row.why for row in advice.rows}
+    assert told["fsa (as written)"].startswith("1× the steps") and "not known" in told["fp16"]
 
 
 def test_bytes_may_be_what_counts() -> None:
