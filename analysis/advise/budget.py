@@ -18,8 +18,15 @@ class Budget(ABC):
     def clock_s(self, share: float) -> float:
         """Return when, on the monotonic clock, this share will have been used."""
 
+    def fair_clock_s(self, share: float, of: int) -> float:
+        """Return until when one of ``of`` simulations may run that share what is left up to ``share``."""
+        return self.clock_s(share)
+
     def take(self) -> None:  # noqa: B027 - of some kinds only
         """A simulation begins."""
+
+
+_MORE_THAN_FAIR = 3.0  # most simulations take less than their part
 
 
 class Seconds(Budget):
@@ -34,6 +41,11 @@ class Seconds(Budget):
 
     def clock_s(self, share: float) -> float:
         return self._begin_s + share * self._seconds
+
+    def fair_clock_s(self, share: float, of: int) -> float:
+        now_s = time.monotonic()
+        left_s = self.clock_s(share) - now_s
+        return now_s + min(left_s, _MORE_THAN_FAIR * left_s / max(1, of))
 
 
 class Simulations(Budget):

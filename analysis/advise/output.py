@@ -13,7 +13,7 @@ from analysis.advise.advice import BEATEN, RANKED, Advice, Records, Row
 from analysis.advise.conclusion import interval, quantity
 from testbed.numbers import MISSING, seconds, share, short, size
 
-COLUMNS = ("", ">to the goal", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", ">accuracy", ">seeds", "")
+COLUMNS = ("", ">takes", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", ">accuracy", ">seeds", "")
 
 
 def as_records(advice: Advice) -> Records:

@@ -18,7 +18,7 @@ from testbed.settings.series import Series
 WARM_UP = 2
 """Periods at the start of a run that do not count: windows open, and first sparse payloads are dense."""
 
-MOST_PACKETS = 3_000_000
+MOST_PACKETS = 1_000_000
 """Of a sample of rounds: so many are simulated one by one, even if a whole run would be simulated by flows."""
 
 _SERIES = tuple(field.name for field in fields(LinkPlan) if field.name.endswith("_trace"))

@@ -131,16 +131,10 @@ class Search:
         added = {candidate.name: self._unknown(candidate) for candidate in candidates}
         self.known |= added
         self.tell(f"time of a round: {counted(len(added), 'technique')}")
-        clock_s = self.budget.clock_s(share)
-        first = [Task(name, self._sample(known, 0.0), Limits(clock_s=clock_s)) for name, known in added.items()]
-        for task, seen in self.simulate(first, share):
-            self._take_pace(self.known[task.key], seen)
-        later = [
-            Task((name, start_s), self._sample(known, start_s), Limits(clock_s=clock_s))
-            for name, known in added.items()
-            for start_s in self._starts_s(known)
-        ]
-        for late, seen in self.simulate(later, share):
+        for task, seen in self.simulate(self._samples([(name, 0.0) for name in added], share), share):
+            self._take_pace(self.known[task.key[0]], seen)
+        later = [(name, start_s) for name, known in added.items() for start_s in self._starts_s(known)]
+        for late, seen in self.simulate(self._samples(later, share), share):
             known = self.known[late.key[0]]
             if known.pace is not None and seen.rounds:
                 known.pace = replace(known.pace, others=(*known.pace.others, seen))
@@ -150,10 +144,14 @@ class Search:
         timed = mathematics.depends_on_network(plan)
         return Known(candidate, mathematics.signature(plan), timed, _spread_of_error(plan), self.question.prices)
 
-    def _sample(self, known: Known, start_s: float) -> Plan:
-        plan = known.candidate.plan
-        rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
-        return sampled(plan, rounds, start_s)
+    def _samples(self, wanted: list[tuple[str, float]], share: float) -> Iterator[Task[tuple[str, float]]]:
+        """Yield the rounds to be looked at of candidates, by name and time."""
+        for done, (name, start_s) in enumerate(wanted):
+            plan = self.known[name].candidate.plan
+            rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
+            left = math.ceil((len(wanted) - done) / self.question.jobs)
+            limits = Limits(clock_s=self.budget.fair_clock_s(share, left))
+            yield Task((name, start_s), sampled(plan, rounds, start_s), limits)
 
     def _take_pace(self, known: Known, seen: Observation) -> None:
         if seen.status == FAILED:

@@ -99,11 +99,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.json:
         return {"kind": "advice", "conclusion": said, "rows": as_records(advice), "files": files}
     from testbed.display import look
-    from testbed.display.summary import advice_table
+    from testbed.display.summary import advice_reasons, advice_table
 
     console = look.console()
     console.print(advice_table(advice))
-    console.print(*said, sep="\n")
+    console.print(*advice_reasons(advice), "", *said, sep="\n")
     console.print("written: " + ", ".join(files))
     return 0
 

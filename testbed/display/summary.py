@@ -304,10 +304,21 @@ def _accuracies(final: float | None, at_target: float | None) -> str:
 
 
 def advice_table(advice: Advice) -> Table:
-    """Return one row per technique: what it takes to the goal, with its interval, and what became of it otherwise."""
+    """Return one row per technique that was simulated: what it takes to the goal, with its interval."""
     from analysis.advise.output import COLUMNS, cells
 
-    return look.table(advice.name, *COLUMNS, rows=cells(advice))
+    rows = [cells[:-1] for cells in cells(advice) if any(cell != numbers.MISSING for cell in cells[1:-1])]
+    return look.table(advice.name, *COLUMNS[:-1], rows=rows)
+
+
+def advice_reasons(advice: Advice) -> Iterator[str]:
+    """Yield what is to be said of single techniques: why they were left out, or what is known beside their numbers."""
+    reasons: dict[str, list[str]] = {}
+    for row in advice.rows:
+        if row.why:
+            reasons.setdefault(f"{row.outcome}: {row.why}", []).append(row.name)
+    for why, names in reasons.items():
+        yield f"{', '.join(names)}: {why}"
 
 
 def sweep_table(cases: Sequence[Case]) -> Table:
