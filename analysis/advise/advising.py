@@ -21,7 +21,7 @@ from analysis.advise.candidates import (
     candidates,
     refuse_what_is_not_simulated,
 )
-from analysis.advise.elsewhere import elsewhere
+from analysis.advise.elsewhere import SHARE, elsewhere
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
 from analysis.advise.prices import COLUMNS, Prices, read_prices
@@ -32,6 +32,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
+from testbed.simulation.prediction_error import error_of
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import NOTHING
 
@@ -91,6 +92,8 @@ def advise(
         notes.append(_NO_NUMBERS)
     elif accuracy is None:
         notes.append(_NO_GOAL)
+    if error_of(found[0].plan) is None:
+        notes.append(_NOT_CLAIMED)
     question = Question(
         accuracy=accuracy,
         value=_value(asked.goal),
@@ -141,7 +144,7 @@ def _plain(name: str) -> str:
 def _splits(search: Search, rows: Sequence[Row]) -> dict[str, Split]:
     """Return where the time of the first two goes, if the budget allows to look."""
     best = [(search.known[row.name], row.time_s) for row in rows if row.outcome == RANKED and row.time_s][:2]
-    if not search.budget.allows(1.0):
+    if not search.budget.allows(SHARE):
         return {}
     return splits(best)
 
@@ -154,6 +157,9 @@ _NO_GOAL = (
     "No accuracy is to be reached (--goal accuracy=0.9, or training.target_accuracy): techniques are ranked by what a "
     "training sample takes, and convergence is not decided."
 )
+
+
+_NOT_CLAIMED = "No exact run has shown how far simulations of this network and congestion control are off: intervals leave that out."
 
 
 def _learns(plan: Plan) -> bool:

@@ -22,6 +22,8 @@ FACTORS = (0.25, 1.0, 4.0)
 """Of all rates, and of all delays."""
 PERIODS = 2
 CANDIDATES = 4
+SHARE = 0.95
+"""Of the budget, at which this ends: tables and pictures take the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,13 @@ def elsewhere(search: Search) -> list[Elsewhere]:
     names = [known.candidate.name for known in chosen]
     rounds = {known.candidate.name: _rounds(known, accuracy) for known in chosen}
     values = {Place(1, 1): {name: fmean(each) for name, each in search.values().items() if name in names}}
-    limits = Limits(clock_s=search.budget.clock_s(1.0))
+    limits = Limits(clock_s=search.budget.clock_s(SHARE))
     tasks = [
         Task((place, known.candidate.name), at(known.candidate.plan, place), limits)
         for place in places()
         for known in chosen
     ]
-    for task, seen in search.simulate(tasks, 1.0):
+    for task, seen in search.simulate(tasks, SHARE):
         place, name = task.key
         if seen.status == DONE:
             there = replace(search.known[name], pace=Pace.of(task.plan, seen))

@@ -73,7 +73,6 @@ def why_first(shown: Mapping[str, Split]) -> str:
     ahead_s = sum(gains.values())
     if ahead_s <= _ALIKE * sum(mine.values()):
         return f"{first} and {second} take about the same time."
-    but = f", and loses {seconds(-gains[least])} by {WORDS[least]}" if gains[least] < -_ALIKE * gains[most] else ""
-    return (
-        f"{first} is {seconds(ahead_s)} ahead of {second}: it gains {seconds(gains[most])} by less {WORDS[most]}{but}."
-    )
+    more = f", and {seconds(-gains[least])} more on {WORDS[least]}" if gains[least] < -_ALIKE * gains[most] else ""
+    less = f"{seconds(gains[most])} less on {WORDS[most]}"
+    return f"{first} is {seconds(ahead_s)} ahead of {second}: it spends {less}{more}."

@@ -36,13 +36,13 @@ def _body(advice: Advice) -> Iterator[str]:
     if rows:
         height = 1.2 + _ROW_IN * len(rows)
         yield "<div class='grid'>"
-        yield _card("Ranking", height, partial(drawing.ranking, advice=advice, rows=rows))
+        yield _card("Ranking, with 90 % intervals", height, partial(drawing.ranking, advice=advice, rows=rows))
         yield _card("Time and traffic", height, partial(drawing.pareto, advice=advice, rows=rows))
         yield "</div>"
     if advice.splits or advice.elsewhere:
         yield "<div class='grid'>"
-        yield _card("Why", 2.6, partial(drawing.why, advice=advice))
-        yield _card("What would change it", 2.6, partial(drawing.elsewhere, advice=advice))
+        yield _card("Where the time to the goal goes", 2.6, partial(drawing.why, advice=advice))
+        yield _card("First on other networks", 2.6, partial(drawing.elsewhere, advice=advice))
         yield "</div>"
 
 
@@ -60,6 +60,8 @@ def _about(advice: Advice) -> str:
 
 def _card(title: str, height_in: float, draw: Callable[[Axes], None]) -> str:
     def fill(figure: Figure) -> None:
-        draw(figure.subplots())
+        axes = figure.subplots()
+        draw(axes)
+        axes.set_title("")  # which stands above the card
 
     return card(title, "", charts.svg(fill, charts.NARROW_IN, height_in, title))

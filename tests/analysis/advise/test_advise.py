@@ -153,6 +153,11 @@ def test_without_a_goal_a_sample_counts() -> None:
     assert told["fsa (as written)"].startswith("1× the steps") and "not known" in told["fp16"]
 
 
+def test_what_simulation_does_not_claim_is_said() -> None:
+    advice = asked("transport.congestion_control=reno", techniques={}, count=4)
+    assert "No exact run" in " ".join(conclusion(advice))
+
+
 def test_bytes_may_be_what_counts() -> None:
     advice = asked(least="bytes", techniques={"hfa": TECHNIQUES["hfa"]})
     best = advice.ranked[0]
