@@ -124,7 +124,7 @@ def advise(
 def _combined(
     read: Read, additions: Mapping[str, Technique], asked: Wish, best: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Return the best candidates with each addition that they take, and do not have."""
+    """Return the best candidate with other options, and the best ones with each addition; what is refused is not."""
     techniques = {
         f"{_plain(candidate.name)} + {name}": Technique(
             (*candidate.settings, *addition.settings), f"{candidate.summary}; {addition.summary}"
@@ -133,8 +133,26 @@ def _combined(
         for name, addition in additions.items()
         if name != _plain(candidate.name)
     }
-    found, _ = candidates(read, techniques, asked.goal, asked.constraints)
+    others = _with_other_options(best[0]) if best and additions else {}
+    found, _ = candidates(read, {**others, **techniques}, asked.goal, asked.constraints)
     return found
+
+
+def _with_other_options(candidate: Candidate) -> dict[str, Technique]:
+    """Return a candidate with each whole number among the options of its synchronisation halved and doubled."""
+    choice = candidate.plan.technique.sync_tier2
+    numbers = {
+        name: value
+        for name, value in choice.options.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value > 1
+    }
+    return {
+        f"{_plain(candidate.name)}, {name} {changed}": Technique(
+            (*candidate.settings, f"sync.{name}={changed}"), candidate.summary
+        )
+        for name, value in numbers.items()
+        for changed in (value // 2, 2 * value)
+    }
 
 
 def _plain(name: str) -> str:
@@ -159,7 +177,10 @@ _NO_GOAL = (
 )
 
 
-_NOT_CLAIMED = "No exact run has shown how far simulations of this network and congestion control are off: intervals leave that out."
+_NOT_CLAIMED = (
+    "No exact run has shown how far simulations with this network and congestion control are off, which intervals "
+    "therefore leave out."
+)
 
 
 def _learns(plan: Plan) -> bool:

@@ -123,13 +123,16 @@ def test_the_best_are_tried_with_what_changes_another_axis() -> None:
     """One addition goes with the best technique, one is refused with it, and one is the technique itself."""
     half = Technique(("codec=fp16",), "half precision")
     nothing = Technique(("codec=nothing",), "no codec at all")
-    found = asked(count=40, techniques={"hfa": TECHNIQUES["hfa"]}, additions={"half": half, "nothing": nothing})
+    added = {"half": half, "nothing": nothing}
+    slow = "topology.links[*].rate=3 Mbit/s"
+    found = asked(slow, count=40, techniques={"hfa": TECHNIQUES["hfa"]}, additions=added)
     names = {row.name: row for row in found.rows}
     combined = names["hfa + half"]
     assert combined.outcome == RANKED and combined.wan_bytes is not None
     assert combined.wan_bytes < 0.6 * (names["hfa"].wan_bytes or 0)
     assert {name for name in names if "nothing" in name} == set()
     assert found.scenario(combined).codec.tier2.kind == "fp16"
+    assert names["hfa, k1 4"].outcome in (RANKED, BEATEN)
 
 
 def test_what_the_budget_leaves_out_is_said() -> None:
