@@ -11,6 +11,7 @@ from zlib import crc32
 
 from testbed.axes import Axis
 from testbed.codec.options import CODECS
+from testbed.facilities import facilities_of
 from testbed.paradigms import PARADIGMS, Paradigm
 from testbed.placeholders import title_of
 from testbed.policy.order import ORDERS
@@ -130,7 +131,7 @@ def series(number: int, label: str = "") -> Identity:
 
 def of_world(plan: Mapping[str, Any]) -> Identity:
     """Return the look of the world in which a run was made."""
-    return BACK_ENDS[plan["back_end"]]
+    return BACK_ENDS[facilities_of(plan).name]
 
 
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:

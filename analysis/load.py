@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from testbed.errors import ScenarioError
+from testbed.facilities import Facilities, facilities_of
 from testbed.plan.model import completed
 from testbed.results import rundir, summary, tables
 from testbed.results.columns import TABLES
@@ -74,6 +75,16 @@ class StoredRun:
     def name(self) -> str:
         """The name of the directory; of a run of a sweep that of the link to it, if it was given by that."""
         return Path(os.path.abspath(self.path)).name  # noqa: PTH100 - which follows no link
+
+    @property
+    def title(self) -> str:
+        """Its name in the scenario and where it was made, for a person."""
+        return f"{self.plan['name']} on {self.plan['back_end']}"
+
+    @property
+    def facilities(self) -> Facilities:
+        """What it had where it was made."""
+        return facilities_of(self.plan)
 
     @property
     def program(self) -> dict[str, Any] | None:

@@ -88,9 +88,9 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
             continue
         names[run.scenario_key] = run.plan["name"]
         round_s = run.result["round_time_s"]
-        if run.plan["back_end"] == "emulate":
+        if run.facilities.shapes_links and not run.facilities.in_virtual_time:
             emulated.setdefault(run.scenario_key, []).append(round_s)
-        elif run.plan["back_end"] == "simulate":
+        elif not run.facilities.has_processes:
             simulated.setdefault((run.scenario_key, run.plan["simulation"]["network"]), []).append(round_s)
     rows = []
     for (key, network), found in simulated.items():

@@ -127,13 +127,13 @@ def _options(rng: random.Random, axis: str, kind: str) -> Iterator[str]:
         yield f"{axis}.{option.name}={value}"
 
 
-def plan_of(case: DrawnCase, back_end: str = "simulate") -> Plan:
+def plan_of(case: DrawnCase, on: str = "simulate") -> Plan:
     """Return the Plan of a combination. Raise ``ScenarioError`` if it is refused.
 
     Flows carry the bytes of messages alone, which ``wrong_bytes`` compares; packets would add acknowledgements.
     """
-    network = ["simulation.network=flows"] if back_end == "simulate" else []
-    return build_plan(loads(BASE, overrides=(*case.settings, *network, f"run.on={back_end}")), back_end)
+    network = ["simulation.network=flows"] if on == "simulate" else []
+    return build_plan(loads(BASE, overrides=(*case.settings, *network, f"run.on={on}")), on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class CombinationEnd:
 def run(plan: Plan) -> CombinationEnd:
     with tempfile.TemporaryDirectory() as folder:
         directory = record.prepare(Path(folder) / "run", plan, scenario=b"", resolved="", capabilities={}).path
-        execute = session.run if plan.back_end == "emulate" else host.attempt
+        execute = session.run if plan.is_emulated else host.attempt
         outcome = execute(plan, directory, lambda event: None)
         events = list(read(directory / "events"))
     scores = [event for event in events if event["kind"] == "evaluate"]
@@ -163,7 +163,7 @@ def run(plan: Plan) -> CombinationEnd:
         wrong = f"{outcome.status}: {outcome.message}"
     elif accuracy < scores[-1]["chance"] + ABOVE_CHANCE:
         wrong = f"accuracy {accuracy:.2f} is not above chance"
-    elif plan.back_end == "simulate":
+    elif plan.is_simulated:
         wrong = wrong_bytes(plan, events)
     return CombinationEnd(wrong, accuracy, tuple(digest for _, digest in finals))
 
@@ -204,12 +204,12 @@ def repeats_elsewhere(plan: Plan) -> bool:
     )
 
 
-def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
+def examine(case: DrawnCase, on: str = "simulate") -> Row:
     """Run one combination, twice; return its row."""
     begin_s = time.process_time()
     accuracy = 0.0
     try:
-        plan = plan_of(case, back_end)
+        plan = plan_of(case, on)
         first = run(plan)
     except ScenarioError as error:
         uncured = [problem for problem in error.problems if not problem.rstrip().endswith(")")]
@@ -219,8 +219,8 @@ def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
         ended = "trained"
         outcome = first.wrong
         accuracy = first.accuracy
-        if not outcome and (back_end == "simulate" or repeats_elsewhere(plan)):
-            again = run(plan if back_end == "simulate" else plan_of(case))
+        if not outcome and (plan.is_simulated or repeats_elsewhere(plan)):
+            again = run(plan if plan.is_simulated else plan_of(case))
             outcome = "" if again.sha256 == first.sha256 else "ends with other parameters when repeated"
     return {
         "ok": not outcome,

@@ -141,7 +141,7 @@ def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> No
     if not links:
         axes = figure.subplots(1, 1)
         axes.set_axis_off()
-        local = run.plan["back_end"] == "local"
+        local = not run.facilities.has_wan
         panels.say(
             axes,
             "Local run: nodes talk over loopback, without WAN links."

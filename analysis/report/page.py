@@ -289,7 +289,7 @@ def _trust(run: StoredRun, label: str) -> str:
     assert result is not None
     verdict = result["fidelity"]
     told = _listed("", verdict["reasons"]) + _listed("<h3>Notes</h3>", verdict["notes"])
-    if run.plan["back_end"] == "simulate":
+    if not run.facilities.has_processes:
         told += "<p class='note'>Simulated: times are predictions, exact for the model of network and compute.</p>"
     told = told or "<p class='note'>Links and computation were as planned.</p>"
     head = f"{escape(label)}fidelity" if label else "Fidelity"

@@ -225,7 +225,7 @@ def _trust(compared: SweepComparison) -> Iterator[str]:
         yield "</ul>" + (f"<p class='note'>and {left} more, in fidelity.json of the runs</p>" if left > 0 else "")
     else:
         yield "<p class='note'>Links and computation of all runs were as planned.</p>"
-    if any(run.plan["back_end"] == "simulate" for run in compared.runs.values()):
+    if not all(run.facilities.has_processes for run in compared.runs.values()):
         yield "<p class='note'>Simulated: times are predictions, exact for the model of network and compute.</p>"
     missing = [row for row in compared.rows if row["status"] not in COMPLETED]
     yield from (f"<p>{badge(row['status'])} <code>{escape(row['run'])}</code></p>" for row in missing[:REASONS_SHOWN])

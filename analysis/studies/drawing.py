@@ -21,7 +21,7 @@ from analysis.figures import panels
 from analysis.identity import BACK_ENDS, Identity, series
 from analysis.studies import verdict
 from analysis.studies.claims import FAIL, PASS
-from analysis.studies.results import Published, Results, select
+from analysis.studies.results import Published, Results, by_back_end, made_on, select
 from analysis.studies.study import Panel, Study
 from testbed import numbers
 
@@ -101,24 +101,18 @@ def _lines(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     for name, look in looks.items():
         of_name = rows[rows[panel.series].astype(str) == name]
         points = of_name.assign(x_=values_of(of_name, panel.x), y_=values_of(of_name, panel.y))
-        ran = _back_ends(points)
-        for back_end, part in points.groupby("back_end") if "back_end" in points else [(ran[0], points)]:
+        ran = made_on(points)
+        for on, part in by_back_end(points):
             label = panel.labels.get(name, look.label if name in looks and look.label != name else name)
-            style = _style(look, ran, str(back_end))
-            line(axes, part, "x_", "y_", style, label if back_end == ran[0] else None)
+            style = _style(look, ran, on)
+            line(axes, part, "x_", "y_", style, label if on == ran[0] else None)
 
 
-def _back_ends(rows: pd.DataFrame) -> list[str]:
-    """Return the back ends of rows: first the one that has the plain line and the label."""
-    ran = rows["back_end"].unique() if "back_end" in rows else ("simulate",)
-    return sorted(map(str, ran), key=lambda each: (each != "simulate", each))
-
-
-def _style(look: Identity, ran: Sequence[str], back_end: str) -> Identity:
+def _style(look: Identity, ran: Sequence[str], on: str) -> Identity:
     """Several back ends: the first has a plain line, the others have markers alone."""
     if len(ran) < 2:
         return look
-    first = back_end == ran[0]
+    first = on == ran[0]
     return Identity(look.label, look.color, "" if first else look.marker, look.line if first else "")
 
 
@@ -150,17 +144,25 @@ def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: 
 
 def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     """One line per run; seeds after the first are faint. Without ``y``, accuracy over time."""
-    ran = _back_ends(rows)
+    ran = made_on(rows)
     for name, look in looks.items():
         of_name = rows[rows[panel.series].astype(str) == name]
-        labelled = next(iter(_back_ends(of_name)), "")
-        for (back_end, seed), run in of_name.groupby(["back_end", "seed"]):
-            first, style = seed == of_name["seed"].min(), _style(look, ran, str(back_end))
-            x, y = values_of(run, panel.x or "at_s"), values_of(run, panel.y or "at_accuracy")
-            marker = style.marker if style.line == "" else ""
-            label = look.label if first and back_end == labelled else None
-            axes.plot(x, y, color=look.color, linestyle=style.line, marker=marker, markersize=3.5, linewidth=1.4,
-                      alpha=1 if first else 0.35, label=label)  # fmt: skip
+        labelled = next(iter(made_on(of_name)), "")
+        for on, runs in by_back_end(of_name):
+            style = _style(look, ran, on)
+            for seed, run in runs.groupby("seed"):
+                first = seed == of_name["seed"].min()
+                axes.plot(
+                    values_of(run, panel.x or "at_s"),
+                    values_of(run, panel.y or "at_accuracy"),
+                    color=look.color,
+                    linestyle=style.line,
+                    marker=style.marker if style.line == "" else "",
+                    markersize=3.5,
+                    linewidth=1.4,
+                    alpha=1 if first else 0.35,
+                    label=look.label if first and on == labelled else None,
+                )
     if "x" not in panel.log:
         axes.set_xlim(left=0)
 
@@ -170,15 +172,15 @@ def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     if not panel.x:
         bars(axes, rows.assign(y_=values_of(rows, panel.y)), "y_", looks, panel)
         return
-    groups, width, ran = list(dict.fromkeys(rows[panel.x])), 0.8 / len(looks), _back_ends(rows)
+    groups, width, ran = list(dict.fromkeys(rows[panel.x])), 0.8 / len(looks), made_on(rows)
     for number, (name, look) in enumerate(looks.items()):
         of_name = rows[rows[panel.series].astype(str) == name].assign(y_=lambda all_: values_of(all_, panel.y))
         for place, group in enumerate(groups):
             at = place + (number - (len(looks) - 1) / 2) * width
             of_group = of_name[of_name[panel.x] == group]
             label = panel.labels.get(name, look.label) if not place else None
-            for each, of_back_end in _beside(of_group, ran, at, 0.94 * width):
-                _bar(axes, each, of_back_end["y_"].dropna().tolist(), look, label)
+            for each, made_there in _beside(of_group, ran, at, 0.94 * width):
+                _bar(axes, each, made_there["y_"].dropna().tolist(), look, label)
                 label = None
     labels = [panel.labels.get(str(group), str(group)) for group in groups]
     _categories(axes, labels)
@@ -186,18 +188,18 @@ def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
 
 def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> None:
     """One bar per series and back end: mean and interval over seeds, of those that have a value."""
-    ran = _back_ends(rows)
+    ran = made_on(rows)
     for place, (name, look) in enumerate(looks.items()):
         of_name = rows.loc[rows[panel.series].astype(str) == name]
-        for each, of_back_end in _beside(of_name, ran, place, 0.68):
-            values = of_back_end[y].dropna().tolist()
+        for each, made_there in _beside(of_name, ran, place, 0.68):
+            values = made_there[y].dropna().tolist()
             if not values:
                 continue
             top = _bar(axes, each, values, look)
             at = (each.at, top)
             value = numbers.short(sum(values) / len(values))
             axes.annotate(value, at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
-            _some_only(axes, at, len(values), len(of_back_end))
+            _some_only(axes, at, len(values), len(made_there))
     axes.margins(y=0.14)  # room for what stands above the bars
     _categories(axes, [panel.labels.get(name, look.label) for name, look in looks.items()])
 
@@ -214,10 +216,9 @@ def _beside(
     rows: pd.DataFrame, ran: Sequence[str], center: float, width: float
 ) -> Iterator[tuple[_Place, pd.DataFrame]]:
     """Yield the rows of each back end, and the place of their bar: side by side, in the room of one."""
-    for number, back_end in enumerate(ran):
+    for number, (_, made_there) in enumerate(by_back_end(rows, ran)):
         at = center + ((number + 0.5) / len(ran) - 0.5) * width
-        of_back_end = rows[rows["back_end"] == back_end] if "back_end" in rows else rows
-        yield _Place(at, width / len(ran), number > 0), of_back_end
+        yield _Place(at, width / len(ran), number > 0), made_there
 
 
 def _bar(axes: Axes, place: _Place, values: Sequence[float], look: Identity, label: str | None = None) -> float:
@@ -258,9 +259,8 @@ def _forest(axes: Axes, study: Study, found: Results) -> None:
     known: list[float] = []
     for part in reversed(study.parts or (study,)):
         for expected in (each for each in reversed(part.expected) if not (each.points or each.alone)):
-            ran = [str(each) for each in found.rows(sweep=expected.case)["back_end"].unique()]
-            for back_end in reversed(ran):
-                runs = Results(found.rows(back_end=back_end), found.curves)
+            for on in reversed(made_on(found.rows(sweep=expected.case))):
+                runs = found.made(on)
                 values = verdict.factors_of(part, runs, expected).values
                 color = _COLORS.get(verdict.claim_of(part, runs, expected).verdict, "#E69F00")
                 place, ends = len(labels), (max(expected.low, 0.05), min(expected.high, 50.0))
@@ -273,7 +273,7 @@ def _forest(axes: Axes, study: Study, found: Results) -> None:
                 others = [each for each in part.expected if each.case == expected.case and not each.points]
                 which = f" ({expected.claim.split(':')[0]})" if len(others) > 1 else ""
                 about = f"{part.technique}: " if part.technique else ""
-                told = "" if back_end == "simulate" else f", {BACK_ENDS[back_end].label}"
+                told = "" if on == "simulate" else f", {BACK_ENDS[on].label}"
                 labels.append(f"{about}{expected.case}{which}{told}")
                 known += values
     axes.axvline(1, color=INK, linewidth=0.8)

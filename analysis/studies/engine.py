@@ -196,10 +196,9 @@ def claims_of(study: Study, results: Results, missing: Sequence[str], swept: Seq
 def _decided(study: Study, results: Results) -> Iterator[Claim]:
     """Yield the claims; once for each back end."""
     ran = list(results.runs["back_end"].unique())
-    for back_end in ran:
-        runs, curves = (select(each, {"back_end": back_end}) for each in (results.runs, results.curves))
-        for each in verdict.claims_of(study, replace(results, runs=runs, curves=curves)):
-            yield replace(each, claim=f"{each.claim} ({BACK_ENDS[back_end].label})") if len(ran) > 1 else each
+    for on in ran:
+        for each in verdict.claims_of(study, results.made(on)):
+            yield replace(each, claim=f"{each.claim} ({BACK_ENDS[on].label})") if len(ran) > 1 else each
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:

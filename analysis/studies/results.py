@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,29 @@ class Results:
         """Return the rows of ``runs`` whose columns have these values."""
         return select(self.runs, where)
 
+    def made(self, on: str) -> Results:
+        """Return what was made on one back end."""
+        runs, curves = (select(each, {"back_end": on}) for each in (self.runs, self.curves))
+        return Results(runs, curves, self.published)
+
 
 def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows whose columns have these values; a tuple stands for any of its values."""
     for column, value in where.items():
         frame = frame[frame[column].isin(value) if isinstance(value, tuple) else frame[column] == value]
     return frame
+
+
+def made_on(frame: pd.DataFrame) -> list[str]:
+    """Return the back ends on which the runs of a table were made, simulations first; ``simulate`` of other tables."""
+    ran = frame["back_end"].unique() if "back_end" in frame else ("simulate",)
+    return sorted(map(str, ran), key=lambda each: (each != "simulate", each))
+
+
+def by_back_end(frame: pd.DataFrame, ran: Sequence[str] = ()) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each back end, or each of ``ran``, and the rows of what was made there; all rows of a table without."""
+    for on in ran or made_on(frame):
+        yield on, select(frame, {"back_end": on}) if "back_end" in frame else frame
 
 
 def against(frame: pd.DataFrame, column: str, by: Sequence[str], **base: Any) -> pd.Series[float]:

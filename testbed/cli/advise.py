@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.cli.options import (
-    BACK_ENDS,
     Outcome,
     add_allow_code,
     check_jobs,
@@ -23,6 +22,7 @@ from testbed.cli.options import (
     whole,
 )
 from testbed.errors import ScenarioError
+from testbed.facilities import BACK_ENDS
 
 if TYPE_CHECKING:
     from testbed.scenario import Scenario

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.studies import FIGURES, VERDICTS
-from testbed.cli.options import BACK_ENDS, Outcome, add_cluster, check_jobs, whole
+from testbed.cli.options import Outcome, add_cluster, check_jobs, whole
 from testbed.errors import ScenarioError
+from testbed.facilities import BACK_ENDS
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
+from testbed.facilities import BACK_ENDS
 from testbed.units import UnitError, parse_float, parse_whole
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from testbed.scenario.schema import Scenario
 
 PICTURES = (".png", ".svg", ".pdf")
-BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
 # the exit code; or, with --json, the object to print, alone (exit code 0) or after an exit code
 Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 

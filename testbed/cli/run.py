@@ -66,10 +66,10 @@ def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[Scenario, Ho
     """Read the scenario, and start its host process meanwhile: most scenarios, or ``--on``, take the same kind."""
     from testbed.execution import session
 
-    back_end = arguments.on or "simulate"
-    early = hosts.enter_context(session.early_host(back_end))
+    kind = arguments.on or "simulate"
+    early = hosts.enter_context(session.early_host(kind))
     scenario = read_scenario(arguments)
-    if scenario.is_program or not session.same_host(back_end, scenario.run.on):
+    if scenario.is_program or not session.same_host(kind, scenario.run.on):
         hosts.close()
         early = None  # a program's host does not import torch
         if not scenario.is_program:
@@ -90,7 +90,7 @@ def _run(
 
     plan = build_plan(scenario)
     if arguments.cluster and not plan.is_spread:
-        raise ScenarioError(f"--cluster: a run on '{plan.back_end}' is on this machine alone; add --on cluster")
+        raise ScenarioError(f"--cluster: {plan.title} is on this machine alone; add --on cluster")
     launch.check_before_training(scenario, plan)
     _check_resume(arguments)
     followers = [LiveLog(arguments.log)] if arguments.log else []

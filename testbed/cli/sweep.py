@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import (
-    BACK_ENDS,
     Outcome,
     add_allow_code,
     add_cluster,
@@ -25,6 +24,7 @@ from testbed.cli.options import (
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.summary import sweep_table
+from testbed.facilities import BACK_ENDS
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:

@@ -47,10 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     if not arguments.network:
         return _list(arguments.json)
+    from testbed.facilities import BACK_ENDS
     from testbed.plan.network import build_links, build_network
 
     found = _found(arguments)
-    plan = build_network(found.topology, build_links(found.topology), "simulate")
+    plan = build_network(found.topology, build_links(found.topology), BACK_ENDS["simulate"])
     if not arguments.json:
         _print(found, plan)
     if arguments.picture:

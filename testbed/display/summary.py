@@ -41,7 +41,7 @@ def summary_of(run: StoredRun, *, told: bool = False) -> list[RenderableType]:
         return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
     message = [] if told or not result["message"] else [Text(result["message"])]
     if not result["rounds"] and run.program is None:
-        head = f"{result['name']} on {result['back_end']}: {result['status']} before the first round was complete"
+        head = f"{run.title}: {result['status']} before the first round was complete"
         trusted = trust(run) if result["status"] in COMPLETED else []  # why a run that has not failed did nothing
         head = f"{head}, after {numbers.seconds(result['duration_s'])}"
         return [Text(head), *faults(run), *message, *map(Text, trusted)]
@@ -55,7 +55,7 @@ def answer(run: StoredRun) -> Table:
     """Return rounds, accuracy and times."""
     result = run.result
     assert result is not None
-    title = f"{result['name']} on {result['back_end']}: {result['status']}"
+    title = f"{run.title}: {result['status']}"
     if run.program is not None:
         return look.table(title, "", ">value", "", rows=_of_program(run, result))
     rows = (
@@ -68,9 +68,9 @@ def answer(run: StoredRun) -> Table:
         ("step time", numbers.seconds(result.get("step_time_s")), "the same, per training step"),
         *_first_rounds(run.fidelity),
         ("training", numbers.seconds(result["training_s"]), "run's clock"),
-        ("whole command", numbers.seconds(result["duration_s"]), _clock_of(result)),
+        ("whole command", numbers.seconds(result["duration_s"]), run.facilities.clock),
         ("parameters", (result["parameters_sha256"] or numbers.MISSING)[:16], _AGREEMENT[result["parameters_agree"]]),
-        *_frames(run.plan),
+        *_frames(run),
     )
     known = [row for row in rows if row[1] != numbers.MISSING or row[2].startswith(_UNKNOWN)]
     return look.table(title, "", ">value", "", rows=known)
@@ -120,12 +120,12 @@ def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, st
     return [(f"first {first['rounds']} rounds", numbers.seconds(first["measured_s"]), compared)]
 
 
-def _frames(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _frames(run: StoredRun) -> list[tuple[str, str, str]]:
     """Return how messages between processes are protected; virtual time has no frames."""
-    transport = plan["transport"]
+    transport = run.plan["transport"]
     how = transport["mac"] + (", TLS" if transport["tls"] else "")
     where = "authentication code" + (", none in shared memory" if transport["shared_memory"] else "")
-    return [] if plan["back_end"] == "simulate" else [("frames", how, where)]
+    return [("frames", how, where)] if run.facilities.has_processes else []
 
 
 def _about_rounds(result: Mapping[str, Any]) -> str:
@@ -147,7 +147,7 @@ def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, st
         rows.append(("time per report", numbers.seconds(result["round_time_s"]), "mean"))
     if result["accuracy"] is not None:
         rows.append(("accuracy", numbers.share(result["accuracy"]), "last reported"))
-    return [*rows, ("whole command", numbers.seconds(result["duration_s"]), _clock_of(result))]
+    return [*rows, ("whole command", numbers.seconds(result["duration_s"]), run.facilities.clock)]
 
 
 def traffic(run: StoredRun) -> list[RenderableType]:
@@ -243,10 +243,6 @@ def trust(run: StoredRun) -> list[str]:
 def _listed(texts: Sequence[str]) -> list[str]:
     left = len(texts) - LINES_SHOWN
     return [*(f"  - {text}" for text in texts[:LINES_SHOWN]), *([f"  - and {left} more in fidelity.json"] * (left > 0))]
-
-
-def _clock_of(result: Mapping[str, Any]) -> str:
-    return "virtual time" if result["back_end"] == "exact" else "wall clock"
 
 
 def as_text(parts: Iterable[RenderableType]) -> str:

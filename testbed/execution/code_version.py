@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.results.manifest import version_of
 
 _ROOT = Path(__file__).parents[2]
-# What decides a run's results, by back end. Figures and commands are left out: their changes do not invalidate runs.
+# What decides the results of all runs, wherever they are made. Figures and commands are left out: their changes do not
+# invalidate runs.
 ALWAYS = (
-    "testbed/axes.py", "testbed/best_effort.py", "testbed/buffers.py", "testbed/codec", "testbed/compute_model.py",
-    "testbed/costs.py", "testbed/declaration.py", "testbed/devices", "testbed/engine", "testbed/environment.py",
-    "testbed/execution", "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/placing.py",
-    "testbed/plan", "testbed/policy", "testbed/reference_costs.csv", "testbed/results", "testbed/settings",
-    "testbed/state.py", "testbed/traffic.py", "testbed/training", "testbed/world.py",
-)  # fmt: skip
-# The fidelity of an emulated run is decided by a simulation of its first rounds.
-BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
-            "cluster": ("testbed/realtime", "testbed/cluster"),
-            "emulate": ("testbed/realtime", "testbed/simulation", "emulation"),
-            "exact": ("testbed/realtime", "emulation")}  # fmt: skip
+    "testbed/axes.py",
+    "testbed/best_effort.py",
+    "testbed/buffers.py",
+    "testbed/codec",
+    "testbed/compute_model.py",
+    "testbed/costs.py",
+    "testbed/declaration.py",
+    "testbed/devices",
+    "testbed/engine",
+    "testbed/environment.py",
+    "testbed/execution",
+    "testbed/facilities.py",
+    "testbed/kvstore",
+    "testbed/messages.py",
+    "testbed/placeholders.py",
+    "testbed/placing.py",
+    "testbed/plan",
+    "testbed/policy",
+    "testbed/reference_costs.csv",
+    "testbed/results",
+    "testbed/settings",
+    "testbed/state.py",
+    "testbed/traffic.py",
+    "testbed/training",
+    "testbed/world.py",
+)
 _SOURCES = (".py", ".c", ".cpp")
 PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
 
@@ -31,10 +48,13 @@ def packages() -> dict[str, str | None]:
     return {"Python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
-def code_version(back_end: str, root: Path = _ROOT) -> str:
-    """Return the digest of the sources and packages that determine the results of a run on ``back_end``."""
+def code_version(own: Sequence[str], root: Path = _ROOT) -> str:
+    """Return the digest of the sources and packages that determine the results of a run.
+
+    own  the sources that are its back end's own (``Facilities.sources``)
+    """
     digest = hashlib.sha256()
-    for place in (*ALWAYS, *BACK_END[back_end]):
+    for place in (*ALWAYS, *own):
         path = root / place
         for source in [path] if path.suffix else sorted(p for p in path.rglob("*") if p.suffix in _SOURCES):
             digest.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")

@@ -104,6 +104,6 @@ def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> bool:
 
     torch.set_num_threads(1)
     virtual = replace(plan.simulation, network="packets", fold=False, events="brief")
-    simulated = replace(plan, back_end="simulate", simulation=virtual, checkpoint_every=0, faults=())
+    simulated = replace(plan.simulated(virtual), checkpoint_every=0, faults=())
     exits = simulate(simulated, partial(make_role, files=None, watch=None), directory, rounds)
     return all(end.error is None or isinstance(end.error, Interrupted) for end in exits.values())

@@ -25,7 +25,6 @@ from testbed.execution.sweep_cluster import ClusterPool, joined
 from testbed.execution.sweep_points import SweepPoint, index_of
 from testbed.execution.sweep_pool import LocalPool, OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
-from testbed.plan.model import IN_VIRTUAL_TIME
 from testbed.results import FINISHED, atomic, owner
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
@@ -128,7 +127,7 @@ def _link(job: SweepJob, warn: Warn) -> None:
 
 def default_jobs(points: list[SweepPoint]) -> int:
     """Return the runs at once: one per core in virtual time, but one real run, as these would slow each other down."""
-    virtual = all(point.plan.back_end in IN_VIRTUAL_TIME for point in points)
+    virtual = all(point.plan.in_virtual_time for point in points)
     return len(os.sched_getaffinity(0)) if virtual else 1
 
 

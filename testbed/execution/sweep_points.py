@@ -60,7 +60,7 @@ def _dependencies() -> Callable[[Plan], dict[str, Any]]:
     def of(plan: Plan) -> dict[str, Any]:
         folders = [sources(path) for path in code_folders(plan)]
         own = {"folders": folders} if folders else {}  # else ids would change
-        return {"code": code(plan.back_end), "data": [data(path) for path in data_files(plan)], **own}
+        return {"code": code(plan.facilities.sources), "data": [data(path) for path in data_files(plan)], **own}
 
     return of
 

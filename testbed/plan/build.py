@@ -22,7 +22,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     scenario = moved(scenario, on)
     topology = generated(scenario.topology)
     links = build_links(topology, scenario.seed)
-    network = build_network(topology, links, scenario.run.on)
+    network = build_network(topology, links, scenario.run.facilities)
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
     settings.check_gpu_links(scenario, network, nodes)
     training = settings.training_of(scenario)

@@ -19,6 +19,7 @@ import msgspec
 
 from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
+from testbed.facilities import BACK_ENDS, Facilities
 from testbed.ids import link_name
 from testbed.settings.job import Choice, Device, Program, Training
 from testbed.settings.network import OneWay
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from topologies.graph import Paths
 
 PLAN_VERSION = 1
-EMULATED = ("emulate", "exact")  # back ends in which nodes are processes behind emulated links
-IN_VIRTUAL_TIME = ("simulate", "exact")
-UNSHAPED = ("local", "cluster")  # back ends that send over the machine's own network, as it is
 
 # What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
 # above the highest, two cores cannot move a LAN's packets through a queue.
@@ -247,9 +245,18 @@ class Plan:
         return f"{self.name} on {self.back_end}"
 
     @property
+    def facilities(self) -> Facilities:
+        """What the run has where it is made."""
+        return BACK_ENDS[self.back_end]
+
+    def simulated(self, simulation: Simulation) -> Plan:
+        """Return the Plan of the same run, simulated in this way."""
+        return replace(self, back_end="simulate", simulation=simulation)
+
+    @property
     def is_simulated(self) -> bool:
         """Whether the run is one process in virtual time."""
-        return self.back_end == "simulate"
+        return not self.facilities.has_processes
 
     @property
     def is_emulated(self) -> bool:
@@ -264,17 +271,17 @@ class Plan:
     @property
     def in_virtual_time(self) -> bool:
         """Whether its clock is no machine's."""
-        return self.back_end in IN_VIRTUAL_TIME
+        return self.facilities.in_virtual_time
 
     @property
     def is_unshaped(self) -> bool:
         """Whether it sends over the machine's own network, as it is."""
-        return self.back_end in UNSHAPED
+        return self.facilities.is_unshaped
 
     @cached_property
     def has_wan(self) -> bool:
         """Whether what data centres send each other crosses the links of the Plan; on loopback it does not."""
-        return self.back_end != "local" and len(self.network.sites) > 1
+        return self.facilities.has_wan and len(self.network.sites) > 1
 
     @cached_property
     def training_workers(self) -> tuple[NodePlan, ...]:

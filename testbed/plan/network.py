@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from testbed.declaration import made_from
+from testbed.facilities import Facilities
 from testbed.ids import link_name
-from testbed.plan.model import EMULATED, LinkPlan, NetworkPlan, SitePlan
+from testbed.plan.model import LinkPlan, NetworkPlan, SitePlan
 from testbed.scenario.topology.links import Link, Queue, one_way
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.traces import LinkTrace
@@ -107,18 +108,18 @@ def _outages(link: Link) -> Series:
     return Series(times_s=times_s, values=values, source="down")
 
 
-def build_network(topology: Topology, links: tuple[LinkPlan, ...], back_end: str) -> NetworkPlan:
+def build_network(topology: Topology, links: tuple[LinkPlan, ...], facilities: Facilities) -> NetworkPlan:
     """Return sites and routes of a written-out topology with these links; LAN rates are divided by its scale."""
-    sites = tuple(_site(topology, index, back_end) for index in range(len(topology.data_centers)))
-    every_pair = back_end != "simulate" or len(sites) <= ALL_PAIRS_LIMIT
+    sites = tuple(_site(topology, index, facilities) for index in range(len(topology.data_centers)))
+    every_pair = facilities.has_processes or len(sites) <= ALL_PAIRS_LIMIT
     routes = _routes(sites, links, topology.routing, every_pair)
     return NetworkPlan(sites=sites, routers=topology.routers, links=links, routes=routes, routing=topology.routing)
 
 
-def _site(topology: Topology, index: int, back_end: str) -> SitePlan:
+def _site(topology: Topology, index: int, facilities: Facilities) -> SitePlan:
     data_center = topology.data_centers[index]
     lan = data_center.lan or topology.lan
-    subnet = f"10.{index + 1}.0.0/16" if back_end in EMULATED else None
+    subnet = f"10.{index + 1}.0.0/16" if facilities.shapes_links else None
     return SitePlan(
         name=data_center.name,
         index=index,

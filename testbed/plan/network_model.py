@@ -34,7 +34,7 @@ def simulation_of(
     """Return how the virtual world runs, with the model of its network, and why it is this one."""
     word = _FORMER_WORDS.get(scenario.simulation.network, scenario.simulation.network)
     reason = "as simulation.network says"
-    if scenario.run.on != "simulate":
+    if scenario.run.facilities.has_processes:
         word = "flows"
         reason = ""
     elif word == "auto":

@@ -16,8 +16,9 @@ from typing import Any
 
 from testbed.declaration import made_from
 from testbed.errors import ScenarioError
+from testbed.facilities import Facilities
 from testbed.ids import node_name
-from testbed.plan.model import EMULATED, IN_VIRTUAL_TIME, NodePlan
+from testbed.plan.model import NodePlan
 from testbed.scenario import Scenario
 from testbed.scenario.topology.topology import DataCenter, Topology
 from testbed.settings.job import ANY_GPU, Device, DeviceSection
@@ -48,7 +49,7 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
         for host, node in enumerate(_site_nodes(site, scenario, tops, below)):
             rank = ranks[node.role]
             ranks[node.role] += 1
-            nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.on))
+            nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.facilities))
     return tuple(nodes)
 
 
@@ -62,7 +63,7 @@ def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePla
             names = [node_name(site.name, "host")] * bool(names)
         for host, name in enumerate(names):
             node = NodePlan(name=name, role="worker", data_center=site.name, rank=len(nodes))
-            nodes.append(replace(_addressed(node, index, host, scenario.run.on), port=0))
+            nodes.append(replace(_addressed(node, index, host, scenario.run.facilities), port=0))
     return tuple(nodes)
 
 
@@ -80,7 +81,7 @@ def _site_nodes(
     below  the nodes that push to them, in rank order: local servers, or with one tier all workers
     """
     device = scenario.device
-    plan_of = partial(_device, scenario.run.on)
+    plan_of = partial(_device, scenario.run.facilities)
     tiers = scenario.paradigm.declared.tiers
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
@@ -117,12 +118,12 @@ def _check_step_times(scenario: Scenario, topology: Topology) -> None:
         raise ScenarioError(f"{where}: no worker or data centre '{strangers[0]}' (write e.g. {sites[0].name}/worker0)")
 
 
-def _device(on: str, section: DeviceSection, *changes: _Changes) -> Device:
+def _device(facilities: Facilities, section: DeviceSection, *changes: _Changes) -> Device:
     """Return the device after the changes of data centre and worker, the last first; ``speed`` is divided in."""
     device = _changed(section, *changes)
     pace = device.pace
     if pace == "auto":
-        pace = "measured" if device.kind != "cpu" and on not in IN_VIRTUAL_TIME else "paced"
+        pace = "measured" if device.kind != "cpu" and not facilities.in_virtual_time else "paced"
     step_time_s = sum(map(sum, device.layers)) or device.step_time_s
     return made_from(Device, device, pace=pace, step_time_s=step_time_s / device.speed)
 
@@ -145,13 +146,13 @@ def _of_server(section: DeviceSection, change: _Changes, codec_speed: float) -> 
     return Device(pace="paced", kind=device.server_device, index=index, share=device.share, codec_speed=codec_speed)
 
 
-def _addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
+def _addressed(node: NodePlan, site: int, host: int, facilities: Facilities) -> NodePlan:
     """Return the node with address and port.
 
     Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).
     On loopback the launcher picks free ports (0), so that two runs can stand side by side.
     """
-    if back_end in EMULATED:
+    if facilities.shapes_links:
         block, number = divmod(host, HOSTS_PER_BLOCK)
         return replace(node, address=f"10.{site + 1}.{block}.{number + 1}", port=NODE_PORT)
-    return replace(node, address="127.0.0.1") if back_end == "local" else node
+    return replace(node, address="127.0.0.1") if not facilities.has_wan else node

@@ -112,7 +112,7 @@ def program_of(scenario: Scenario, topology: Topology) -> Program | None:
 
 def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[Background, ...]:
     """Return one entry each, with a seed of its own. Raise ``ScenarioError`` if no path joins the ends."""
-    simulated = scenario.run.on == "simulate"
+    simulated = not scenario.run.facilities.has_processes
     found = []
     for index, traffic in enumerate(scenario.background):
         where = f"{scenario.place_of('background', index)}: background[{index}]"
@@ -130,7 +130,7 @@ def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[Backg
 
 def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Sequence[model.NodePlan]) -> None:
     """Raise ``ScenarioError`` if workers would sum on GPUs, by these GPUs' own links, beside an emulated link."""
-    if scenario.run.on not in model.EMULATED:
+    if not scenario.run.facilities.shapes_links:
         return
     options = asdict(scenario.paradigm.options)
     workers = Counter(node.data_center for node in nodes if node.role == "worker" and node.trains)

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from testbed.codec.options import CODECS
 from testbed.costs import COPY, OPERATIONS, SUM, measured_names, parts_of
 from testbed.declaration import other_than_default
+from testbed.facilities import Facilities
 from testbed.plan.model import (
-    EMULATED,
     EMULATED_LAN_CEILING_BPS,
     EMULATED_LOWEST_RATE_BPS,
-    UNSHAPED,
     LinkPlan,
     NetworkPlan,
     NodePlan,
@@ -40,12 +39,12 @@ def warnings_for(
     scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], simulation: Simulation
 ) -> tuple[str, ...]:
     """Return one line each, in a fixed order."""
-    back_end = scenario.run.on
+    facilities = scenario.run.facilities
     return (
-        *_back_end(scenario, back_end, network, nodes, simulation),
+        *_facilities(scenario, network, nodes, simulation),
         *_topology(scenario),
-        *_links(back_end, network, simulation),
-        *_transport(scenario, back_end),
+        *_links(facilities, network, simulation),
+        *_transport(scenario),
         *_costs(scenario),
         *_detours(network),
         *_servers(scenario),
@@ -57,19 +56,13 @@ def warnings_for(
     )
 
 
-def _back_end(
-    scenario: Scenario,
-    back_end: str,
-    network: NetworkPlan,
-    nodes: tuple[NodePlan, ...],
-    simulation: Simulation,
+def _facilities(
+    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], simulation: Simulation
 ) -> Iterator[str]:
-    if back_end == "local" and network.links:
-        yield "topology.links, topology.lan: have no effect on 'local', for loopback has no WAN"
-    if back_end == "cluster" and network.links:
-        about = "describe the cluster's own links, which are measured and not changed; deadlines follow from them"
-        yield f"topology.links, topology.lan: {about}"
-    if back_end == "simulate":
+    facilities = scenario.run.facilities
+    if facilities.about_links and network.links:
+        yield f"topology.links, topology.lan: {facilities.about_links}"
+    if not facilities.has_processes:
         for key in other_than_default(scenario.transport, "mac", "shared_memory"):
             yield f"transport.{key}: has no effect on 'simulate', where there are no sockets"
         for key in other_than_default(scenario.transport, *_OF_WINDOWS) if simulation.network == "ideal" else ():
@@ -80,7 +73,7 @@ def _back_end(
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
     else:
-        yield from _measured(nodes, back_end)
+        yield from _measured(nodes, facilities)
 
 
 def _topology(scenario: Scenario) -> Iterator[str]:
@@ -97,41 +90,41 @@ def _topology(scenario: Scenario) -> Iterator[str]:
         yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.repaired)
 
 
-def _links(back_end: str, network: NetworkPlan, simulation: Simulation) -> Iterator[str]:
+def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation) -> Iterator[str]:
     """Yield what a back end cannot do to a link, by its own settings or by faults."""
-    by_packet = back_end == "simulate" and simulation.by_packet
-    if back_end in EMULATED:
+    by_packet = not facilities.has_processes and simulation.by_packet
+    if facilities.shapes_links:
         fast = [site.name for site in network.sites if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS]
         if fast:
             others = f" (and {len(fast) - 1} more)" if len(fast) > 1 else ""
             yield f"{fast[0]}{others}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
-    if back_end in EMULATED or by_packet:
+    if facilities.shapes_links or by_packet:
         slow = list[LinkPlan]()
         for link in network.links:
             values = (link.rate_bps, *(link.rate_trace.values if link.rate_trace else ()))
             if any(0 < value < EMULATED_LOWEST_RATE_BPS for value in values):
                 slow.append(link)
         yield from _of_links(slow, "rates below 64 kbit/s are emulated as 64 kbit/s")
-    if back_end == "simulate":
+    if not facilities.has_processes:
         losses = "each packet is lost by itself" if by_packet else "losses are a mean"
         for name in ("duplication", "jitter_s", "reordering"):
             having = [link for link in network.links if getattr(link, name)]
             yield from _of_links(having, f"{name.removesuffix('_s')} has no effect on 'simulate'")
         bursty = [link for link in network.links if link.loss_burst_packets > 1 or link.burst_trace]
         yield from _of_links(bursty, f"loss_burst has no effect on 'simulate', where {losses}")
-    yield from _outages(back_end, by_packet, network)
+    yield from _outages(facilities, by_packet, network)
 
 
-def _outages(back_end: str, by_packet: bool, network: NetworkPlan) -> Iterator[str]:
+def _outages(facilities: Facilities, by_packet: bool, network: NetworkPlan) -> Iterator[str]:
     """Yield one warning for all outages: when the longest is, and what it does."""
     spans = {link.name: longest_outage(link) for link in network.links}
     lengths_s = {name: end_s - begin_s for name, (begin_s, end_s) in spans.items()}
     down = sorted((link for link in network.links if lengths_s[link.name]), key=lambda link: -lengths_s[link.name])
-    if not down or back_end in UNSHAPED:
+    if not down or facilities.is_unshaped:
         return
     begin_s, end_s = spans[down[0].name]
     until = f"until {end_s:g} s" if math.isfinite(end_s) else "for good"
-    if back_end == "simulate" and not by_packet:
+    if not facilities.has_processes and not by_packet:
         told = "simulated as a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
     elif down[0].rate_trace is not None and 0 in down[0].rate_trace.values:
         told = f"an outage of its trace {down[0].rate_trace.source}".rstrip()
@@ -147,15 +140,17 @@ def _of_links(links: Sequence[LinkPlan], told: str) -> Iterator[str]:
         yield f"link {links[0].name}{others}: {told}"
 
 
-def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
+def _transport(scenario: Scenario) -> Iterator[str]:
+    on = scenario.run.on
+    unshaped = scenario.run.facilities.is_unshaped
     transport = scenario.transport
     if transport.parallel_streams > 1:
         whom = "measuring tools and bulk background traffic"
         yield f"transport.parallel_streams: counts for {whom}; training has one connection for each pair of nodes"
-    if transport.initial_window_packets is not None and back_end in UNSHAPED:
-        yield f"transport.initial_window: has no effect on '{back_end}', where no route is ours"
-    if scenario.background and back_end in UNSHAPED:
-        yield f"background: has no effect on '{back_end}', whose links are not emulated"
+    if transport.initial_window_packets is not None and unshaped:
+        yield f"transport.initial_window: has no effect on '{on}', where no route is ours"
+    if scenario.background and unshaped:
+        yield f"background: has no effect on '{on}', whose links are not emulated"
 
 
 def _costs(scenario: Scenario) -> Iterator[str]:
@@ -172,10 +167,10 @@ def _costs(scenario: Scenario) -> Iterator[str]:
             yield f"simulation.costs: row '{row}' has no effect ({near})"
 
 
-def _measured(nodes: tuple[NodePlan, ...], back_end: str) -> Iterator[str]:
+def _measured(nodes: tuple[NodePlan, ...], facilities: Facilities) -> Iterator[str]:
     devices = [node.device for node in nodes if node.role == "worker" and node.device.pace == "measured"]
     plain = Device()
-    for key in ("variation",) if back_end == "exact" else ("variation", "slowdown", "speed"):
+    for key in ("variation",) if facilities.in_virtual_time else ("variation", "slowdown", "speed"):
         if any(getattr(device, key) != getattr(plain, key) for device in devices):
             what = "device.slowdown, and faults 'slow': have" if key == "slowdown" else f"device.{key}: has"
             yield f"{what} no effect where device.pace is 'measured'; a step takes what it takes"

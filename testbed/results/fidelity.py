@@ -16,6 +16,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from testbed.facilities import facilities_of
 from testbed.results import COMPLETED
 from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED, NOT_FINISHED
 from testbed.results.summary import counts, covered_round_time_s, final_digests, gone_nodes
@@ -62,7 +63,7 @@ def assess(
     replay = _replay(frames["replay"])
     machine = _machine(frames["machine"])
     rounds = _rounds(frames["rounds"], frames["predicted"])
-    real = plan["back_end"] != "simulate"
+    real = facilities_of(plan).has_processes
     training = [*_training_reasons(frames, plan, equal_every)] if ending in COMPLETED else []
     reasons = [
         *([] if ending in COMPLETED else [f"run: {ending}; times and bytes are those until then"]),
@@ -298,7 +299,7 @@ def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
 def _network_model(plan: Mapping[str, Any]) -> Iterator[str]:
     """Yield which model of the network a simulation took, and why; Plans of earlier releases do not say so."""
     simulation = plan.get("simulation", {})
-    if plan["back_end"] == "simulate" and simulation.get("network_reason"):
+    if simulation.get("network_reason"):  # which Plans of other runs have none of
         yield f"the network was simulated by {simulation['network']}, {simulation['network_reason']}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from testbed.facilities import facilities_of
 from testbed.ids import data_center_of
 from testbed.results.events import PartReader, decoded, parts
 from testbed.results.rounds import RoundCounter
@@ -168,5 +169,6 @@ class EventTail:
 
 def tail_of(run: Path, plan: Mapping[str, Any]) -> EventTail:
     """Return the tail that ``Scalars`` needs for a run of this Plan."""
-    kinds = (*_KINDS, "transfer") if plan["back_end"] in ("local", "cluster") else _KINDS
-    return EventTail(run / "events", kinds, 0.0 if plan["back_end"] == "simulate" else _LAG_S)
+    facilities = facilities_of(plan)
+    kinds = (*_KINDS, "transfer") if facilities.is_unshaped else _KINDS
+    return EventTail(run / "events", kinds, _LAG_S if facilities.has_processes else 0.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from testbed.facilities import BACK_ENDS
 from testbed.scenario.load import json_schema, load, loads
 from testbed.scenario.schema import Scenario
-from testbed.settings.run import BACK_ENDS
 
 __all__ = ["BACK_ENDS", "Scenario", "json_schema", "load", "loads", "starter"]
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from testbed.axes import AxisError
 from testbed.errors import ScenarioError
+from testbed.facilities import BACK_ENDS
 from testbed.scenario import overrides as override_language
 from testbed.scenario import presets, shipped
 from testbed.scenario.reading.document import Mapping, Node, Scalar, parse, plain
@@ -24,7 +25,7 @@ from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import MODEL, Origin, Scenario
 from testbed.settings.job import Choice, Training
-from testbed.settings.run import BACK_ENDS, RunSection
+from testbed.settings.run import RunSection
 
 
 def load(

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 
 from testbed.costs import Row
 from testbed.declaration import Problem, derived, option, required
-
-BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
+from testbed.facilities import BACK_ENDS, Facilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSection:
     """How the scenario is run."""
 
-    on: str = option("emulate", choices=BACK_ENDS)
+    on: str = option("emulate", choices=tuple(BACK_ENDS))
     """emulate: Mininet, real processes. simulate: virtual time. local: real processes on loopback, without a WAN.
     exact: as emulate, in a kernel of its own in virtual time, so that results do not depend on the machine's load.
     cluster: deployed on machines, one or more for each data centre (`cluster`), over their own network."""
+
+    @property
+    def facilities(self) -> Facilities:
+        """What the run will have there."""
+        return BACK_ENDS[self.on]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def _rounds(subject: Subject) -> int:
 
 
 @cache
-def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> dict[str, str]:
+def _trained(axis: str, kind: str, values: str, on: str, number: int) -> dict[str, str]:
     subject = Subject(AXES[axis], kind, json.loads(values))
     rounds = _rounds(subject)
     changes = {**_settings(subject), "training.rounds": rounds, "training.evaluate_every": rounds}
@@ -96,13 +96,13 @@ def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> d
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
         folder = Path(name)
         (folder / "text.txt").write_text(_TEXT, encoding="utf-8")
-        plan = build_plan(loads(_SCENARIO, "the check's scenario", settings, folder, on=back_end), back_end)
+        plan = build_plan(loads(_SCENARIO, "the check's scenario", settings, folder, on=on), on)
         run = folder / "run"
         run.mkdir()
         (run / "plan.json").write_bytes(to_json(plan))
-        execute = host.attempt if back_end == "simulate" else session.run  # in this process, or in one per node
+        execute = host.attempt if plan.is_simulated else session.run  # in this process, or in one per node
         outcome = execute(plan, run, lambda event: None)
-        require(not outcome.exit_code, f"the training on {back_end} failed: {outcome.message}", "see the message")
+        require(not outcome.exit_code, f"the training on {on} failed: {outcome.message}", "see the message")
         found = list(events.read(run / "events"))
     steps: dict[str, list[tuple[int, int]]] = {}
     for event in found:
@@ -124,9 +124,9 @@ def _require_declared_steps(subject: Subject, rounds: int, steps: dict[str, list
         require(made == expected, f"{worker} made (round, steps) {made}, and declared are {expected}", cure)
 
 
-def trained(subject: Subject, back_end: str, number: int = 0) -> dict[str, str]:
+def trained(subject: Subject, on: str, number: int = 0) -> dict[str, str]:
     """Return the hash of the parameters by node after a training, kept for later; another ``number`` is another one."""
-    return _trained(subject.axis_name, subject.kind, json.dumps(dict(subject.values)), back_end, number)
+    return _trained(subject.axis_name, subject.kind, json.dumps(dict(subject.values)), on, number)
 
 
 def order_of_arrival_matters(subject: Subject) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.execution import host, session
 from testbed.plan.build import build_plan
-from testbed.plan.model import EMULATED, Plan, to_json
+from testbed.plan.model import Plan, to_json
 from testbed.results.events import read
 from testbed.scenario.load import load
 
@@ -46,7 +46,7 @@ def run_scenario(
     plan = build_plan(load(scenario, overrides), back_end)
     directory.mkdir(parents=True)
     (directory / "plan.json").write_bytes(to_json(plan))
-    execute = session.run if back_end in EMULATED else host.attempt
+    execute = session.run if plan.facilities.shapes_links else host.attempt
     outcome = execute(plan, directory, lambda event: None)
     return Finished(plan, outcome, directory, read_events(directory))
 

@@ -14,7 +14,7 @@ import pytest
 from testbed.errors import NoProgress, ScenarioError
 from testbed.execution import exact
 from testbed.plan.build import build_plan
-from testbed.plan.model import EMULATED, from_json, to_json
+from testbed.plan.model import from_json, to_json
 from testbed.processes.child import Child, spawn
 from testbed.scenario.load import load
 from tests.for_each import for_each
@@ -154,7 +154,7 @@ def test_the_plan_is_the_emulations() -> None:
     scenario = load("quickstart")
     emulated, planned = (build_plan(scenario, on) for on in ("emulate", "exact"))
     assert planned.nodes == emulated.nodes and planned.network == emulated.network
-    assert planned.back_end in EMULATED and planned.exact is not None and emulated.exact is None
+    assert planned.facilities.shapes_links and planned.exact is not None and emulated.exact is None
     assert from_json(to_json(planned)) == planned
     assert planned.exact.memory_bytes > len(planned.nodes) * 90e6
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from testbed.costs import REFERENCE
 from testbed.errors import ScenarioError
-from testbed.execution.code_version import ALWAYS, BACK_END, code_version
+from testbed.execution.code_version import ALWAYS, code_version
 from testbed.execution.sweep import default_jobs
 from testbed.execution.sweep_files import content_digest, source_digest
 from testbed.execution.sweep_points import points_of
+from testbed.facilities import BACK_ENDS
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
 from tests.for_each import for_each
@@ -73,21 +74,21 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
     for place in ("testbed/plan", "testbed/engine", "testbed/simulation", "testbed/cli", "testbed/results"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "a.py").write_text("a = 1")
-    for place in (*ALWAYS, *BACK_END["simulate"]):
+    for place in (*ALWAYS, *BACK_ENDS["simulate"].sources):
         if Path(place).suffix:
             (tmp_path / place).write_text("")
-    before = code_version("simulate", tmp_path)
+    before = code_version(BACK_ENDS["simulate"].sources, tmp_path)
     (tmp_path / "testbed/cli/a.py").write_text("a = 2")
-    assert code_version("simulate", tmp_path) == before
+    assert code_version(BACK_ENDS["simulate"].sources, tmp_path) == before
     (tmp_path / "testbed/engine/a.py").write_text("a = 2")
-    assert code_version("simulate", tmp_path) != before
+    assert code_version(BACK_ENDS["simulate"].sources, tmp_path) != before
     (tmp_path / "testbed/engine/a.py").write_text("a = 1")
-    assert code_version("simulate", tmp_path) == before
+    assert code_version(BACK_ENDS["simulate"].sources, tmp_path) == before
     (tmp_path / REFERENCE.relative_to(ROOT)).write_text("row,call_us,element_ns,payload_byte_ns")
-    assert code_version("simulate", tmp_path) != before, "the durations of simulated work"
-    emulated = code_version("emulate", tmp_path)
+    assert code_version(BACK_ENDS["simulate"].sources, tmp_path) != before, "the durations of simulated work"
+    emulated = code_version(BACK_ENDS["emulate"].sources, tmp_path)
     (tmp_path / "testbed/simulation/a.py").write_text("a = 2")
-    assert code_version("emulate", tmp_path) != emulated, "its first rounds are simulated to judge its fidelity"
+    assert code_version(BACK_ENDS["emulate"].sources, tmp_path) != emulated, "a simulation judges its fidelity"
 
 
 def test_names_change_with_the_contents_of_data(tmp_path: Path) -> None:

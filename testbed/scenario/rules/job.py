@@ -85,7 +85,7 @@ def modelled_compute_has_no_values(scenario: Scenario) -> Found:
             problem = "'real' needs a model with values, and this one has only shapes"
             yield Violation(at, problem, "write 'modelled', and run it with 'on: simulate'")
         return
-    if scenario.run.on != "simulate":
+    if scenario.run.facilities.has_processes:
         problem = "'modelled' computes nothing, and real processes need values"
         yield Violation(at, problem, "write 'real', or run it with 'on: simulate'")
     if training.target_accuracy is not None:
@@ -107,7 +107,7 @@ def measured_pace_needs_real_time(scenario: Scenario) -> Found:
 def gpus_are_where_they_can_be_used(scenario: Scenario) -> Found:
     if not _given(scenario, "kind", "server_device") - {"cpu"}:
         return
-    if scenario.run.on == "exact":
+    if not scenario.run.facilities.has_gpus:
         problem = "'cuda' needs a GPU's driver, and the kernel of an exact run has none"
         yield Violation(("device", "kind"), problem, "write 'kind: cpu', or 'on: emulate'")
     if pulls_rows(scenario):

@@ -13,11 +13,11 @@ MAX_SIMULATED_WORKERS = 100_000
 
 def node_count(scenario: Scenario) -> Found:
     workers, nodes = _count_nodes(scenario)
-    on = scenario.run.on
-    if on == "simulate" and workers > MAX_SIMULATED_WORKERS:
+    has_processes = scenario.run.facilities.has_processes
+    if not has_processes and workers > MAX_SIMULATED_WORKERS:
         yield Violation(("topology",), f"{workers} workers in total, limit {MAX_SIMULATED_WORKERS}", "use fewer")
-    if on != "simulate" and nodes > MAX_REAL_NODES:
-        problem = f"{nodes} nodes in total, limit {MAX_REAL_NODES} with 'on: {on}'"
+    if has_processes and nodes > MAX_REAL_NODES:
+        problem = f"{nodes} nodes in total, limit {MAX_REAL_NODES} with 'on: {scenario.run.on}'"
         yield Violation(("topology",), problem, "use fewer, or 'on: simulate'")
 
 

@@ -67,7 +67,7 @@ def libraries_sum_over_all(scenario: Scenario) -> Found:
     if option := lan_rounds_option(scenario.sync.tier2):
         problem = "counts rounds inside a data centre, and a library's sums are over all workers"
         yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
-    if scenario.run.on == "simulate":
+    if not scenario.run.facilities.has_processes:
         yield Violation(
             ("paradigm",),
             "a library has sockets of its own, whose bytes virtual time does not see",
@@ -217,7 +217,7 @@ def sums_inside_are_of_whole_rounds(scenario: Scenario) -> Found:
     for place, problem, cure in _unfit_inside(scenario) if tiers_of(scenario) == 2 else ():
         yield Violation(place, problem, f"write {cure}, or 'inside: {SERVERS}'")
     own = next(name for name, each in INSIDE.items() if not each.library)
-    if inside.library and scenario.run.on == "simulate":
+    if inside.library and not scenario.run.facilities.has_processes:
         yield Violation(
             ("paradigm", "inside"),
             "a library has sockets of its own, whose bytes virtual time does not see",

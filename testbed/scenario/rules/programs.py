@@ -13,12 +13,8 @@ _FAULTS_OF_NODES = ("kill", "pause")
 def programs_have_processes_of_their_own(scenario: Scenario) -> Found:
     if not scenario.is_program:
         return
-    if scenario.run.on == "simulate":
-        problem = "a program has processes and sockets of its own, which virtual time does not see"
-        yield Violation(("workload",), problem, "run it 'on: emulate' or 'on: local'")
-    if scenario.run.on == "cluster":
-        problem = "starts a program, and on a cluster only the testbed's own nodes are started"
-        yield Violation(("workload",), problem, "write 'on: emulate' or 'local', or start the program by the cluster")
+    if (refused := scenario.run.facilities.no_programs) is not None:
+        yield Violation(("workload",), *refused)
     for index, site in enumerate(scenario.topology.data_centers):
         for key in ("global_servers", "device", "worker_devices"):
             if getattr(site, key):

@@ -128,15 +128,14 @@ def nan_skips_whole_gradients(scenario: Scenario) -> Found:
 
 def faults_have_something_to_hit(scenario: Scenario) -> Found:
     faults = {fault.kind for fault in scenario.faults}
-    on = scenario.run.on
-    reasons = {"local": "loopback has none", "cluster": "those of a cluster are not the run's to change"}
-    if on in reasons and faults.intersection(LINK_KINDS):
+    facilities = scenario.run.facilities
+    if facilities.no_link_faults and faults.intersection(LINK_KINDS):
         cure = "write 'on: emulate' or 'simulate', or let nodes fail"
-        yield Violation(("faults",), f"hit links, and {reasons[on]}", cure)
+        yield Violation(("faults",), f"hit links, and {facilities.no_link_faults}", cure)
     if scenario.recovery.on_failure != "continue" and faults.intersection(MEMBER_KINDS):
         problem = "of kind 'join' or 'leave' need a run whose membership may change"
         yield Violation(("faults",), problem, "write 'recovery: {on_failure: continue}'")
-    if on == "simulate" and faults.intersection(PACKET_KINDS):
+    if not facilities.has_processes and faults.intersection(PACKET_KINDS):
         problem = "duplicate packets or change their order, and in virtual time data flow without packets"
         yield Violation(("faults",), problem, "write 'on: emulate', or leave them out")
     if scenario.checkpoint.every == 0 and "disk_full" in faults:
