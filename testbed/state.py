@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from ast import literal_eval
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Protocol, TypeGuard
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 State = dict[str, Any]
 
@@ -23,6 +23,10 @@ class Stateful(Protocol):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the place of the part that ``state`` is of."""
+
+
+K = TypeVar("K")
+P = TypeVar("P", bound=Stateful)
 
 
 class Remembering:
@@ -40,6 +44,7 @@ class Remembering:
                values, as Python's literals have them
     """
 
+    __slots__ = ()
     remembers: ClassVar[tuple[str, ...]] = ()
 
     def state(self) -> State:
@@ -60,6 +65,46 @@ class Remembering:
                 take_over({f"{public}{key}": part for key, part in parts.items()}, state)
             else:
                 setattr(self, name, _loaded(public, value, state))
+
+
+class PartsByKey(dict[K, P]):
+    """Parts that are made when they are first needed. What a loaded state has of one that cannot be made yet waits.
+
+    make  makes the part of a key; ``None``: who needs it makes it
+    """
+
+    def __init__(self, make: Callable[[K], P] | None = None) -> None:
+        super().__init__()
+        self._make = make
+        self._waiting: dict[K, State] = {}
+
+    def __missing__(self, key: K) -> P:
+        if self._make is None:
+            raise KeyError(key)
+        self[key] = self._make(key)
+        return self[key]
+
+    def __setitem__(self, key: K, part: P) -> None:
+        super().__setitem__(key, part)
+        if key in self._waiting:
+            part.load_state(self._waiting.pop(key))
+
+    def state(self) -> State:
+        """Return the states of all parts, those that wait included, below the place of each among the keys."""
+        kept = self._waiting | {key: part.state() for key, part in self.items()}
+        state: State = {"keys": _literal(list(kept))} if kept else {}
+        for place, content in enumerate(kept.values()):
+            state |= under(str(place), content)
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take the place of the parts that ``state`` is of; those that can be made are made."""
+        for place, key in enumerate(literal_eval(state.get("keys", "[]"))):
+            content = below(str(place), state)
+            if key in self or self._make is not None:
+                self[key].load_state(content)
+            else:
+                self._waiting[key] = content
 
 
 def _parts_of(value: Any) -> dict[str, Stateful]:
@@ -89,7 +134,8 @@ def _entries(name: str, value: Any) -> State:
     items = _items_of(value)
     if any(_is_tensor(each) for each in items.values()):
         return under(name, {repr(key): each.clone() for key, each in items.items()})
-    return {name: value if isinstance(value, int | float | str) else _literal(value)}
+    plain = isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
+    return {name: value if plain else _literal(value)}  # JSON has no word for infinity, either
 
 
 def _literal(value: Any) -> str:
@@ -111,6 +157,8 @@ def _loaded(name: str, before: Any, state: Mapping[str, Any]) -> Any:
     content = state.get(name)
     if _is_tensor(content):
         return content.to(before.device if _is_tensor(before) else content.device, copy=True)
+    if isinstance(before, float) and isinstance(content, str):
+        return literal_eval(content)
     if not isinstance(before, list | dict | tuple | set):
         return content
     if content is not None:
@@ -148,16 +196,3 @@ def take_over(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
     """Inverse of ``joined``: let every part load its state."""
     for key, part in parts.items():
         part.load_state(below(key, state))
-
-
-def state_of(part: object, names: Iterable[str]) -> State:
-    """Return the numbers that are ``part``'s attributes of these names. Infinite ones are texts, as JSON has none."""
-    values = {name: getattr(part, name) for name in names}
-    return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
-
-
-def load_state(part: object, names: Iterable[str], state: Mapping[str, Any]) -> None:
-    """Inverse of ``state_of``."""
-    for name in names:
-        value = state[name]
-        setattr(part, name, float(value) if isinstance(value, str) else value)

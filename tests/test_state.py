@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from typing import Any
 
 import numpy
+import pytest
 import torch
 from torch import Tensor
 
-from testbed.state import Remembering
+from testbed.state import PartsByKey, Remembering
 
 
 class Draws(Remembering):
@@ -110,3 +112,48 @@ def test_containers_come_back_with_infinity_and_numbers_of_numpy() -> None:
     again = Part()
     again.load_state(part.state())
     assert again.sent == part.sent
+
+
+def test_a_number_comes_back_that_is_infinite_and_the_state_can_be_written_as_json() -> None:
+    part = Part()
+    part.rate = -math.inf
+    state = part.state()
+    assert "Infinity" not in json.dumps({name: each for name, each in state.items() if not isinstance(each, Tensor)})
+    again = Part()
+    assert again.rate == 0.5
+    again.load_state(state)
+    assert again.rate == -math.inf
+
+
+class Owner(Remembering):
+    """Of parts that are made when they are needed: by itself, or by who needs them."""
+
+    remembers = ("made", "given")
+
+    def __init__(self) -> None:
+        self.made: PartsByKey[tuple[str, int], Part] = PartsByKey(lambda key: Part())
+        self.given: PartsByKey[str, Part] = PartsByKey()
+
+
+def test_parts_that_are_not_made_yet_take_the_place_of_others_when_they_are() -> None:
+    owner = Owner()
+    owner.made["a/b", 1].load_state(changed().state())
+    owner.given["c/d"] = changed()
+    state = owner.state()
+    again = Owner()
+    again.load_state(state)
+    assert list(again.made) == [("a/b", 1)] and not again.given
+    assert plain(again.made["a/b", 1]) == plain(changed())
+    for name, content in state.items():  # a checkpoint of it has what waits, too
+        kept = again.state()[name]
+        assert torch.equal(kept, content) if isinstance(content, Tensor) else kept == content
+    again.given["c/d"] = Part()
+    assert plain(again.given["c/d"]) == plain(changed())
+    again.given["e"] = Part()
+    assert plain(again.given["e"]) == plain(Part())
+    with pytest.raises(KeyError):
+        _ = again.given["f"]
+    before = Owner()
+    before.given["c/d"] = Part()
+    before.load_state(state)
+    assert plain(before.given["c/d"]) == plain(changed())

@@ -6,8 +6,8 @@ what was there plus what came, element by element and bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from testbed.codec.selectors import on_device
 from testbed.codec.selectors.chance import Drawing, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import Feedback, Floats, Indices, Momentum, NonFinite, ValueSource
-from testbed.state import Stateful, by_key, joined
+from testbed.state import PartsByKey, Remembering, Stateful
 
 Select = Callable[[ValueSource, int], Indices]
 
@@ -30,72 +30,53 @@ class ResidualMemory(Stateful, Protocol):
         """At most k indices (ascending) and their values, where the gradient is; both new."""
 
 
-class HostMemory:
+class HostMemory(Remembering):
     """Error feedback: unsent ← unsent + gradient; or momentum correction with factor masking (``momentum``): what is
     sent is cleared in the velocity too.
     """
 
+    remembers = ("_unsent", "_velocity")
+
     def __init__(self, size: int, select: Select, momentum: float | None = None) -> None:
-        self._unsent = np.zeros(size, np.float32)
+        self._unsent = torch.from_numpy(np.zeros(size, np.float32))
         self._select = select
         self._momentum = momentum
-        self._velocity = np.zeros(0 if momentum is None else size, np.float32)
+        self._velocity = None if momentum is None else torch.from_numpy(np.zeros(size, np.float32))
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        source: ValueSource = Feedback(self._unsent, numbers_of(gradient))
-        if self._momentum is not None:
-            source = Momentum(self._velocity, self._unsent, numbers_of(gradient), self._momentum)
+        unsent = self._unsent.numpy()
+        velocity = None if self._velocity is None else self._velocity.numpy()
+        source: ValueSource = Feedback(unsent, numbers_of(gradient))
+        if self._momentum is not None and velocity is not None:
+            source = Momentum(velocity, unsent, numbers_of(gradient), self._momentum)
         # some published selectors may give more than k; the message has room for k, the rest stays here
         chosen = self._select(source, k)[:k]
-        values = self._unsent[chosen]
-        self._unsent[chosen] = 0
-        if self._momentum is not None:
-            self._velocity[chosen] = 0
+        values = unsent[chosen]
+        unsent[chosen] = 0
+        if velocity is not None:
+            velocity[chosen] = 0
         return torch.from_numpy(chosen), torch.from_numpy(values)
 
-    def state(self) -> dict[str, Tensor]:
-        kept = {"unsent": self._unsent} | ({} if self._momentum is None else {"velocity": self._velocity})
-        return {name: torch.from_numpy(numbers.copy()) for name, numbers in kept.items()}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self._unsent[:] = state["unsent"].numpy()
-        if self._momentum is not None:
-            self._velocity[:] = state["velocity"].numpy()
-
-
-class Memories:
+class Memories(Remembering):
     """Makes the memory of each key, where its gradients are.
 
     ``momentum``: of the momentum correction; ``None``: plain error feedback.
     """
 
+    remembers = ("_drawing",)
+
     def __init__(self, select: Select, momentum: float | None = None) -> None:
         self._select = select
         self._momentum = momentum
-        self._drawing: dict[int, Drawing] = {}  # by key, if the selection draws by chance
+        self._drawing: PartsByKey[int, Drawing] = PartsByKey(select.of_key if isinstance(select, Drawing) else None)
 
     def __call__(self, size: int, device: torch.device, key: int = 0) -> ResidualMemory:
         """Return an empty memory."""
-        select = self._drawing_of(self._select, key) if isinstance(self._select, Drawing) else self._select
+        select = self._drawing[key] if isinstance(self._select, Drawing) else self._select
         if device.type == "cpu":
             return HostMemory(size, select, self._momentum)
         return on_device.DeviceMemory(size, device, self._momentum, _adding(select, size, device))
-
-    def _drawing_of(self, select: Drawing, key: int) -> Drawing:
-        if key not in self._drawing:
-            self._drawing[key] = select.of_key(key)
-        return self._drawing[key]
-
-    def state(self) -> dict[str, Any]:
-        """Return where the streams of random numbers are, if the selection draws any."""
-        return joined({str(key): drawing for key, drawing in self._drawing.items()})
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``. Of the one stream of all keys that earlier releases kept, no key goes on."""
-        if isinstance(self._select, Drawing):
-            streams = by_key({name: content for name, content in state.items() if name != "stream"})
-            for key, stream in streams.items():
-                self._drawing_of(self._select, key).load_state(stream)
 
 
 def _adding(select: Select, size: int, device: torch.device) -> on_device.Add:

@@ -13,9 +13,7 @@ mstopk    the bisection for a threshold of Shi et al. (MLSys 2021); with ``selec
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Hashable
 
 from torch import Tensor
 
@@ -42,7 +40,7 @@ from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import DECODE_VALUE, ENCODE_VALUE, Cost
-from testbed.state import below, by_key, under
+from testbed.state import PartsByKey
 
 
 class WarmUp:
@@ -67,6 +65,8 @@ class LargeKeys(Codec):
     ``max_norm``: gradients with a larger Euclidean norm are scaled down to it.
     """
 
+    remembers = ("_rounds", "memories", "_make_memory", "_pull")
+
     def __init__(
         self,
         options: SparseOptions,
@@ -80,27 +80,25 @@ class LargeKeys(Codec):
         self._padded = options.padded
         self._max_norm = max_norm
         self._pull = make_pull(options, self._schedule.highest, at)
-        self.memories: dict[int, ResidualMemory] = {}
-        self._resumed: dict[int, dict[str, Tensor]] = {}  # states of a checkpoint, until their keys are encoded
-        self._rounds: Counter[int] = Counter()
+        self.memories: PartsByKey[int, ResidualMemory] = PartsByKey()  # each made when its key is first encoded
+        self._rounds: dict[int, int] = {}
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         """Raises ``NonFiniteNumbers``, and from then on for every gradient of this key: a NaN is found in the one sweep
         that adds the gradient, and stays in what is unsent.
         """
         size = tensor.numel()
-        count = entries(size, self._schedule.ratio(self._rounds[wire_key]))
+        round_ = self._rounds.get(wire_key, 0)
+        count = entries(size, self._schedule.ratio(round_))
         if tensor.is_meta:
-            self._rounds[wire_key] += 1
+            self._rounds[wire_key] = round_ + 1
             return pairs.shapes(count, self._words(size))
         if wire_key not in self.memories:
             self.memories[wire_key] = self._make_memory(size, tensor.device, wire_key)
-            if resumed := self._resumed.pop(wire_key, None):
-                self.memories[wire_key].load_state(resumed)
         memory = self.memories[wire_key]
         gradient = _clipped(tensor, self._max_norm)
         indices, values = take_finite(memory, wire_key, gradient, count)
-        self._rounds[wire_key] += 1
+        self._rounds[wire_key] = round_ + 1
         return pairs.pack(indices, values, self._words(size))
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
@@ -128,19 +126,6 @@ class LargeKeys(Codec):
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return self._pull.decode_value(wire_key, parts, size)
-
-    def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = {f"round/{key}": round_ for key, round_ in self._rounds.items()}
-        kept = self._resumed | {key: memory.state() for key, memory in self.memories.items()}
-        for key, content in kept.items():
-            state |= under(f"memory/{key}", content)
-        return state | under("draws", self._make_memory.state()) | under("pull", self._pull.state())
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._rounds = Counter({int(key): round_ for key, round_ in below("round", state).items()})
-        self._resumed = by_key(below("memory", state))
-        self._make_memory.load_state(below("draws", state))
-        self._pull.load_state(below("pull", state))
 
     def _words(self, size: int) -> int | None:
         return pairs.words(size, self._schedule.highest) if self._padded else None

@@ -118,14 +118,17 @@ def _joined(slices: Sequence[Slice], values: Mapping[int, Tensor]) -> dict[int, 
 
 
 class GlobalModel:
-    """The model that lives at all global servers, scored at the first one of them."""
+    """The model that lives at all global servers, scored at the first one of them.
+
+    scores  what a checkpoint keeps: no key of a model is missing then, as all workers have made the same rounds
+    """
 
     def __init__(self, world: World, plan: Plan, learner: SegmentedLearner) -> None:
         self._world, self._learner, self._local_steps = world, learner, sync_setup.local_steps(plan)
         widths = table_widths(plan, learner)
         self._buckets = buckets_of(plan, learner.sizes, widths)
         self._hops = slices_of_hops(plan, self._buckets.sizes, widths)
-        self._scores = Scores(world, learner.evaluate, plan.training.target_accuracy)
+        self.scores = Scores(world, learner.evaluate, plan.training.target_accuracy)
         self._values: dict[int, dict[int, Tensor]] = {}  # by round and wire key, of models that are not complete
         self._turn: Future[None] | None = None  # of the last model that has come, set when it is being scored
         self._final: Future[Mapping[int, Tensor]] = world.future()
@@ -133,7 +136,7 @@ class GlobalModel:
     @property
     def reached(self) -> bool:
         """Whether the target has been reached."""
-        return self._scores.reached
+        return self.scores.reached
 
     async def take(self, round_: int, wire_key: int, value: Tensor) -> None:
         """Take a key's value after ``round_`` (``_FINAL``: at the end). Score the model when it has all its keys.
@@ -155,9 +158,9 @@ class GlobalModel:
         ``changed``: since the model was scored last.
         """
         values = await self._world.wait(self._final, "the final values of all global servers")
-        if changed or self._scores.round is None:
+        if changed or self.scores.round is None:
             await self._score(round_, values, changed_s)
-        await self._scores.collect()
+        await self.scores.collect()
 
     async def _score(self, round_: int, values: Mapping[int, Tensor], time_s: float) -> None:
         before = self._turn
@@ -165,24 +168,17 @@ class GlobalModel:
         self._turn = mine
         if before is not None:  # a third model may come while the second one waits for the score of the first
             await self._world.wait(before, EVALUATING)
-        await self._scores.collect()
+        await self.scores.collect()
         for slices in reversed(self._hops):
             values = _joined(slices, values)
         whole = self._buckets.split(values)
         tensors = [whole[key] for key in sorted(whole)]
-        self._scores.take(round_, self._learner.epoch_of(self._steps(round_)), tensors, time_s)
+        self.scores.take(round_, self._learner.epoch_of(self._steps(round_)), tensors, time_s)
         mine.set_result(None)
 
     def _steps(self, round_: int) -> int:
         """Return the number of a worker's last step in ``round_``."""
         return sum(map(self._local_steps, range(round_ + 1))) - 1
-
-    async def state(self) -> State:
-        """Return what a checkpoint keeps. No key of a model is missing then: all workers have made the same rounds."""
-        return await self._scores.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._scores.load_state(state)
 
 
 class AsynchronousRootStore(RootStore):
@@ -266,7 +262,7 @@ class AsynchronousRootStore(RootStore):
 
     async def settle(self) -> None:
         if self._model is not None:
-            self._scores = await self._model.state()
+            self._scores = await self._model.scores.state()
 
     def state(self) -> State:
         made = under("made", {str(key): made for key, made in self._counted.items()})
@@ -279,4 +275,4 @@ class AsynchronousRootStore(RootStore):
         self._rounds.load_state(below("rounds", state))
         self._changed_s, self._scored_at = float(state["changed_s"]), int(state["scored_at"])
         if self._model is not None:
-            self._model.load_state(below("scores", state))
+            self._model.scores.load_state(below("scores", state))

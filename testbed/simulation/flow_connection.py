@@ -27,7 +27,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.plan.instant import ConnectionState
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.handshake import set_up
@@ -35,11 +34,10 @@ from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.window import CongestionWindow, Pipe, found_again_s
-from testbed.state import load_state, state_of
+from testbed.state import Remembering
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
-_REMEMBERED = ("_idle_since_s", "_ready", "_used")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class ConnectionGroup:
 SINGLE = ConnectionGroup()
 
 
-class FlowConnection:
+class FlowConnection(Remembering):
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
     It may stand for a ``ConnectionGroup``: sizes are of one of its connections, and ``deliver`` is called once for all.
@@ -73,6 +71,8 @@ class FlowConnection:
         "_sending", "_sent_bytes", "_standing_at", "_stopped_until_s", "_timer_s", "_used", "_window", "bursts",
         "flow", "largest_burst_bytes", "on_idle", "on_room", "pauses", "queue", "rtt_s", "unlimited",
     )  # fmt: skip
+    # when nothing is to be sent or under way
+    remembers = ("_idle_since_s", "_ready", "_used", "_window", "round_base", "cap")
 
     def __init__(
         self,
@@ -123,16 +123,23 @@ class FlowConnection:
         self._on_sent_callback = self._on_sent  # one bound method for all messages
         self.path_changed()
 
-    def state(self) -> ConnectionState:
-        """Return what it remembers, as nothing is to be sent or under way; what was delivered counts from now on."""
-        own = state_of(self, _REMEMBERED) | {"cap": str(self._network.cap(self.flow))}
-        return own | self._window.state(self._delivered_bytes())
+    @property
+    def cap(self) -> float:
+        """The most that the network gives it (bytes/s)."""
+        return self._network.cap(self.flow)
 
-    def load_state(self, state: ConnectionState) -> None:
-        """Take the place of the connection that ``state`` is of, before anything is sent."""
-        load_state(self, _REMEMBERED, state)
-        self._window.load_state(state)
-        self._network.set_cap(self.flow, float(state["cap"]))
+    @cap.setter
+    def cap(self, rate: float) -> None:
+        self._network.set_cap(self.flow, rate)
+
+    @property
+    def round_base(self) -> float:
+        """What had been delivered when the window's round began, counted from what has been by now."""
+        return self._window.round_base - self._delivered_bytes()
+
+    @round_base.setter
+    def round_base(self, delivered: float) -> None:
+        self._window.round_base = delivered
 
     # ---- what others ask ------------------------------------------------------------------------------------------
 
@@ -153,12 +160,6 @@ class FlowConnection:
     def worst_loss(self) -> float:
         """The largest share of packets that its path has lost at random."""
         return 1.0 - self._path.least_passing if self._used else 0.0
-
-    @property
-    def largest_burst_bdps(self) -> float:
-        """Size of its largest burst, in bandwidth-delay products."""
-        bdp_bytes = self._pipe.bdp_bytes
-        return self.largest_burst_bytes / bdp_bytes if bdp_bytes > 0 else math.inf
 
     @property
     def pipe(self) -> Pipe:

@@ -28,9 +28,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from testbed.plan.instant import ConnectionState
 from testbed.simulation.tcp_model import LEAST_RTT_S, TcpModel
-from testbed.state import load_state, state_of
+from testbed.state import Remembering
 
 _MOST_HALVINGS = 60  # of an idle window; more would only underflow
 _FULL = 0.95  # a round that sent this share of its window was limited by the window; the rest is rounding
@@ -123,13 +122,14 @@ _REMEMBERED = (
 )
 
 
-class CongestionWindow:
+class CongestionWindow(Remembering):
     """``delivered`` arguments are the payload bytes that the connection has carried so far.
 
     size_bytes       W
     open             the window has reached its first limit: it fills the path
     network_limited  the last round sent less than the window although there was more to send: others limit it
     round_end_s      of this round trip
+    round_base       what had been delivered when this round began
     rate_limit       of an open window (bytes/s): what receive window and random losses allow
     """
 
@@ -140,9 +140,10 @@ class CongestionWindow:
         "_model",
         "_most_bytes",
         "_pipe",
-        "_round_base",
         "rate_limit",
+        "round_base",
     )
+    remembers = _REMEMBERED
 
     def __init__(self, model: TcpModel, pipe: Pipe) -> None:
         self._model = model
@@ -151,16 +152,9 @@ class CongestionWindow:
         self._threshold_bytes = math.inf  # below it, slow start
         self._follows_full = False  # this round follows one that sent a whole window
         self.round_end_s = -math.inf
-        self._round_base = 0.0  # delivered when this round began
+        self.round_base = 0.0
         self._best_rate = 0.0  # at which a burst was acknowledged (bytes/s)
         self.path_changed(pipe)
-
-    def state(self, delivered: float) -> ConnectionState:
-        """Return what it remembers; what had been delivered counts from the present."""
-        return state_of(self, _REMEMBERED) | {"_round_base": self._round_base - delivered}
-
-    def load_state(self, state: ConnectionState) -> None:
-        load_state(self, (*_REMEMBERED, "_round_base"), state)
 
     @property
     def burst_rate(self) -> float:
@@ -172,7 +166,7 @@ class CongestionWindow:
 
     def left_bytes(self, delivered: float) -> float:
         """Return what may still be sent in this round."""
-        return self.size_bytes - (delivered - self._round_base)
+        return self.size_bytes - (delivered - self.round_base)
 
     def path_changed(self, pipe: Pipe) -> None:
         model = self._model
@@ -190,7 +184,7 @@ class CongestionWindow:
         self._follows_full = False
         self.network_limited = False
         self.round_end_s = -math.inf
-        self._round_base = delivered
+        self.round_base = delivered
         model = self._model
         if not model.loss_based:
             return
@@ -206,21 +200,21 @@ class CongestionWindow:
     def next_round(self, now_s: float, delivered: float, round_trip_s: float) -> None:
         """Grow by what the last round has sent, and begin another, which takes ``round_trip_s``."""
         if self.round_end_s > -math.inf:
-            sent_bytes = delivered - self._round_base
+            sent_bytes = delivered - self.round_base
             full = sent_bytes >= _FULL * self.size_bytes
             self.network_limited = not full
             self._grow(sent_bytes)
             self._follows_full = full
         self.round_end_s = now_s + round_trip_s
-        self._round_base = delivered
+        self.round_base = delivered
 
     def end_burst(self, delivered: float, burst_bytes: float, took_s: float) -> None:
         """Grow by what has been sent until now, as nothing is left to send. The burst has left within ``took_s``."""
         was_open = self.open
-        self._grow(delivered - self._round_base)
+        self._grow(delivered - self.round_base)
         self._follows_full = self.network_limited = False
         if was_open:
-            self._round_base = delivered  # an open window has no rounds
+            self.round_base = delivered  # an open window has no rounds
         if not self._model.loss_based:
             rate = burst_bytes / max(self._pipe.rtt_s + took_s, LEAST_RTT_S)
             self._best_rate = max(self._best_rate, min(rate, self._pipe.capacity))
@@ -233,7 +227,7 @@ class CongestionWindow:
         self.network_limited = False
         self.open = False
         self.round_end_s = -math.inf
-        self._round_base = delivered
+        self.round_base = delivered
         self.open = self.size_bytes >= self._first_limit_bytes
 
     def _grow(self, sent_bytes: float) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from copy import copy
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from testbed.codec.blocks import blocks
 from testbed.codec.selectors.sources import Indices, ValueSource, check_finite, check_k, magnitude_bits
+from testbed.state import Remembering
 
 
-class Drawing:
+class Drawing(Remembering):
     """A selector that draws by chance. ``sender``: senders with equal seeds choose positions of their own."""
+
+    remembers = ("stream",)
 
     def __init__(self, seed: int = 0, sender: str = "") -> None:
         self._seed = seed
@@ -27,12 +29,14 @@ class Drawing:
         one._random = np.random.default_rng([self._seed, key, *self._sender.encode()])
         return one
 
-    def state(self) -> dict[str, Any]:
-        return {"stream": json.dumps(self._random.bit_generator.state)}
+    @property
+    def stream(self) -> str:
+        """Where its stream of random numbers is."""
+        return json.dumps(self._random.bit_generator.state)
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        self._random.bit_generator.state = json.loads(state["stream"])
+    @stream.setter
+    def stream(self, place: str) -> None:
+        self._random.bit_generator.state = json.loads(place)
 
 
 class RandomK(Drawing):

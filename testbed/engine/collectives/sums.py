@@ -6,7 +6,7 @@ computes: what is chosen or encoded is so there, and only that is copied; a dens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +23,7 @@ from testbed.engine.collectives.buffers import Parts
 from testbed.engine.collectives.collectives import Collectives
 from testbed.messages import Message, MessageKind
 from testbed.policy.collective import SELECTORS, Algorithm
-from testbed.state import Remembering, State, Stateful, below, joined, under
+from testbed.state import PartsByKey, Remembering, Stateful
 from testbed.world import Work, World
 
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
@@ -40,12 +40,14 @@ def top_count(elements: int, density: float) -> int:
     return min(elements, max(1, round(elements * density)))
 
 
-class OwnChoice:
+class OwnChoice(Remembering):
     """A share ``density`` of what this worker holds, which ``selector`` chooses; the rest is kept (error feedback).
 
     A selector that draws does so by worker and ``bucket``: with equal positions at all workers, each round would send
     the same few elements of the sum.
     """
+
+    remembers = ("_make", "_memories")
 
     def __init__(self, world: World, density: float, seed: int, selector: str, bucket: int = 0) -> None:
         self._world = world
@@ -53,17 +55,7 @@ class OwnChoice:
         self._bucket = bucket
         self._sweeps = SELECTORS[selector]
         self._make = _memories(selector, seed, world.node)
-        self._memory: ResidualMemory | None = None
-        self._resumed: Mapping[str, Tensor] = {}
-
-    def state(self) -> State:
-        kept = self._memory.state() if self._memory is not None else self._resumed
-        return {**kept, **under("draws", self._make.state())}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        if draws := below("draws", state):
-            self._make.load_state(draws)
-        self._resumed = {name: content for name, content in state.items() if not name.startswith("draws/")}
+        self._memories: PartsByKey[int, ResidualMemory] = PartsByKey()  # one, made when the size of the bucket is known
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         count = top_count(tensor.numel(), self._density)
@@ -73,11 +65,9 @@ class OwnChoice:
     def _take(self, tensor: Tensor, count: int) -> Choice:
         if tensor.is_meta:
             return torch.empty(count, dtype=torch.int64, device="meta"), tensor[:count]
-        if self._memory is None:
-            self._memory = self._make(tensor.numel(), tensor.device, self._bucket)
-            if self._resumed:
-                self._memory.load_state(self._resumed)
-        return take_finite(self._memory, self._bucket, tensor, count)
+        if self._bucket not in self._memories:
+            self._memories[self._bucket] = self._make(tensor.numel(), tensor.device, self._bucket)
+        return take_finite(self._memories[self._bucket], self._bucket, tensor, count)
 
 
 class BucketSum(Stateful, Protocol):
@@ -103,30 +93,21 @@ class DenseSum(Remembering):
         return placed, flag
 
 
-class GatheredSum:
+class GatheredSum(Remembering):
     """Each worker's payload to every other, around the ring; all decode and add them up in rank order.
 
     For codecs whose payloads cannot be added up on the way. What a codec keeps back is of its worker and bucket, and
     so is what it remembers or draws to decode: ``make_codec`` returns one end of the connection of a worker.
     """
 
+    remembers = ("_codec", "_decoders")
+
     def __init__(self, world: World, workers: Collectives, make_codec: Callable[[str], Codec], bucket: int) -> None:
         self._world = world
         self._workers = workers
-        self._make_codec = make_codec
         self._bucket = bucket
         self._codec = make_codec(workers.ranks[workers.rank])  # of what this worker sends
-        self._decoders: dict[str, Codec] = {}  # of what each has sent, this one included
-
-    def state(self) -> State:
-        return self._codec.state() | under("from", joined(self._decoders))
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._codec.load_state({name: content for name, content in state.items() if not name.startswith("from/")})
-        self._decoders = {}
-        for worker in self._workers.ranks:
-            if kept := below(f"from/{worker}", state):
-                self._decoder_of(worker).load_state(kept)
+        self._decoders = PartsByKey(make_codec)  # of what each has sent, this one included
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._workers.round = round_
@@ -134,16 +115,11 @@ class GatheredSum:
         parcels, flag = await self._workers.all_gather_parts(parts, flag=flag)
         decoded = []
         for worker, parcel in zip(self._workers.ranks, parcels, strict=True):
-            codec = self._codec if gradient.is_meta else self._decoder_of(worker)  # nothing is remembered of sizes
+            codec = self._codec if gradient.is_meta else self._decoders[worker]  # nothing is remembered of sizes
             message = Message(MessageKind.COLLECTIVE, self._bucket, round_, parts=parcel)
             decoded.append(await coding.decode(self._world, codec, message, gradient.numel()))
         work = Work("sum", round_, size_bytes=gradient.nbytes * len(decoded))
         return await self._world.compute(work, lambda: sum_in_order(decoded)), flag
-
-    def _decoder_of(self, worker: str) -> Codec:
-        if worker not in self._decoders:
-            self._decoders[worker] = self._make_codec(worker)
-        return self._decoders[worker]
 
 
 class SiteSums(Protocol):

@@ -19,9 +19,9 @@ a late block may still come.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt
-from testbed.state import State, below, by_key, under
+from testbed.state import PartsByKey, Remembering, State
 from testbed.world import World
 
 _TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
@@ -130,7 +130,7 @@ class _BlockTraffic:
 
 
 @dataclass(slots=True)
-class _ReceivedKey:
+class _ReceivedKey(Remembering):
     """What is known of one sender's key.
 
     open  pushes that are not handed over, by round
@@ -138,6 +138,8 @@ class _ReceivedKey:
     closed_round  its round; of that and of earlier rounds nothing more is taken than ``last`` still misses
     late  its blocks that came after the close, for the next round
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("closed_round", "late", "elements")
 
     open: dict[int, Assembly] = field(default_factory=dict)
     last: Assembly | None = None
@@ -147,14 +149,16 @@ class _ReceivedKey:
     traffic: defaultdict[int, _BlockTraffic] = field(default_factory=lambda: defaultdict(_BlockTraffic))
 
 
-class BlockReceiver:
+class BlockReceiver(Remembering):
     """``testbed.engine.inbox.Mail`` whose handler of pushes is called with whole float32 contributions."""
+
+    remembers = ("_keys",)
 
     def __init__(self, world: World, inbox: Mail, options: Dgt.Options) -> None:
         self._world = world
         self._inbox = inbox
         self._options = options
-        self._keys: defaultdict[tuple[str, int], _ReceivedKey] = defaultdict(_ReceivedKey)
+        self._keys: PartsByKey[tuple[str, int], _ReceivedKey] = PartsByKey(lambda _: _ReceivedKey())
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``; pushes when they are whole."""
@@ -177,23 +181,10 @@ class BlockReceiver:
         A checkpoint ends the wait for late blocks: what has not come by then is lost. So no state of the network
         belongs to the state of a run.
         """
-        state: State = {}
         for (sender, key), kept in self._keys.items():
             self._settle(sender, key, kept)
             kept.last = None
-            place = {"sender": sender, "round": kept.closed_round, "elements": kept.elements}
-            content: State = dict(place) | under(
-                "late", {str(block): each.clone() for block, each in kept.late.items()}
-            )
-            state |= under(str(len(state)), {"key": key, **content})
-        return state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        for kept in by_key(state).values():
-            late = {int(block): each.clone() for block, each in below("late", kept).items()}
-            self._keys[kept["sender"], kept["key"]] = _ReceivedKey(
-                late=late, elements=kept["elements"], closed_round=kept["round"]
-            )
+        return super().state()
 
     def forget(self, sender: str) -> None:
         """Note that ``sender`` is lost, or makes its round again: what has come of it in parts ends."""

@@ -13,9 +13,8 @@ last ones are on their way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.policy.sync import SYNC
 from testbed.results.events import BLOCKS_AHEAD
-from testbed.state import State, below, by_key, under
+from testbed.state import PartsByKey, Remembering
 from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
 
@@ -49,7 +48,7 @@ Blocks = dict[int, tuple[Tensor, ...]]
 
 
 @dataclass(slots=True)
-class _SentKey:
+class _SentKey(Remembering):
     """What is remembered of a key.
 
     contributions  C of each block
@@ -58,6 +57,8 @@ class _SentKey:
     sent           best-effort blocks that may be asked for again, by round
     """
 
+    remembers: ClassVar[tuple[str, ...]] = ("contributions", "residual")
+
     contributions: Tensor
     residual: Tensor | None = None
     round: int = -1
@@ -65,11 +66,14 @@ class _SentKey:
     sent: dict[int, Blocks] = field(default_factory=dict)
 
 
-class BlockSender:
+class BlockSender(Remembering):
     """Stands between a ``KVWorker`` and the world: ``send`` takes the place of ``World.send``.
 
-    Pushes carry the training loss in their notes where k follows it.
+    Pushes carry the training loss in their notes where k follows it. A checkpoint is made between two rounds: blocks
+    that may be asked for again are not among what it keeps.
     """
+
+    remembers = ("draws", "_threshold", "_keys")
 
     def __init__(
         self, world: World, inbox: Mail, options: Dgt.Options, chance: torch.Generator, pushes_in_flight: int = 1
@@ -81,27 +85,19 @@ class BlockSender:
         self._pushes_in_flight = pushes_in_flight
         self._threshold = Threshold(options)
         self._judged_round = -1
-        self._keys: dict[int, _SentKey] = {}
+        self._keys: PartsByKey[int, _SentKey] = PartsByKey()
         self._turns: dict[str, Future[None]] = {}  # by data centre: set when the latest push has left
         if options.late == dgt.RETRANSMIT:
             inbox.on(MessageKind.MISSING, self._on_missing)
 
-    def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds: blocks that may be asked for again are not among it."""
-        state: State = {"chance": self._chance.get_state()} | under("threshold", self._threshold.state())
-        for key, kept in self._keys.items():
-            state[f"key/{key}/contributions"] = kept.contributions.clone()
-            if kept.residual is not None:
-                state[f"key/{key}/residual"] = kept.residual.clone()
-        return state
+    @property
+    def draws(self) -> Tensor:
+        """Where its stream of random numbers is."""
+        return self._chance.get_state()
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._chance.set_state(state["chance"])
-        self._threshold.load_state(below("threshold", state))
-        self._keys = {
-            key: _SentKey(kept["contributions"].clone(), kept["residual"].clone() if "residual" in kept else None)
-            for key, kept in by_key(below("key", state)).items()
-        }
+    @draws.setter
+    def draws(self, place: Tensor) -> None:
+        self._chance.set_state(place)
 
     async def send(self, to: str, message: Message) -> None:
         """Send a push in blocks, any other message as it is."""
@@ -169,7 +165,9 @@ class BlockSender:
         check_finite(key, payload)
         elements = elements_of(self._options, payload)
         count = dgt.block_count(payload.numel(), elements)
-        state = self._keys.setdefault(key, _SentKey(torch.zeros(count)))
+        if key not in self._keys:
+            self._keys[key] = _SentKey(torch.zeros(count))
+        state = self._keys[key]
         if state.before is not None and state.round == round_:
             state.contributions, state.residual = state.before  # the membership has changed: it is sent once more
         state.round = round_

@@ -11,8 +11,8 @@ One without memory is given x − x̂.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from testbed.codec.options import CODECS
 from testbed.engine import coding
 from testbed.messages import Message, MessageKind
 from testbed.policy.gossip.mixing import Part
-from testbed.state import Remembering, State, below, by_key, joined, under
+from testbed.state import PartsByKey, Remembering
 from testbed.world import Work, World
 
 KEY = 0
@@ -78,7 +78,7 @@ def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tup
     return total
 
 
-class Compression:
+class Compression(Remembering):
     """All models that one worker sends and receives, by the other's rank.
 
     names     of the workers, by rank
@@ -88,6 +88,8 @@ class Compression:
     together  whether every message goes to all neighbours alike, so that one ``SentModel`` is enough for all
     pushes    whether a sender decides what its model counts for; else both ends use one weight
     """
+
+    remembers = ("_sent", "_received")
 
     def __init__(
         self,
@@ -108,8 +110,8 @@ class Compression:
         self._pushes = pushes
         kind, self._make = codec
         self._has_memory = CODECS[kind].has_memory
-        self._sent: dict[int, SentModel] = {}
-        self._received: dict[int, KnownModel] = {}
+        self._sent = PartsByKey(self._sent_model)
+        self._received = PartsByKey(self._received_model)
         self._latest: tuple[int, coding.Parts] = (-1, ())  # round and payload of what goes to all
 
     async def sent(self, to: int, model: Tensor, round_: int) -> coding.Parts:
@@ -127,7 +129,7 @@ class Compression:
         told = [(step * given, self._sent_to(to).known) for to, given in self._given(part)]
         weight_after = weight * (1.0 - step * (1.0 - part.keep))
         for (source, share), message in zip(part.receives, messages, strict=True):
-            heard.append((step * share, await self._received_from(source).take(message.parts, message.round)))
+            heard.append((step * share, await self._received[source].take(message.parts, message.round)))
             weight_after += step * share * message.meta["weight"]
         work = Work("sum", messages[0].round if messages else 0, own.nbytes * (1 + len(told) + len(heard)))
         return await self._world.compute(work, lambda: mixed(own, told, heard)), weight_after
@@ -140,23 +142,11 @@ class Compression:
         return [(to, share) for to in part.sends]
 
     def _sent_to(self, to: int) -> SentModel:
-        place = 0 if self._together else to
-        if place not in self._sent:
-            codec, decoder = (self._make(self._world.node) for _ in range(2))
-            self._sent[place] = SentModel(self._world, codec, decoder, self._first, has_memory=self._has_memory)
-        return self._sent[place]
+        return self._sent[0 if self._together else to]
 
-    def _received_from(self, source: int) -> KnownModel:
-        if source not in self._received:
-            self._received[source] = KnownModel(self._world, self._make(self._names[source]), self._first)
-        return self._received[source]
+    def _sent_model(self, _: int) -> SentModel:
+        codec, decoder = (self._make(self._world.node) for _ in range(2))
+        return SentModel(self._world, codec, decoder, self._first, has_memory=self._has_memory)
 
-    def state(self) -> State:
-        sent = under("sent", joined({str(rank): each for rank, each in self._sent.items()}))
-        return sent | under("received", joined({str(rank): each for rank, each in self._received.items()}))
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        for rank, content in by_key(below("sent", state)).items():
-            self._sent_to(rank).load_state(content)
-        for rank, content in by_key(below("received", state)).items():
-            self._received_from(rank).load_state(content)
+    def _received_model(self, source: int) -> KnownModel:
+        return KnownModel(self._world, self._make(self._names[source]), self._first)
