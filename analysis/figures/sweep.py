@@ -186,9 +186,16 @@ def ratios(axes: Axes, case: Case, looks: Looks, measure: str) -> None:
         bar = _ratio(point, case.base, measure) if based else _median(point, measure)
         if bar is None:
             axes.annotate(
-                _why_none(point, measure), (0, place), (4, 0), textcoords="offset points", va="center", fontsize=7,
-                color=panels.MUTED, bbox=_ON_WHITE, zorder=5,
-            )  # fmt: skip
+                _why_none(point, measure),
+                (0, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+                color=panels.MUTED,
+                bbox=_ON_WHITE,
+                zorder=5,
+            )
             continue
         value, low, high, told = bar
         error = [[value - low], [high - value]] if low < high else None

@@ -23,13 +23,16 @@ HIDDEN = "training.model.hidden"  # of a perceptron 64 - h - 10: 75 h + 10 float
 LAN_DELAY_S, STEP_S = 2 * 1e-6, 1e-3
 MESSAGE_S = ComputeModel().message_cost_s  # until its receiver has read a message
 LOOKS = {
-    "ring": Identity("ring", "#0072B2", "o"), "butterfly": Identity("halving and doubling", "#D55E00", "D"),
+    "ring": Identity("ring", "#0072B2", "o"),
+    "butterfly": Identity("halving and doubling", "#D55E00", "D"),
     "recursive_doubling": Identity("recursive doubling", "#009E73", "^"),
     "binary_blocks": Identity("binary blocks", "#CC79A7", "v"),
     "double_binary_tree": Identity("double binary tree", "#E69F00", "P"),
-    "direct": Identity("direct", "#56B4E9", "X"), "PS": Identity("parameter server", "#20242C", "s"),
-    "blueconnect": Identity("BlueConnect", "#7A5195", "<"), "torus2d": Identity("2D torus", "#A6761D", "h"),
-}  # fmt: skip
+    "direct": Identity("direct", "#56B4E9", "X"),
+    "PS": Identity("parameter server", "#20242C", "s"),
+    "blueconnect": Identity("BlueConnect", "#7A5195", "<"),
+    "torus2d": Identity("2D torus", "#A6761D", "h"),
+}
 ALGORITHMS, HIERARCHICAL = tuple(LOOKS)[:6], ("blueconnect", "torus2d")
 RIVALS = ("recursive_doubling", "ring")  # the best for small tensors, and for large ones
 SIZES = ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
@@ -119,9 +122,17 @@ def crossing(times: Any) -> float | None:
 
 
 def _times(title: str, where: dict[str, Any]) -> Panel:
-    return Panel(title, "time_s", "size_bytes", kind="points", where=where, model="formula_s", log="xy",
-                 x_label="bytes summed (points: runs, lines: formulas)",
-                 y_label="time of one all-reduce (s)")  # fmt: skip
+    return Panel(
+        title,
+        "time_s",
+        "size_bytes",
+        kind="points",
+        where=where,
+        model="formula_s",
+        log="xy",
+        x_label="bytes summed (points: runs, lines: formulas)",
+        y_label="time of one all-reduce (s)",
+    )
 
 
 STUDY = Study(
@@ -130,17 +141,25 @@ STUDY = Study(
     scenario="papers/allreduce-ab.yaml",
     cases={
         "equal links": Case({}, {RANKS: ("4", "6", "8"), HIDDEN: SIZES}, {**FLAT, "PS": _PORT}, seeds=1),
-        "20 Mbit/s": Case({RATE: "20 Mbit/s"}, {RANKS: ("4", "8"), DELAY: ("0.5 ms", "25 ms"), HIDDEN: SIZES}, FLAT,
-                          seeds=1),
-        "hierarchical": Case({"topology.generator.workers": "2"}, {HIDDEN: SIZES},
-                             {name: {"paradigm.algorithm": name} for name in HIERARCHICAL}, seeds=1),
+        "20 Mbit/s": Case(
+            {RATE: "20 Mbit/s"}, {RANKS: ("4", "8"), DELAY: ("0.5 ms", "25 ms"), HIDDEN: SIZES}, FLAT, seeds=1
+        ),
+        "hierarchical": Case(
+            {"topology.generator.workers": "2"},
+            {HIDDEN: SIZES},
+            {name: {"paradigm.algorithm": name} for name in HIERARCHICAL},
+            seeds=1,
+        ),
     },
     claims=claims,
-    columns={"ranks": setting(RANKS, int, "4"),
-             "delay_ms": setting(DELAY, lambda text: float(text.split()[0]), "25 ms"),
-             "rate_mbps": lambda each: 20.0 if each.sweep == "20 Mbit/s" else 100.0,
-             "size_bytes": setting(HIDDEN, lambda hidden: 4.0 * (75 * int(hidden) + 10)),
-             "time_s": warm_round_s, "header_bytes": header_bytes},
+    columns={
+        "ranks": setting(RANKS, int, "4"),
+        "delay_ms": setting(DELAY, lambda text: float(text.split()[0]), "25 ms"),
+        "rate_mbps": lambda each: 20.0 if each.sweep == "20 Mbit/s" else 100.0,
+        "size_bytes": setting(HIDDEN, lambda hidden: 4.0 * (75 * int(hidden) + 10)),
+        "time_s": warm_round_s,
+        "header_bytes": header_bytes,
+    },
     derive=lambda runs: runs.assign(formula_s=[formula_s(row) for row in runs.to_dict("records")]),
     looks=LOOKS,
     panels=(
@@ -149,4 +168,4 @@ STUDY = Study(
         _times("6 sites, 100 Mbit/s, 25 ms", {"sweep": "equal links", "ranks": 6}),
     ),
     size_in=(9.8, 3.9),
-)  # fmt: skip
+)

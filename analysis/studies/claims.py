@@ -30,8 +30,14 @@ Claims = Iterator[Claim]
 """What a study's ``claims`` yields."""
 
 
-def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: float = INFINITY,
-            unit: str = "", censored: bool = False) -> Claim:  # fmt: skip
+def between(
+    claim: str,
+    values: Sequence[float],
+    low: float = -INFINITY,
+    high: float = INFINITY,
+    unit: str = "",
+    censored: bool = False,
+) -> Claim:
     """Decide whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound.
 
     ``censored``: some values are lower bounds, which can show that the mean is large, and never that it is small.

@@ -64,14 +64,23 @@ STUDY = Study(
     cases={"utilisation": Case({}, {RATE: RATES}, seeds=1)},
     claims=claims,
     columns={"rate_mbps": setting(RATE, mbps), "utilisation": computing_share},
-    looks={"data-parallel": look_of("fsa", "data-parallel"),
-           "data-parallel, FP16": Identity("data-parallel, FP16", "#666666", ">"),
-           "DiLoCo, H = 50": look_of("diloco", "DiLoCo, H = 50"),
-           "DiLoCo, H = 500": Identity("DiLoCo, H = 500", "#D55E00", "D")},
+    looks={
+        "data-parallel": look_of("fsa", "data-parallel"),
+        "data-parallel, FP16": Identity("data-parallel, FP16", "#666666", ">"),
+        "DiLoCo, H = 50": look_of("diloco", "DiLoCo, H = 50"),
+        "DiLoCo, H = 500": Identity("DiLoCo, H = 500", "#D55E00", "D"),
+    },
     panels=(
-        Panel("Utilisation (simulated, 335 M parameters, 1 s a step)", "utilisation", "rate_mbps", log="x",
-              x_label="rate of every WAN link (Mbit/s)", y_label="share of time that accelerators compute",
-              y_range=(0, 1.02), levels={TARGET: "95 %"}),
+        Panel(
+            "Utilisation (simulated, 335 M parameters, 1 s a step)",
+            "utilisation",
+            "rate_mbps",
+            log="x",
+            x_label="rate of every WAN link (Mbit/s)",
+            y_label="share of time that accelerators compute",
+            y_range=(0, 1.02),
+            levels={TARGET: "95 %"},
+        ),
     ),
     size_in=(6.4, 4.0),
-)  # fmt: skip
+)

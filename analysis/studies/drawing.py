@@ -126,8 +126,16 @@ def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: 
     if not known:
         return
     xs, means = [at for at, _, _ in known], [mean_of(values) for _, values, _ in known]
-    axes.plot(xs, [mean.value for mean in means], color=look.color, marker=look.marker, linestyle=look.line,
-              label=label, markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+    axes.plot(
+        xs,
+        [mean.value for mean in means],
+        color=look.color,
+        marker=look.marker,
+        linestyle=look.line,
+        label=label,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+    )
     if all(mean.count > 1 for mean in means):
         low, high = ([mean.value + side * mean.half_width for mean in means] for side in (-1, 1))
         axes.fill_between(xs, low, high, color=look.color, alpha=0.13, linewidth=0)
@@ -138,8 +146,9 @@ def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: 
 def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: str = panels.MUTED) -> None:
     """Note the number of seeds in a mean where it is not all."""
     if count < of:
-        axes.annotate(f"{count}/{of} seeds", at, (0, 11), textcoords="offset points", ha="center", fontsize=6.8,
-                      color=color)  # fmt: skip
+        axes.annotate(
+            f"{count}/{of} seeds", at, (0, 11), textcoords="offset points", ha="center", fontsize=6.8, color=color
+        )
 
 
 def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
@@ -227,8 +236,18 @@ def _bar(axes: Axes, place: _Place, values: Sequence[float], look: Identity, lab
     error = mean.half_width if mean and mean.count > 1 else None
     value = mean.value if mean else 0.0
     hatch, edge = ("///", "white") if place.hatched else (None, None)
-    axes.bar(place.at, value, width=place.width, color=look.color, yerr=error, ecolor=INK, capsize=2, hatch=hatch,
-             edgecolor=edge, label=label)  # fmt: skip
+    axes.bar(
+        place.at,
+        value,
+        width=place.width,
+        color=look.color,
+        yerr=error,
+        ecolor=INK,
+        capsize=2,
+        hatch=hatch,
+        edgecolor=edge,
+        label=label,
+    )
     return value + (error or 0.0)
 
 
@@ -243,8 +262,16 @@ def _points(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     for name, look in looks.items():
         mine = rows[rows[panel.series].astype(str) == name].assign(x_=lambda all_: values_of(all_, panel.x))
         mine = mine.sort_values("x_")
-        axes.plot(mine["x_"], values_of(mine, panel.y), linestyle="", marker=look.marker, color=look.color,
-                  markeredgecolor="white", markeredgewidth=0.5, label=panel.labels.get(name, look.label))  # fmt: skip
+        axes.plot(
+            mine["x_"],
+            values_of(mine, panel.y),
+            linestyle="",
+            marker=look.marker,
+            color=look.color,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            label=panel.labels.get(name, look.label),
+        )
         if panel.model:
             axes.plot(mine["x_"], values_of(mine, panel.model), color=look.color, linewidth=1.0, linestyle=look.line)
 
@@ -268,8 +295,18 @@ def _forest(axes: Axes, study: Study, found: Results) -> None:
                 if values:
                     mean = mean_of(values)
                     width = mean.half_width if mean.count > 1 else 0.0
-                    axes.errorbar(mean.value, place, xerr=width, color=color, marker="o", markersize=5, capsize=2.5,
-                                  zorder=3, markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+                    axes.errorbar(
+                        mean.value,
+                        place,
+                        xerr=width,
+                        color=color,
+                        marker="o",
+                        markersize=5,
+                        capsize=2.5,
+                        zorder=3,
+                        markeredgecolor="white",
+                        markeredgewidth=0.6,
+                    )
                 others = [each for each in part.expected if each.case == expected.case and not each.points]
                 which = f" ({expected.claim.split(':')[0]})" if len(others) > 1 else ""
                 about = f"{part.technique}: " if part.technique else ""

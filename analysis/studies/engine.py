@@ -89,20 +89,27 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
 
 
 def write_figure(
-    name: str, study: Study, found: tuple[pd.DataFrame, pd.DataFrame | None], out: Path, missing: Sequence[str],
+    name: str,
+    study: Study,
+    found: tuple[pd.DataFrame, pd.DataFrame | None],
+    out: Path,
+    missing: Sequence[str],
     swept: Sequence[str] = (),
-) -> Results:  # fmt: skip
+) -> Results:
     """Write CSV and pictures of runs and curves; return these, with derived columns.
 
     What needs the variants ``missing`` is left out. Where the user has ``swept`` settings, each of their points has
     a picture: what is shown are means over seeds, and what is compared differs in nothing else.
     """
     rows, curves = found
-    parts = [(told, Results(*(each, each) if curves is None else (each, select(curves, where))))
-             for told, where, each in _points_of(rows, swept)]  # fmt: skip
+    parts = [
+        (told, Results(*(each, each) if curves is None else (each, select(curves, where))))
+        for told, where, each in _points_of(rows, swept)
+    ]
     with _unless(missing):
-        parts = [(told, results_of(name, study, each.runs, None if curves is None else each.curves))
-                 for told, each in parts]  # fmt: skip
+        parts = [
+            (told, results_of(name, study, each.runs, None if curves is None else each.curves)) for told, each in parts
+        ]
     rows = pd.concat([each.runs for _, each in parts]) if len(parts) > 1 else parts[0][1].runs
     results = Results(rows, rows if curves is None else curves, parts[0][1].published)
     table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
@@ -120,8 +127,9 @@ def _points_of(rows: pd.DataFrame, swept: Sequence[str]) -> list[tuple[str, dict
         return [("", {}, rows)]
     points = rows[list(swept)].drop_duplicates().to_dict("records")
     wheres = [{str(path): value for path, value in point.items()} for point in points]
-    return [(", ".join(f"{path} {value}" for path, value in where.items()), where, select(rows, where))
-            for where in wheres]  # fmt: skip
+    return [
+        (", ".join(f"{path} {value}" for path, value in where.items()), where, select(rows, where)) for where in wheres
+    ]
 
 
 @contextmanager
@@ -231,10 +239,18 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
                 if not labelled:
                     continue
                 name = f"{sweep.name}-{on}" if len(back_ends) > 1 else sweep.name
-                yield StudyJob(asked, labelled, sweeps.SweepJob(
-                    directory=request.out / name, scenario=scenario, sweep=SweepSettings(),
-                    points=[point for _, point in labelled], jobs=request.jobs, cluster=request.cluster,
-                ))  # fmt: skip
+                yield StudyJob(
+                    asked,
+                    labelled,
+                    sweeps.SweepJob(
+                        directory=request.out / name,
+                        scenario=scenario,
+                        sweep=SweepSettings(),
+                        points=[point for _, point in labelled],
+                        jobs=request.jobs,
+                        cluster=request.cluster,
+                    ),
+                )
 
 
 def _scenario(given: str, folder: Path) -> Path:
@@ -268,14 +284,19 @@ def _asked(sweep: StudySweep, request: Request, swept: Sequence[str]) -> StudySw
     Raise ``ScenarioError`` for settings that would make variants equal.
     """
     in_grid = {completed(path): path for path in sweep.grid}
-    given = {in_grid.get(completed(path), path): values for path, values in request.settings.items()
-             if len(values) == 1 or path in swept or completed(path) in in_grid}  # fmt: skip
+    given = {
+        in_grid.get(completed(path), path): values
+        for path, values in request.settings.items()
+        if len(values) == 1 or path in swept or completed(path) in in_grid
+    }
     chosen = {
         label: settings for label, settings in sweep.variants.items() if not request.only or label in request.only
     }
     places = {completed(path) for path in given}
-    left = {label: {path: value for path, value in settings.items() if not _is_below(completed(path), places)}
-            for label, settings in chosen.items()}  # fmt: skip
+    left = {
+        label: {path: value for path, value in settings.items() if not _is_below(completed(path), places)}
+        for label, settings in chosen.items()
+    }
     for first, second in combinations(chosen, 2):
         if _differ(chosen[first], chosen[second]) and not _differ(left[first], left[second]):
             paths = ", ".join(path for path in given if path not in sweep.grid)
@@ -315,10 +336,15 @@ def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
         where = job.directory / "runs" / failed[0]["run"]
         raise RunFailed(f"{len(failed)} of {len(rows)} runs failed; the first, {where}: {failed[0]['message']}")
     return [
-        StudyRun(study_job.sweep.name, label, {path: value for path, value in point.settings.items() if path in grid},
-                 point.seed, load_run(job.path(point)))
+        StudyRun(
+            study_job.sweep.name,
+            label,
+            {path: value for path, value in point.settings.items() if path in grid},
+            point.seed,
+            load_run(job.path(point)),
+        )
         for label, point in study_job.labelled
-    ]  # fmt: skip
+    ]
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -345,8 +371,13 @@ def _own(study: Study, each: StudyRun) -> dict[str, Any]:
 
 
 def _place(each: StudyRun) -> dict[str, Any]:
-    return {"sweep": each.sweep, "variant": each.variant, "back_end": each.run.plan["back_end"], **each.settings,
-            "seed": each.seed}  # fmt: skip
+    return {
+        "sweep": each.sweep,
+        "variant": each.variant,
+        "back_end": each.run.plan["back_end"],
+        **each.settings,
+        "seed": each.seed,
+    }
 
 
 def usual(each: StudyRun, target: float | None) -> dict[str, Any]:

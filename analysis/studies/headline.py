@@ -15,6 +15,8 @@ twice that at 10 Mbit/s with the large one.
 
 from __future__ import annotations
 
+from typing import Any
+
 from analysis.confidence import A_DIFFERENCE
 from analysis.identity import Identity
 from analysis.studies.columns import mbps, setting, sooner_than
@@ -57,11 +59,18 @@ STACKS = {
 SMALL, LARGE = "0.3 MB", "1.2 MB"
 RATES = {LINK_RATE: ("5 Mbit/s", "10 Mbit/s", "20 Mbit/s", "50 Mbit/s", "100 Mbit/s")}
 MODELS = {
-    SMALL: Case({HIDDEN: "1000"}, RATES, learning_rates={FLAT: "0.03", "HiPS": "0.03", "HiPS + FP16": "0.01",
-                                                         "HFA": "0.01", BEST: "0.01"}),
-    LARGE: Case({HIDDEN: "4000"}, RATES, {each: STACKS[each] for each in (FLAT, BEST)},
-                learning_rates={FLAT: "0.003", BEST: "0.003"}),
-}  # fmt: skip
+    SMALL: Case(
+        {HIDDEN: "1000"},
+        RATES,
+        learning_rates={FLAT: "0.03", "HiPS": "0.03", "HiPS + FP16": "0.01", "HFA": "0.01", BEST: "0.01"},
+    ),
+    LARGE: Case(
+        {HIDDEN: "4000"},
+        RATES,
+        {each: STACKS[each] for each in (FLAT, BEST)},
+        learning_rates={FLAT: "0.003", BEST: "0.003"},
+    ),
+}
 
 
 def _times_sooner(times: float, model: str, rate_mbps: float, ratio: float) -> tuple[Expected, Expected]:
@@ -71,9 +80,14 @@ def _times_sooner(times: float, model: str, rate_mbps: float, ratio: float) -> t
     told = f"at {rate_mbps:g} Mbit/s communication is {ratio:g} times computation, within a quarter (a round, s)"
     return (
         Expected(told, model, "round_s", low_s, high_s, alone=True, technique=FLAT, at=at),
-        Expected(f"there {BEST} is at the target {times:g} times sooner than a flat server", model, "time_to_target_s",
-                 times, at=at),
-    )  # fmt: skip
+        Expected(
+            f"there {BEST} is at the target {times:g} times sooner than a flat server",
+            model,
+            "time_to_target_s",
+            times,
+            at=at,
+        ),
+    )
 
 
 def _ahead(part: str, rate_mbps: float) -> Expected:
@@ -81,9 +95,17 @@ def _ahead(part: str, rate_mbps: float) -> Expected:
     return Expected(claim, SMALL, "time_to_target_s", 1 + A_DIFFERENCE, twin=part, at={"rate_mbps": rate_mbps})
 
 
-def _map(title: str, **more: object) -> Panel:
-    return Panel(title, "times_sooner", "rate_mbps", log="xy", x_label="rate of the WAN links (Mbit/s)",
-                 y_label="time of flat PS / time of the stack", levels={20.0: "GeoMX's claim"}, **more)  # type: ignore[arg-type]  # fmt: skip
+def _map(title: str, **more: Any) -> Panel:
+    return Panel(
+        title,
+        "times_sooner",
+        "rate_mbps",
+        log="xy",
+        x_label="rate of the WAN links (Mbit/s)",
+        y_label="time of flat PS / time of the stack",
+        levels={20.0: "GeoMX's claim"},
+        **more,
+    )
 
 
 STUDY = Study(
@@ -107,8 +129,13 @@ STUDY = Study(
     panels=(
         _map(f"Model of {SMALL}", where={"sweep": SMALL}, width=1.2),
         _map(f"{BEST}, by model", where={"variant": BEST, "sweep": (SMALL, LARGE)}, series="sweep", legend=True),
-        Panel(f"What each part brings, {SMALL}, 5 Mbit/s", "times_sooner", kind="bar",
-              where={"sweep": SMALL, "rate_mbps": 5.0}, y_label="times sooner than a flat server"),
+        Panel(
+            f"What each part brings, {SMALL}, 5 Mbit/s",
+            "times_sooner",
+            kind="bar",
+            where={"sweep": SMALL, "rate_mbps": 5.0},
+            y_label="times sooner than a flat server",
+        ),
     ),
     size_in=(11.5, 4.0),
-)  # fmt: skip
+)

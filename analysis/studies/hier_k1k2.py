@@ -29,8 +29,17 @@ STUDY = Study(
         BYTES: Case(variants={"K1 K2 = 6": _hfa(3, 2, 20), "K1 K2 = 30": _hfa(3, 10, 20)}, seeds=1),
     },
     expected=(
-        *(Expected(f"{short} is at 90 % sooner than {long}", IID, "time_to_target_s", 1 + A_DIFFERENCE, twin=long,
-                   technique=short) for long, short in pairwise(LABELS)),
+        *(
+            Expected(
+                f"{short} is at 90 % sooner than {long}",
+                IID,
+                "time_to_target_s",
+                1 + A_DIFFERENCE,
+                twin=long,
+                technique=short,
+            )
+            for long, short in pairwise(LABELS)
+        ),
         Expected("end to end 2 to 5 times sooner at 90 %", IID, "time_to_target_s", 2, 5),
         Expected("WAN bytes are proportional to 1/(K1 K2)", BYTES, "bytes_per_round", 4.999, 5.001, exact=True),
     ),
@@ -40,8 +49,15 @@ STUDY = Study(
     panels=(
         Panel(IID, kind="curve", where={"sweep": IID}),
         Panel(BY_CLASS, kind="curve", where={"sweep": BY_CLASS}),
-        Panel("Time to 90 %, IID", "time_to_target_s", kind="bar", where={"sweep": IID}, x_label="(K1, K2)",
-              y_label="s", labels={label: f"({k1},{k2})" for label, (k1, k2) in zip(LABELS, PAIRS, strict=True)}),
+        Panel(
+            "Time to 90 %, IID",
+            "time_to_target_s",
+            kind="bar",
+            where={"sweep": IID},
+            x_label="(K1, K2)",
+            y_label="s",
+            labels={label: f"({k1},{k2})" for label, (k1, k2) in zip(LABELS, PAIRS, strict=True)},
+        ),
     ),
     size_in=(9.4, 3.4),
-)  # fmt: skip
+)

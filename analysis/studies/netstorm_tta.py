@@ -61,15 +61,29 @@ STUDY = Study(
     derive=lambda runs: runs.assign(
         slower=runs["round_time_s"] / against(runs, "round_time_s", ["sweep"], variant=SEVERAL)
     ),
-    looks={STAR: Identity("star (MXNET)", "#20242C", "s"), TREE: look_of("tree", "balanced tree (MLNET)"),
-           TSENGINE: Identity("TSEngine", "#E69F00", "X"), ONE: Identity("NetStorm, one root", "#009E73", "D", "--"),
-           SEVERAL: Identity("NetStorm, several roots", "#D55E00", "o"),
-           STATIC: Identity(STATIC, "#8A8F98"), DYNAMIC: Identity(DYNAMIC, "#0072B2")},
+    looks={
+        STAR: Identity("star (MXNET)", "#20242C", "s"),
+        TREE: look_of("tree", "balanced tree (MLNET)"),
+        TSENGINE: Identity("TSEngine", "#E69F00", "X"),
+        ONE: Identity("NetStorm, one root", "#009E73", "D", "--"),
+        SEVERAL: Identity("NetStorm, several roots", "#D55E00", "o"),
+        STATIC: Identity(STATIC, "#8A8F98"),
+        DYNAMIC: Identity(DYNAMIC, "#0072B2"),
+    },
     panels=(
         Panel("All links 5 Mbit/s", kind="curve", where={"sweep": STATIC}, levels={TARGET: "80 %"}),
         Panel("Redrawn every 6 s", kind="curve", where={"sweep": DYNAMIC}, levels={TARGET: "80 %"}),
-        Panel("Slower than several roots", "slower", "variant", kind="bar", series="sweep", published="x",
-              y_label="times", width=0.95, legend=True),
+        Panel(
+            "Slower than several roots",
+            "slower",
+            "variant",
+            kind="bar",
+            series="sweep",
+            published="x",
+            y_label="times",
+            width=0.95,
+            legend=True,
+        ),
     ),
     size_in=(9.8, 3.7),
-)  # fmt: skip
+)

@@ -50,8 +50,16 @@ def claims(found: Results) -> Claims:
 
 
 def _speed(model: str, title: str) -> Panel:
-    return Panel(title, "speed", "rate_gbps", where={"sweep": "bandwidth", "model": model}, log="x", y_range=(0, 1.05),
-                 x_label="rate of every link (Gbit/s)", y_label="rounds/s (1: no communication)")  # fmt: skip
+    return Panel(
+        title,
+        "speed",
+        "rate_gbps",
+        where={"sweep": "bandwidth", "model": model},
+        log="x",
+        y_range=(0, 1.05),
+        x_label="rate of every link (Gbit/s)",
+        y_label="rounds/s (1: no communication)",
+    )
 
 
 STUDY = Study(
@@ -69,19 +77,43 @@ STUDY = Study(
     },
     claims=claims,
     derive=_gains,
-    columns={"model": setting(MODEL, str, "alexnet"), "slice_bytes": setting(SLICE, parse_size),
-             "rate_gbps": setting(RATE, lambda text: mbps(text) / 1e3, "2 Gbit/s")},
-    looks={"FIFO": Identity("FIFO, cut at 10⁶ elements", "#20242C", "s"),
-           "slicing": Identity("slicing", "#E69F00", "^"), "P3": look_of("p3"),
-           "alexnet": Identity("AlexNet", "#7A5195", "<"), "resnet50": Identity("ResNet-50", "#0072B2", "o")},
+    columns={
+        "model": setting(MODEL, str, "alexnet"),
+        "slice_bytes": setting(SLICE, parse_size),
+        "rate_gbps": setting(RATE, lambda text: mbps(text) / 1e3, "2 Gbit/s"),
+    },
+    looks={
+        "FIFO": Identity("FIFO, cut at 10⁶ elements", "#20242C", "s"),
+        "slicing": Identity("slicing", "#E69F00", "^"),
+        "P3": look_of("p3"),
+        "alexnet": Identity("AlexNet", "#7A5195", "<"),
+        "resnet50": Identity("ResNet-50", "#0072B2", "o"),
+    },
     panels=(
         _speed("alexnet", "VGG-like: AlexNet, 244 MB"),
         _speed("resnet50", "ResNet-50, 102 MB"),
-        Panel("What P3 gains over FIFO", "100 * gain", "rate_gbps", where={"sweep": "bandwidth", "variant": "P3"},
-              series="model", log="x", published="%", x_label="rate of every link (Gbit/s)", y_label="%",
-              y_range=(None, 75), legend=True),
-        Panel("AlexNet, 2 Gbit/s", "speed", "slice_bytes / 1e6", where={"sweep": "slice"}, log="x",
-              x_label="largest slice (MB)", width=0.8),
+        Panel(
+            "What P3 gains over FIFO",
+            "100 * gain",
+            "rate_gbps",
+            where={"sweep": "bandwidth", "variant": "P3"},
+            series="model",
+            log="x",
+            published="%",
+            x_label="rate of every link (Gbit/s)",
+            y_label="%",
+            y_range=(None, 75),
+            legend=True,
+        ),
+        Panel(
+            "AlexNet, 2 Gbit/s",
+            "speed",
+            "slice_bytes / 1e6",
+            where={"sweep": "slice"},
+            log="x",
+            x_label="largest slice (MB)",
+            width=0.8,
+        ),
     ),
     size_in=(11.5, 3.6),
-)  # fmt: skip
+)

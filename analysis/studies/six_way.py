@@ -75,4 +75,4 @@ STUDY = Study(
     ),
     rows=5,
     size_in=(10.5, 12.0),
-)  # fmt: skip
+)

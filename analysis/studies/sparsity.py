@@ -53,8 +53,9 @@ def _reduction(ratio: float) -> Expected:
     """GeoMX pulls what all parties have kept."""
     wanted = 1 / (ratio * (1 + PARTIES))
     claim = f"padded Bi-Sparse at {ratio:g} sends 1/(rho (1+P)) = {wanted:.4g} times less of a layer (3 % slack)"
-    return Expected(claim, "bytes", "first_layer_bytes", 0.97 * wanted, 1.03 * wanted, technique=PADDED[ratio],
-                    exact=True)  # fmt: skip
+    return Expected(
+        claim, "bytes", "first_layer_bytes", 0.97 * wanted, 1.03 * wanted, technique=PADDED[ratio], exact=True
+    )
 
 
 STUDY = Study(
@@ -63,36 +64,85 @@ STUDY = Study(
     scenario="papers/sparsity.yaml",
     cases={
         "accuracy": Case(variants=VARIANTS),
-        "bytes": Case(_SHORT, seeds=1, variants={
-            "dense": {}, **{label: _sparse("bisparse", ratio, ", padded: true") for ratio, label in PADDED.items()}
-        }),
-        "time": Case(_SHORT, {RATE: ("5 Mbit/s", "20 Mbit/s", "100 Mbit/s", "1 Gbit/s")}, seeds=1, variants={
-            "dense": {}, "FP16": {"codec": "fp16"}, "Bi-Sparse": _sparse("bisparse", 0.01)
-        }),
+        "bytes": Case(
+            _SHORT,
+            seeds=1,
+            variants={
+                "dense": {},
+                **{label: _sparse("bisparse", ratio, ", padded: true") for ratio, label in PADDED.items()},
+            },
+        ),
+        "time": Case(
+            _SHORT,
+            {RATE: ("5 Mbit/s", "20 Mbit/s", "100 Mbit/s", "1 Gbit/s")},
+            seeds=1,
+            variants={"dense": {}, "FP16": {"codec": "fp16"}, "Bi-Sparse": _sparse("bisparse", 0.01)},
+        ),
     },
     expected=(
         _accuracy("Bi-Sparse at 1 % within 1 point of dense", "dense", "Bi-Sparse 0.01", -1),
         _accuracy("FP16 within 0.5 points of dense", "dense", "FP16", -0.5, 0.5),
         _accuracy("Bi-Sparse is better than random-k at 1 %", "random-k 0.01", "Bi-Sparse 0.01", A_DIFFERENCE),
-        _accuracy("at 1 %, without momentum correction it is worse", "no momentum correction 0.01", "Bi-Sparse 0.01",
-                  A_DIFFERENCE),
+        _accuracy(
+            "at 1 %, without momentum correction it is worse",
+            "no momentum correction 0.01",
+            "Bi-Sparse 0.01",
+            A_DIFFERENCE,
+        ),
         *map(_reduction, PADDED),
-        Expected("Bi-Sparse at 1 % has shorter rounds than dense", "time", "round_time_s", 1 + A_DIFFERENCE,
-                 at={"rate_mbps": 5.0}, exact=True),
+        Expected(
+            "Bi-Sparse at 1 % has shorter rounds than dense",
+            "time",
+            "round_time_s",
+            1 + A_DIFFERENCE,
+            at={"rate_mbps": 5.0},
+            exact=True,
+        ),
     ),
     derive=_series,
     columns={"rate_mbps": setting(RATE, mbps), "first_layer_bytes": _first_layer_bytes},
-    looks={"dense": look_of("none"), "FP16": look_of("fp16"), "Bi-Sparse": look_of("bisparse"),
-           "MSTopK": look_of("mstopk"), "top-k": look_of("topk"), "random-k": look_of("randomk"),
-           "no momentum correction": Identity("Bi-Sparse without momentum correction", "#A6761D", "h", ":"),
-           "DGC": look_of("dgc", "DGC push, dense pull")},
+    looks={
+        "dense": look_of("none"),
+        "FP16": look_of("fp16"),
+        "Bi-Sparse": look_of("bisparse"),
+        "MSTopK": look_of("mstopk"),
+        "top-k": look_of("topk"),
+        "random-k": look_of("randomk"),
+        "no momentum correction": Identity("Bi-Sparse without momentum correction", "#A6761D", "h", ":"),
+        "DGC": look_of("dgc", "DGC push, dense pull"),
+    },
     panels=(
-        Panel("Accuracy after 100 rounds", "100 * accuracy", "kept", where={"sweep": "accuracy"}, series="series",
-              log="x", x_label="share of the elements kept", y_label="test accuracy (%)", y_range=(0, 102)),
-        Panel("WAN traffic", "wan_bytes / 1e6 / rounds", "kept", where={"sweep": "accuracy"}, series="series", log="xy",
-              x_label="share of the elements kept", y_label="MB per round, all parties"),
-        Panel("Time of a round, 1 % kept", "round_time_s * 1000", "rate_mbps", where={"sweep": "time"}, series="series",
-              log="xy", x_label="rate of the WAN links (Mbit/s)", y_label="ms"),
+        Panel(
+            "Accuracy after 100 rounds",
+            "100 * accuracy",
+            "kept",
+            where={"sweep": "accuracy"},
+            series="series",
+            log="x",
+            x_label="share of the elements kept",
+            y_label="test accuracy (%)",
+            y_range=(0, 102),
+        ),
+        Panel(
+            "WAN traffic",
+            "wan_bytes / 1e6 / rounds",
+            "kept",
+            where={"sweep": "accuracy"},
+            series="series",
+            log="xy",
+            x_label="share of the elements kept",
+            y_label="MB per round, all parties",
+        ),
+        Panel(
+            "Time of a round, 1 % kept",
+            "round_time_s * 1000",
+            "rate_mbps",
+            where={"sweep": "time"},
+            series="series",
+            log="xy",
+            x_label="rate of the WAN links (Mbit/s)",
+            y_label="ms",
+        ),
     ),
     size_in=(9.4, 4.0),
-)  # fmt: skip
+)
