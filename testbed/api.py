@@ -215,7 +215,7 @@ def run(
     except AlreadyDone as done:
         return open_run(str(done))
     display = displays.choose(plan, as_json=False, quiet=not progress)
-    here = plan.is_simulated and not is_scripted(plan)
+    here = not plan.facilities.has_processes and not is_scripted(plan)
     execute = launch.in_this_process if here else launch.in_processes
     with final_status(directory):
         outcome = launch.train(plan, directory, display, execute, followers)

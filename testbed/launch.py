@@ -99,7 +99,7 @@ def in_processes(
     plan: Plan, directory: Path, on_progress: Progress, early: session.HostProcess | None = None
 ) -> SessionResult:
     """Execute the Plan in a host process, which may start others; in ``early``, if one has been started."""
-    if plan.is_simulated:  # which needs one core: nothing is delayed if another one is used meanwhile
+    if not plan.facilities.has_processes:  # which needs one core: nothing is delayed if another one is used meanwhile
         threading.Thread(target=_import, args=(_OF_FINISHING,), daemon=True).start()
     return session.run(plan, directory, on_progress, early)
 

@@ -163,7 +163,7 @@ def run(plan: Plan) -> CombinationEnd:
         wrong = f"{outcome.status}: {outcome.message}"
     elif accuracy < scores[-1]["chance"] + ABOVE_CHANCE:
         wrong = f"accuracy {accuracy:.2f} is not above chance"
-    elif plan.is_simulated:
+    elif not plan.facilities.has_processes:
         wrong = wrong_bytes(plan, events)
     return CombinationEnd(wrong, accuracy, tuple(digest for _, digest in finals))
 
@@ -219,8 +219,8 @@ def examine(case: DrawnCase, on: str = "simulate") -> Row:
         ended = "trained"
         outcome = first.wrong
         accuracy = first.accuracy
-        if not outcome and (plan.is_simulated or repeats_elsewhere(plan)):
-            again = run(plan if plan.is_simulated else plan_of(case))
+        if not outcome and (not plan.facilities.has_processes or repeats_elsewhere(plan)):
+            again = run(plan_of(case) if plan.facilities.has_processes else plan)
             outcome = "" if again.sha256 == first.sha256 else "ends with other parameters when repeated"
     return {
         "ok": not outcome,

@@ -54,7 +54,7 @@ class RunClock:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._name = "virtual" if plan.in_virtual_time else "wall"
+        self._name = "virtual" if plan.facilities.in_virtual_time else "wall"
         self._t = 0.0
 
     def take(self, event: Event) -> None:

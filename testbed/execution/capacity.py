@@ -119,7 +119,7 @@ def too_slow(plan: Plan, machine: Machine) -> list[str]:
 def _sharing(plan: Plan) -> list[NodePlan]:
     """Return the workers whose steps are computed on this machine's cores, within modelled times."""
     unknown = plan.program is not None or MODELS[plan.training.model.kind].takes in (PROGRAM, SCRIPT)
-    if unknown or plan.in_virtual_time or plan.is_spread or plan.training.compute != "real":
+    if unknown or plan.facilities.in_virtual_time or plan.is_spread or plan.training.compute != "real":
         return []
     return [node for node in plan.training_workers if node.device.kind == "cpu" and node.device.pace == "paced"]
 

@@ -31,7 +31,7 @@ def least_gpus(plan: Plan) -> int:
 def _sums_on_gpus(plan: Plan) -> bool:
     """Return whether NCCL sums in this run, which needs a GPU for each worker; in virtual time no library does."""
     paradigm = plan.technique.paradigm
-    return library_of(paradigm.kind, paradigm.options) == NCCL and not plan.in_virtual_time
+    return library_of(paradigm.kind, paradigm.options) == NCCL and not plan.facilities.in_virtual_time
 
 
 def require(plan: Plan) -> None:

@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     plan = from_json((directory / "plan.json").read_bytes())
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
-    report = _reporter(waits=plan.in_virtual_time)
+    report = _reporter(waits=plan.facilities.in_virtual_time)
     if not plan.is_emulated:  # which brings its network up meanwhile
         early_imports.finish()
         if not may_compile(plan):

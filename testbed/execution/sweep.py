@@ -127,7 +127,7 @@ def _link(job: SweepJob, warn: Warn) -> None:
 
 def default_jobs(points: list[SweepPoint]) -> int:
     """Return the runs at once: one per core in virtual time, but one real run, as these would slow each other down."""
-    virtual = all(point.plan.in_virtual_time for point in points)
+    virtual = all(point.plan.facilities.in_virtual_time for point in points)
     return len(os.sched_getaffinity(0)) if virtual else 1
 
 

@@ -68,7 +68,7 @@ def needs_of(plan: Plan, there: Sequence[ClusterMachine]) -> PointNeeds:
         assert plan.exact is not None
         return PointNeeds(memory_bytes=plan.exact.memory_bytes)
     least = least_gpus(plan)
-    if plan.is_simulated:
+    if not plan.facilities.has_processes:
         return PointNeeds(gpus=least)
     able = [each for each in there if each.slots.get(SLOT) and each.cores >= 1 and each.gpus >= least]
     cores = min((int(machine.cores) for machine in able), default=1)

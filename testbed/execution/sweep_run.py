@@ -134,7 +134,7 @@ def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower], in_th
             follower.start(plan, run.path)
     except TestbedError as error:
         return SessionResult("failed", str(error), error.exit_code)
-    if plan.is_simulated and in_this_process:
+    if not plan.facilities.has_processes and in_this_process:
         from testbed.execution.host import attempt
 
         return attempt(plan, run.path, take)

@@ -254,11 +254,6 @@ class Plan:
         return replace(self, back_end="simulate", simulation=simulation)
 
     @property
-    def is_simulated(self) -> bool:
-        """Whether the run is one process in virtual time."""
-        return not self.facilities.has_processes
-
-    @property
     def is_emulated(self) -> bool:
         """Whether its nodes are processes of this machine, or of others, behind emulated links."""
         return self.back_end == "emulate"
@@ -267,16 +262,6 @@ class Plan:
     def is_exact(self) -> bool:
         """Whether it is emulated in a kernel of its own, in virtual time."""
         return self.back_end == "exact"
-
-    @property
-    def in_virtual_time(self) -> bool:
-        """Whether its clock is no machine's."""
-        return self.facilities.in_virtual_time
-
-    @property
-    def is_unshaped(self) -> bool:
-        """Whether it sends over the machine's own network, as it is."""
-        return self.facilities.is_unshaped
 
     @cached_property
     def has_wan(self) -> bool:
@@ -331,12 +316,12 @@ def monitor_of(plan: Plan) -> str:
 
 def resumes_clock(plan: Plan) -> bool:
     """Return whether a run that begins with a checkpoint of another one goes on with its clock, as simulations do."""
-    return plan.is_simulated
+    return not plan.facilities.has_processes
 
 
 def computes_in_real_time(plan: Plan) -> bool:
     """Return whether the run's clock goes on while a node computes."""
-    return not plan.is_simulated
+    return plan.facilities.has_processes
 
 
 def to_json(plan: Plan) -> bytes:

@@ -327,7 +327,7 @@ class Network:
 
     def _record_paths(self) -> None:
         """Record what the connections to other data centres have found on their way, where no back end has made it."""
-        if not self._plan.is_unshaped or not self._plan.has_wan:
+        if not self._plan.facilities.is_unshaped or not self._plan.has_wan:
             return
         here = data_center_of(self.node)
         for (peer, _), connection in self._outgoing.items():

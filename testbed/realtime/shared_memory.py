@@ -69,7 +69,7 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
         return False
     if plan.is_emulated:
         return plan.site(site).is_unshaped
-    return plan.is_unshaped
+    return plan.facilities.is_unshaped
 
 
 _lock = threading.Lock()

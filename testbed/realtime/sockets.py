@@ -149,7 +149,7 @@ def configure(sock: socket.socket, plan: Plan) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
-    if plan.is_unshaped:  # an emulated node's network namespace has the limits (``emulation.settings``)
+    if plan.facilities.is_unshaped:  # an emulated node's network namespace has the limits (``emulation.settings``)
         _limit_buffers(sock, transport)
 
 

@@ -60,7 +60,7 @@ def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
 
     doubted  whether the run has told of doubts about its own prediction
     """
-    if not plan.is_simulated or plan.program is not None:
+    if plan.facilities.has_processes or plan.program is not None:
         return None
     network = "packets" if plan.simulation.by_packet else plan.simulation.network
     found = measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted)))

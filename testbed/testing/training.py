@@ -100,7 +100,7 @@ def _trained(axis: str, kind: str, values: str, on: str, number: int) -> dict[st
         run = folder / "run"
         run.mkdir()
         (run / "plan.json").write_bytes(to_json(plan))
-        execute = host.attempt if plan.is_simulated else session.run  # in this process, or in one per node
+        execute = session.run if plan.facilities.has_processes else host.attempt  # in one per node, or in this process
         outcome = execute(plan, run, lambda event: None)
         require(not outcome.exit_code, f"the training on {on} failed: {outcome.message}", "see the message")
         found = list(events.read(run / "events"))
