@@ -40,8 +40,8 @@ class Remembering:
             self._round = 0
 
     remembers  names of attributes, each a number, a text, a tensor or ``None``; a list or a mapping of tensors; a part
-               with a state of its own, or a list or a mapping of parts, which stay; or any other container of plain
-               values, as Python's literals have them
+               with a state of its own, or a list or a mapping of parts, which stay (of parts that are made when they
+               are needed: ``PartsByKey``); or any other container of plain values, as Python's literals have them
     """
 
     __slots__ = ()
