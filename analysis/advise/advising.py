@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from analysis.advise import estimate, pool
@@ -234,7 +235,8 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
         why = f"its accuracy at the end is {100 * lost:.1f} points lower"
         return Row(**about, outcome=REFUSED, why=why, accuracy=search.ends[candidate.name])
     if found is not None:
-        ends = list(estimate.reached(known, goal.accuracy).values())
+        reached = estimate.reached(known, goal.accuracy)
+        ends = list(reached.values())
         count = len(ends)
         return Row(
             **about,
@@ -246,23 +248,34 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
             wan_bytes=sum(end.wan_bytes for end in ends) / count,
             usd=sum(end.usd for end in ends) / count if known.prices else None,
             accuracy=accuracy,
-            why="" if points is None or lost is not None else "its accuracy at the end was not computed",
+            why="; ".join(_beside(points is not None and lost is None, len(estimate.missed(known, reached)), count)),
         )
     return _not_reached(search, known, about, accuracy)
 
 
+def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
+    """Yield what is to be said of a ranked technique beside its numbers."""
+    if unknown_end:
+        yield "its accuracy at the end was not computed"
+    if missed:
+        yield f"with {missed} of {missed + reached} seeds the goal is not reached in its rounds, so it takes more"
+
+
 def _not_reached(search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None) -> Row:
     left = estimate.left_at(known)
-    if left is None and not search.values():
+    if left is None and search.worth([known], 1.0):
         return Row(**about, outcome=UNKNOWN, why="its learning was not simulated within the budget")
     if left is None:
-        return Row(**about, outcome=BEATEN, why="one evaluation of it takes longer than the best needs")
+        return Row(**about, outcome=BEATEN, why="its first evaluation comes later than the best reaches the goal")
     bound = search.question.value(left)
     told = Estimate(bound, bound, math.inf, 0.0)
+    least = min((fmean(values) for values in search.values().values()), default=math.inf)
     if estimate.gave_up(known):
-        outcome, why = MISSED, f"the goal is not reached in {left.rounds} rounds"
+        outcome, why = MISSED, f"the goal is not reached in {left.rounds:g} rounds"
+    elif bound >= least:
+        outcome, why = BEATEN, f"followed for {left.rounds:g} rounds, without reaching the goal"
     else:
-        outcome, why = BEATEN, f"followed for {left.rounds} rounds, without reaching the goal"
+        outcome, why = UNKNOWN, f"the budget sufficed for {left.rounds:g} rounds, without reaching the goal"
     return Row(
         **about,
         outcome=outcome,

@@ -79,6 +79,15 @@ def reached(known: Known, accuracy: float) -> dict[int, Reached]:
     return found
 
 
+def missed(known: Known, reached_with: Mapping[int, Reached]) -> list[Reached]:
+    """Return what all rounds took with the other seeds, with which these did not suffice."""
+    return [
+        at(known, curve, curve.rounds, curve.ends_s[-1])
+        for seed, curve in known.curves.items()
+        if seed not in reached_with and curve.rounds >= known.rounds
+    ]
+
+
 def at(known: Known, curve: Observation, rounds: int, time_s: float) -> Reached:
     """Return what a run with this curve has taken after ``rounds`` rounds, over the candidate's own network."""
     if known.timed:

@@ -31,8 +31,10 @@ PROMISING = 2.5
 """Rounds are observed from later times on, too, of candidates whose samples take at most so many times the least."""
 MORE_STEPS = 3.0
 """A technique may take so many times the steps of the scenario's own."""
-MARGIN = 1.3
-"""Followed are candidates until they have taken so many times the best one's value."""
+MARGIN = 1.5
+"""Followed are candidates until they have taken so many times the best one's value; seeds differ as much."""
+SURE = 0.005
+"""Rounds whose time is known better than by this share need no further look."""
 SEEDS = 3
 FINALISTS = 6
 COMBINED = 2
@@ -103,13 +105,21 @@ class Search:
         return [known for known in self.known.values() if known.pace is not None]
 
     def values(self) -> dict[str, list[float]]:
-        """Return the values at the goal of the candidates that reach it, one for each seed."""
+        """Return the values at the goal of the candidates that reach it with some seed, one for each seed.
+
+        With a seed that does not reach it in all rounds, that of all rounds: it would be even more.
+        """
         value = self.question.value
         accuracy = self.question.accuracy
         if accuracy is None:
             return {known.candidate.name: [value(self._of_a_sample(known))] for known in self.paced}
-        found = {known.candidate.name: estimate.reached(known, accuracy) for known in self.paced}
-        return {name: [value(each) for each in by_seed.values()] for name, by_seed in found.items() if by_seed}
+        found: dict[str, list[float]] = {}
+        for known in self.paced:
+            reached = estimate.reached(known, accuracy)
+            if reached:
+                ends = [*reached.values(), *estimate.missed(known, reached)]
+                found[known.candidate.name] = [value(each) for each in ends]
+        return found
 
     def estimates(self) -> dict[str, Estimate]:
         return estimate.estimates(self.known, self.values(), self.seed)
@@ -199,8 +209,9 @@ class Search:
         return self.question.value(self._of_a_sample(known))
 
     def _trainings(self, groups: Iterable[list[Known]], most: float, share: float) -> Iterator[Task[str]]:
-        for members in groups:
-            rounds = self._worth(members, most)
+        waiting = list(groups)
+        for number, members in enumerate(waiting):
+            rounds = self.worth(members, most)
             first = members[0]
             seen = first.curves.get(self.seed)
             done = seen is not None and (
@@ -208,13 +219,14 @@ class Search:
             )
             if rounds and not done:
                 plan = self._training(first, first.candidate.plan, rounds)
-                yield Task(first.mathematics, plan, Limits(clock_s=self.budget.clock_s(share)))
+                left = math.ceil((len(waiting) - number) / self.question.jobs)
+                yield Task(first.mathematics, plan, Limits(clock_s=self.budget.fair_clock_s(share, left)))
 
     def _has_reached(self, known: Known) -> bool:
         assert self.question.accuracy is not None
         return bool(estimate.reached(known, self.question.accuracy))
 
-    def _worth(self, members: list[Known], most: float) -> int:
+    def worth(self, members: list[Known], most: float) -> int:
         """Return how many rounds these candidates are followed: none of them could be better later."""
         best = min((sum(each) / len(each) for each in self.values().values()), default=math.inf)
         return max(self._rounds_within(known, best * MARGIN, most) for known in members)
@@ -275,7 +287,7 @@ class Search:
             if known.timed or known.pace is None:
                 continue
             rounds = max(curve.rounds for curve in known.curves.values())
-            if rounds > known.pace.first.rounds:
+            if varies(known.candidate.plan) or known.pace.spread(rounds) > SURE:
                 limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
                 yield Task(known.candidate.name, sampled(known.candidate.plan, rounds, 0.0), limits)
 

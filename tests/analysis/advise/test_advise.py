@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from analysis.advise import estimate
 from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice
 from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Simulations
@@ -143,7 +145,7 @@ def test_what_the_budget_leaves_out_is_said() -> None:
 
 
 def test_a_goal_that_nothing_reaches() -> None:
-    advice = asked("training.rounds=8", goal="accuracy=99.9 %")
+    advice = asked("training.rounds=8", goal="accuracy=99.9 %", count=40)
     assert not advice.ranked
     assert {row.outcome for row in advice.rows} <= {MISSED, REFUSED, BEATEN}
     assert conclusion(advice)[0].startswith("No technique reaches 99.9 % accuracy")
@@ -265,3 +267,14 @@ def test_the_goal_is_reached_with_two_scores_in_a_row(
     scores = tuple(Score(3 + 2 * number, float(number), each) for number, each in enumerate(accuracies))
     found = Observation(status, "", scores=scores).first_at(0.7)
     assert (found.round if found else None) == round_
+
+
+def test_a_seed_that_misses_the_goal_makes_a_technique_worse(advice: Advice) -> None:
+    known = advice.known["fp16"]
+    curves = {1: known.curves[1], 2: replace(known.curves[1], scores=(), status="done")}
+    rounds = known.curves[1].rounds
+    unlucky = replace(known, curves=curves, rounds=rounds)
+    reached = estimate.reached(unlucky, 0.7)
+    assert set(reached) == {1}
+    (end,) = estimate.missed(unlucky, reached)
+    assert end.rounds == rounds and end.time_s > reached[1].time_s
