@@ -609,6 +609,7 @@ def advise(  # noqa: PLR0913 - what the command has
     techniques: Sequence[str] | None = None,
     prices: str | Path | None = None,
     budget_s: float = 120.0,
+    simulations: int | None = None,
     jobs: int | None = None,
 ) -> Advice:
     """Return which technique suits a scenario: candidates are simulated, and ranked with intervals.
@@ -620,16 +621,17 @@ def advise(  # noqa: PLR0913 - what the command has
     techniques  names of presets; by default all
     prices      a CSV of what transfers and machines cost, for ``least="money"``
     budget_s    seconds that it may take
+    simulations  instead of these: how many simulations it may make, for the same answer on every machine
     jobs        simulations at the same time; by default the number of cores, and 1 where this process has threads
 
     Raise ``ScenarioError`` for a goal that is none, and for a scenario that simulation says nothing about.
     """
     from analysis.advise import advising
-    from analysis.advise.budget import Seconds
+    from analysis.advise.budget import Seconds, Simulations
     from analysis.advise.techniques import additions
     from analysis.advise.techniques import techniques as chosen
 
-    budget = Seconds(budget_s)
+    budget = Seconds(budget_s) if simulations is None else Simulations(simulations)
     whole = scenario if isinstance(scenario, Scenario) else load(scenario, on="simulate")
     text = whole.to_yaml()
 

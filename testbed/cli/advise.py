@@ -58,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help="change one value"
     )
     parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds; default: 120")
+    parser.add_argument(
+        "--simulations",
+        type=whole,
+        metavar="N",
+        help="make at most N simulations instead, which gives the same answer on every machine",
+    )
     parser.add_argument("--jobs", type=whole, metavar="N", help="simulations at once; default: the number of cores")
     parser.add_argument("--confirm", type=whole, metavar="N", help="run the best N whole, and say what following cost")
     parser.add_argument("--on", choices=BACK_ENDS, help="where --confirm runs them; default: the scenario's back end")
@@ -67,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.advise.advising import Words, advise, wish
-    from analysis.advise.budget import Seconds
+    from analysis.advise.budget import Budget, Seconds, Simulations
     from analysis.advise.conclusion import conclusion, confirmation
     from analysis.advise.files import write
     from analysis.advise.output import as_records
@@ -78,7 +84,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     check_jobs(arguments.jobs)
     if arguments.budget <= 0:
         raise ScenarioError(f"--budget {arguments.budget:g}: give the seconds that the answer may take, such as 120")
-    budget = Seconds(arguments.budget)
+    if arguments.simulations is not None and arguments.simulations < 1:
+        raise ScenarioError(f"--simulations {arguments.simulations}: at least 1")
+    budget: Budget = Seconds(arguments.budget)
+    if arguments.simulations is not None:
+        budget = Simulations(arguments.simulations)
 
     def read(settings: Sequence[str], on: str | None) -> Scenario:
         return load(arguments.scenario, [*arguments.overrides, *settings], on=on, allow_code=arguments.allow_code)

@@ -1,0 +1,44 @@
+"""``testbed advise``: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import testbed
+from tests.analysis.advise.small import TEXT
+from tests.cli.forked import command
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def test_the_command_ranks_writes_and_confirms(scenario: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--techniques", "fsa,fp16", "--simulations", "8", "--jobs", "1", "--out", str(out), "--confirm", "1"]
+    ended = command(["advise", str(scenario), *words, "--on", "simulate", "--json"])
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert "is the quickest to 70 % accuracy" in told["conclusion"][0]
+    assert "A whole run of" in told["conclusion"][-1]
+    assert {row["name"] for row in told["rows"]} == {"fsa (as written)", "fp16"}
+    assert all(Path(path).is_file() for path in told["files"])
+    run = testbed.open_run(next(path for path in out.iterdir() if path.is_dir()))
+    assert run.status.state == "done"
+
+
+def test_words_that_say_nothing_end_with_a_cure(scenario: Path) -> None:
+    for words, told in (
+        (["--goal", "loss=2"], "not a goal"),
+        (["--techniques", "fsaa"], "did you mean 'fsa'"),
+        (["--budget", "0"], "--budget"),
+        (["--simulations", "0"], "at least 1"),
+    ):
+        ended = command(["advise", str(scenario), *words])
+        assert ended.returncode == 2 and told in ended.stderr, ended.stderr
