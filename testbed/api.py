@@ -266,6 +266,7 @@ def sweep(  # noqa: PLR0913 - what the command has
     scenario: Scenario | str | Path | Settings,
     grid: Mapping[str, Sequence[Any]] | None = None,
     *,
+    techniques: str | Sequence[str] = (),
     seeds: int | None = None,
     on: str | None = None,
     out: str | Path | None = None,
@@ -279,6 +280,8 @@ def sweep(  # noqa: PLR0913 - what the command has
     A section ``sweep`` of a scenario's file counts as for the command: ``grid`` and ``seeds`` replace its values.
 
     grid   values by path: ``{"codec": ["none", "fp16"], "links[*].rate": ["5 Mbit/s", "20 Mbit/s"]}``
+    techniques  names of presets, or ``"all"``: each instead of the techniques of the scenario. Those that cannot run
+           on it are left out, and ``testbed.compare`` says why
     on     back end instead of the scenario's own
     out    directory of the sweep, by default ``sweeps/NAME``
     jobs   runs at the same time; by default the number of cores for simulations, else 1
@@ -290,35 +293,53 @@ def sweep(  # noqa: PLR0913 - what the command has
     the cluster cannot be joined or lacks what a run needs. A run that fails is a row with that status.
     """
     from testbed.execution import sweep as sweeps
-    from testbed.execution.sweep_points import points_of
-    from testbed.scenario.sweep import from_options, joined, read_sweep
+    from testbed.execution.sweep_points import TechniquePoints, points_of, points_of_techniques
+    from testbed.scenario.sweep import from_options, joined, read_sweep, technique_names
 
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"jobs: {jobs}: at least 1")
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid or {}).items()]
     wanted = from_options(options, [], seeds)
+    names = techniques if isinstance(techniques, str) else ",".join(map(_from_here, techniques))
+
+    def points(file: Path, allow_code: bool = False) -> TechniquePoints:
+        if not names:
+            return TechniquePoints(wanted, points_of(file, wanted, on, allow_code), {})
+        return points_of_techniques(technique_names(names), file, wanted, on, allow_code)
+
     if isinstance(scenario, str | Path):
         source = Path(scenario)
         file, section = read_sweep(source)
         wanted = joined(section, wanted)
-        points = points_of(file, wanted, on)
-        directory = Path(out or Path("sweeps") / points[0].plan.name)
+        found = points(file)
+        directory = Path(out or Path("sweeps") / found.points[0].plan.name)
     else:
         scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)
         directory = Path(out or Path("sweeps") / scenario.name)
         directory.mkdir(parents=True, exist_ok=True)
         unchecked = directory / "refused.yaml"  # what is refused must not replace the scenario of an earlier sweep
         unchecked.write_text(scenario.to_yaml(), encoding="utf-8")
-        points = points_of(unchecked, wanted, on, allow_code=True)
+        found = points(unchecked, allow_code=True)
         source = file = unchecked.replace(directory / "scenario.yaml")
-    job = sweeps.SweepJob(directory, file, wanted, points, jobs, retry_failed, live_logs(log), cluster)
+    job = sweeps.SweepJob(
+        directory,
+        file,
+        found.sweep,
+        found.points,
+        jobs,
+        retry_failed,
+        live_logs(log),
+        cluster,
+        found.left_out,
+    )
     # a process with threads, as in Jupyter, must not be forked; Ray has threads
     if threading.active_count() > 1 or cluster:
-        _as_command(job, source, options, seeds, on, log)
+        asked = {"techniques": names, "seeds": seeds, "on": on, "log": ",".join(log)}
+        _as_command(job, source, asked, options)
         rows = sweeps.table(job)
     else:
         rows = sweeps.execute(job, lambda point, state: None)
-    return Sweep(directory, rows, wanted.varied())
+    return Sweep(directory, rows, found.sweep.varied())
 
 
 def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
@@ -352,13 +373,10 @@ _COMMAND = (
 )
 
 
-def _as_command(
-    job: SweepJob, source: Path, options: Iterable[str], seeds: int | None, on: str | None, log: Sequence[str]
-) -> None:
+def _as_command(job: SweepJob, source: Path, asked: Mapping[str, str | int | None], options: Iterable[str]) -> None:
+    """Run the sweep by its command. ``asked``: options that it takes once; ``options``: those after ``--set``."""
     words = [word for option in options for word in ("--set", option)]
-    words += ["--seeds", str(seeds)] if seeds else []
-    words += ["--on", on] if on else []
-    words += ["--log", ",".join(log)] if log else []
+    words += [word for name, value in asked.items() if value for word in (f"--{name}", str(value))]
     words += ["--jobs", str(job.jobs)] if job.jobs else []
     words += ["--cluster", job.cluster] if job.cluster else []
     words += ["--retry-failed"] if job.retry_failed else []

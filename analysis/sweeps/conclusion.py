@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
 from analysis.confidence import Ratio, seeds_to_resolve
@@ -39,6 +39,11 @@ def conclusion(cases: Sequence[Case], target: float | None) -> list[str]:
         sentences = " ".join([*_winner(case, measure, target), *_missed(case, target)])
         told.append(f"{case.told}: {sentences}" if case.told else sentences)
     return [*told, *_learning(cases, target), *_not_done(cases), *_doubtful(cases)]
+
+
+def left_out(reasons: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each technique that could not run on the scenario."""
+    return [f"{name} was left out: {reason}" for name, reason in reasons.items()]
 
 
 def ranked(case: Case, measure: str) -> list[Point]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.compare import row_of
 from analysis.load import StoredRun, load_run
-from analysis.sweeps.conclusion import conclusion
+from analysis.sweeps.conclusion import conclusion, left_out
 from analysis.sweeps.points import Case, Point, cases_of, points_of
 from testbed.errors import ScenarioError
 from testbed.results import rundir
@@ -19,11 +19,15 @@ from testbed.scenario.sweep_labels import link_names, varied_of
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """A sweep as it is now: ``indexed`` are its runs in order, ``runs`` those with a result, by their place there."""
+    """A sweep as it is now: ``indexed`` are its runs in order, ``runs`` those with a result, by their place there.
+
+    ``left_out``: techniques that could not run on its scenario, with the reason.
+    """
 
     path: Path
     indexed: Sequence[IndexedPoint]
     runs: Mapping[int, StoredRun]
+    left_out: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -35,7 +39,7 @@ class SweepComparison:
     """The points of a sweep against their bases. ``target``: the accuracy whose times are compared, if there is one.
 
     ``rows`` has one mapping per run, and ``runs`` each run that has a result, by ``row["run"]``. ``common``: what was
-    set for all points alike.
+    set for all points alike. ``left_out``: as of the sweep.
     """
 
     name: str
@@ -44,11 +48,12 @@ class SweepComparison:
     cases: Sequence[Case]
     target: float | None
     common: Mapping[str, str]
+    left_out: Mapping[str, str]
 
     @property
     def conclusion(self) -> list[str]:
         """What the sweep says, the winner first; see ``analysis.sweeps.conclusion``."""
-        return conclusion(self.cases, self.target)
+        return [*conclusion(self.cases, self.target), *left_out(self.left_out)]
 
     def runs_of(self, point: Point) -> list[StoredRun]:
         """Return the completed runs of a point, in the order of seeds."""
@@ -59,7 +64,8 @@ def load_sweep(path: Path) -> StoredSweep:
     """Open the directory of a sweep. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file is damaged."""
     if not is_sweep(path):
         raise ScenarioError(f"{path}: is no directory of a sweep (it has no sweep.json); see `testbed sweep`")
-    indexed = read_index(path).points
+    index = read_index(path)
+    indexed = index.points
     places = {}
     for number, (point, link) in enumerate(zip(indexed, link_names(indexed), strict=True)):
         by_name = folder(path, link)
@@ -67,7 +73,7 @@ def load_sweep(path: Path) -> StoredSweep:
         place = by_name if is_ours else folder(path, point.id)
         if (place / "result.json").is_file():
             places[number] = load_run(place)
-    return StoredSweep(path, indexed, places)
+    return StoredSweep(path, indexed, places, index.left_out)
 
 
 def compare_sweep(
@@ -87,7 +93,8 @@ def compare_sweep(
     varied = varied_of([point.settings for point in sweep.indexed])
     runs = {names[number]: run for number, run in sweep.runs.items()}
     common = {path: value for path, value in sweep.indexed[0].settings.items() if path not in varied}
-    return SweepComparison(sweep.name, rows, runs, cases_of(points_of(rows, varied), base), target, common)
+    cases = cases_of(points_of(rows, varied), base)
+    return SweepComparison(sweep.name, rows, runs, cases, target, common, sweep.left_out)
 
 
 def _row(sweep: StoredSweep, number: int, name: str, target: float | None) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from testbed.cli.options import Outcome, add_base, add_runs, base_of, measured, sweep_among, whole
-from testbed.errors import ScenarioError
+from testbed.cli.options import Outcome, add_base, add_runs, add_target, base_of, sweep_among, target_of, whole
 
 HELP = "compare runs, or the points of a sweep: conclusion, table, CSV, LaTeX, figure"
 
@@ -29,20 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", type=whole, choices=(1, 2), default=2, help="columns of a paper that the figure fills; default: 2"
     )
-    parser.add_argument(
-        "--target", metavar="ACCURACY", help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's"
-    )
+    add_target(parser)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.compare import comparison, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
-    from testbed.units import parse_share
 
-    target = measured(arguments.target, "--target", parse_share)
-    if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"--target: {arguments.target} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
+    target = target_of(arguments.target)
     if sweep := sweep_among(arguments.runs, arguments.base):
         return _sweep(sweep, target, arguments)
     runs = load(arguments.runs)

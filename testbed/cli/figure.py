@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.studies import FIGURES, VERDICTS
-from testbed.cli.options import Outcome, add_cluster, check_jobs, whole
+from testbed.cli.options import (
+    Outcome,
+    add_base,
+    add_cluster,
+    add_target,
+    base_of,
+    check_jobs,
+    target_of,
+    whole,
+)
 from testbed.errors import ScenarioError
 from testbed.facilities import BACK_ENDS
 
@@ -49,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     add_cluster(parser)
+    add_base(parser)
+    add_target(parser)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -59,6 +70,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.studies.engine import execute as make
     from analysis.studies.study import find
 
+    if given := [name for name in ("base", "target") if getattr(arguments, name)]:
+        raise ScenarioError(f"--{given[0]}: is for a sweep; a study has its own")
     name, study = find(arguments.name)
     check_jobs(arguments.jobs)
     request = _request(arguments, name)
@@ -89,7 +102,8 @@ def _of_sweep(arguments: argparse.Namespace) -> Outcome:
         option = {"settings": "set"}.get(given[0], given[0])
         raise ScenarioError(f"--{option}: is for a study; {arguments.name} is a sweep, which has been run already")
     sweep = load_sweep(Path(arguments.name))
-    files = pictures(compare_sweep(sweep), arguments.out or Path("figures") / sweep.name, sweep.name)
+    compared = compare_sweep(sweep, target_of(arguments.target), base_of(arguments.base))
+    files = pictures(compared, arguments.out or Path("figures") / sweep.name, sweep.name)
     if arguments.json:
         return {"kind": "figure", "files": [str(path) for path in files]}
     for path in files:

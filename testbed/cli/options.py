@@ -128,6 +128,23 @@ def add_base(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add ``--target``, the accuracy whose times are compared."""
+    parser.add_argument(
+        "--target", metavar="ACCURACY", help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's"
+    )
+
+
+def target_of(text: str | None) -> float | None:
+    """Return the accuracy of ``--target``. Raise ``ScenarioError``."""
+    from testbed.units import parse_share
+
+    target = measured(text, "--target", parse_share)
+    if target is not None and not 0 < target <= 1:
+        raise ScenarioError(f"--target: {text} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
+    return target
+
+
 def base_of(texts: Sequence[str]) -> dict[str, str]:
     """Return the settings of ``--base``. Raise ``ScenarioError``."""
     from testbed.scenario.sweep import settings_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.cli.options import Outcome, add_base, add_runs, base_of, sweep_among
+from testbed.cli.options import Outcome, add_base, add_runs, add_target, base_of, sweep_among, target_of
 from testbed.errors import ScenarioError
 
 HELP = "write one self-contained HTML page about runs or a sweep"
@@ -17,6 +17,7 @@ HELP = "write one self-contained HTML page about runs or a sweep"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(parser)
     add_base(parser)
+    add_target(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="default: report.html in the run or sweep, or here if several"
     )
@@ -45,7 +46,10 @@ def _page(arguments: argparse.Namespace) -> str:
         from analysis.report.sweep import page as page_of_sweep
         from analysis.sweeps.stored import compare_sweep, load_sweep
 
-        return page_of_sweep(compare_sweep(load_sweep(sweep), base=base_of(arguments.base)))
+        target = target_of(arguments.target)
+        return page_of_sweep(compare_sweep(load_sweep(sweep), target, base_of(arguments.base)))
+    if arguments.target is not None:
+        raise ScenarioError("--target: is for a sweep; of runs, `testbed compare` takes one")
     from analysis.load import load
     from analysis.report.page import page
 

@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="zipped",
         help="values combined one to one with those of the other --zip; may be repeated",
     )
+    parser.add_argument(
+        "--techniques",
+        metavar="NAME,…",
+        help="presets, each instead of the techniques of the scenario; all: every one that can run on it",
+    )
     parser.add_argument("--seeds", type=whole, metavar="N", help="the scenario's seed and the N-1 after it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
@@ -82,34 +87,41 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 def _job(arguments: argparse.Namespace) -> SweepJob:
     from testbed.callbacks import live_logs
     from testbed.execution import sweep
-    from testbed.execution.sweep_points import points_of
-    from testbed.scenario.sweep import from_options, joined, read_sweep
+    from testbed.execution.sweep_points import TechniquePoints, points_of, points_of_techniques
+    from testbed.scenario.sweep import from_options, joined, read_sweep, technique_names
 
     scenario, written = read_sweep(arguments.scenario)
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
-    points = points_of(scenario, wanted, arguments.on, arguments.allow_code)
+    if arguments.techniques is None:
+        found = TechniquePoints(wanted, points_of(scenario, wanted, arguments.on, arguments.allow_code), {})
+    else:
+        names = technique_names(arguments.techniques)
+        found = points_of_techniques(names, scenario, wanted, arguments.on, arguments.allow_code)
     check_jobs(arguments.jobs)
     followers = live_logs(arguments.log)
     return sweep.SweepJob(
-        directory=arguments.out or Path("sweeps") / points[0].plan.name,
+        directory=arguments.out or Path("sweeps") / found.points[0].plan.name,
         scenario=scenario,
-        sweep=wanted,
-        points=points,
+        sweep=found.sweep,
+        points=found.points,
         jobs=arguments.jobs,
         retry_failed=arguments.retry_failed,
         followers=followers,
         cluster=arguments.cluster,
+        left_out=found.left_out,
     )
 
 
 def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
+    from analysis.sweeps.conclusion import left_out
     from testbed.execution.sweep_points import index_of
 
     if as_json:
-        return {"kind": "sweep", "dry_run": True, **index_of(job.points, job.scenario, job.sweep)}
+        return {"kind": "sweep", "dry_run": True, **index_of(job.points, job.scenario, job.sweep, job.left_out)}
     for point in job.points:
         settings = " ".join(f"{path}={value}" for path, value in point.settings.items())
         print(f"{point.id}  seed {point.seed}  {settings}")
+    print(*left_out(job.left_out), sep="\n", end="\n" if job.left_out else "")
     print(f"{len(job.points)} runs, {job.at_once}, in {job.directory}")
     return 0
 
@@ -118,7 +130,8 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
     failed = [row for row in rows if row["status"] not in COMPLETED]
     code = 4 if failed else 0
     if as_json:
-        return code, {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
+        found = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
+        return code, {**found, "left_out": dict(job.left_out)} if job.left_out else found
     with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the sweep keeps its code
         _print(job, rows, failed, took_s)
     return code
@@ -126,7 +139,7 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
 
 def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any]], took_s: float) -> None:
     shown = failed + [row for row in rows if row["status"] == "diverged"]
-    from analysis.sweeps.conclusion import conclusion
+    from analysis.sweeps.conclusion import conclusion, left_out
     from analysis.sweeps.points import cases_of, points_of
 
     console = look.console()
@@ -135,6 +148,8 @@ def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any
     targets = {point.plan.training.target_accuracy for point in job.points}
     if len(cases[0].points) > 1 and len(targets) == 1:
         console.print(*conclusion(cases, targets.pop()), sep="\n")
+    for line in left_out(job.left_out):
+        console.print(line, soft_wrap=True)
     for row in shown[:FAILURES_SHOWN]:
         first_line = (row["message"].splitlines() or ["no message"])[0]
         console.print(f"{row['status']}: {job.directory / 'runs' / row['run']}: {first_line}", soft_wrap=True)

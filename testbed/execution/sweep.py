@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class SweepJob:
     jobs       runs at once; by default ``default_jobs`` on this machine, and as many as it carries on a cluster
     followers  of each run, as in ``PointRun``
     cluster    address of a cluster whose machines run the points; empty: this machine does
+    left_out   techniques that cannot run on this scenario, by name, with the reason
     """
 
     directory: Path
@@ -54,6 +55,7 @@ class SweepJob:
     retry_failed: bool = False
     followers: Followers = tuple
     cluster: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, point: SweepPoint) -> Path:
         return self.directory / "runs" / point.id
@@ -90,7 +92,7 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
 def _execute(job: SweepJob, on_state: OnState, warn: Warn, files: Mapping[str, str]) -> list[dict[str, Any]]:
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)
-    atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
+    atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep, job.left_out))
     scenario = job.scenario.read_bytes()
     pool: Pool
     if job.cluster:

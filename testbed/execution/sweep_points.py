@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import ScenarioError
 from testbed.execution.code_version import code_version
 from testbed.execution.sweep_files import code_folders, content_digest, data_files, source_digest
 from testbed.plan.build import build_plan
@@ -16,7 +17,8 @@ from testbed.plan.model import Plan, to_json
 from testbed.results.summary import sha256_of
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
-from testbed.scenario.sweep import SweepSettings
+from testbed.scenario.presets import KEY as TECHNIQUE
+from testbed.scenario.sweep import SweepSettings, with_techniques
 
 ID_LETTERS = 16
 
@@ -45,13 +47,58 @@ def points_of(
     ``allow_code``, ``folder``: as for ``load``. Raise ``ScenarioError`` for the first setting that the scenario
     refuses, before anything runs.
     """
+    return list(_points(partial(load, scenario, on=on, sweeping=True, allow_code=allow_code, folder=folder), sweep))
+
+
+@dataclass(frozen=True, slots=True)
+class TechniquePoints:
+    """The points of a sweep over techniques. ``left_out``: why a technique cannot run on this scenario, by its name."""
+
+    sweep: SweepSettings
+    points: list[SweepPoint]
+    left_out: Mapping[str, str]
+
+
+def points_of_techniques(
+    names: Sequence[str],
+    scenario: Path,
+    sweep: SweepSettings,
+    on: str | None,
+    allow_code: bool = False,
+    folder: Path | None = None,
+) -> TechniquePoints:
+    """Return the points of ``sweep`` for each technique that can run with all of its settings.
+
+    Raise ``ScenarioError`` if none can.
+    """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code, folder=folder)
     dependencies = _dependencies()
-    seeds = sweep.seeds_from(read().seed)
-    return [_point(read, settings, seed, dependencies) for settings in sweep.settings() for seed in seeds]
+    read()  # what is wrong with the scenario itself is no technique's fault
+    points: list[SweepPoint] = []
+    left_out = {}
+    for name in names:
+        try:
+            points += _points(read, with_techniques(sweep, [name]), dependencies)
+        except ScenarioError as error:
+            left_out[name] = error.problems[0].removeprefix(f"--set {TECHNIQUE}={name}: ")
+    if not points:
+        raise ScenarioError([f"{name}: {reason}" for name, reason in left_out.items()])
+    return TechniquePoints(with_techniques(sweep, [name for name in names if name not in left_out]), points, left_out)
 
 
-def _dependencies() -> Callable[[Plan], dict[str, Any]]:
+Read = Callable[[list[str]], Scenario]
+Dependencies = Callable[[Plan], dict[str, Any]]
+
+
+def _points(read: Read, sweep: SweepSettings, dependencies: Dependencies | None = None) -> Iterator[SweepPoint]:
+    dependencies = dependencies or _dependencies()
+    seeds = sweep.seeds_from(read([]).seed)
+    for settings in sweep.settings():
+        for seed in seeds:
+            yield _point(read, settings, seed, dependencies)
+
+
+def _dependencies() -> Dependencies:
     """Return what tells what a point depends on beside its Plan. Code, data and folders of code are read once."""
     code = cache(code_version)
     data = cache(content_digest)
@@ -65,12 +112,7 @@ def _dependencies() -> Callable[[Plan], dict[str, Any]]:
     return of
 
 
-def _point(
-    read: Callable[[list[str]], Scenario],
-    settings: dict[str, str],
-    seed: int,
-    dependencies: Callable[[Plan], dict[str, Any]],
-) -> SweepPoint:
+def _point(read: Read, settings: dict[str, str], seed: int, dependencies: Dependencies) -> SweepPoint:
     scenario = read([*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"])
     plan = build_plan(scenario)
     # the first 16 hexadecimal digits tell a sweep's points apart, and are short enough for a directory's name
@@ -78,7 +120,10 @@ def _point(
     return SweepPoint(key, settings, seed, plan, scenario)
 
 
-def index_of(points: list[SweepPoint], scenario: Path, sweep: SweepSettings) -> dict[str, Any]:
-    """Return the content of ``sweep.json``: every point in order, with its settings."""
+def index_of(
+    points: list[SweepPoint], scenario: Path, sweep: SweepSettings, left_out: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the content of ``sweep.json``: every point in order, with its settings; and techniques that cannot run."""
     rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
-    return {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}
+    found = {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}
+    return {**found, "left_out": dict(left_out)} if left_out else found

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -27,11 +27,12 @@ class IndexedPoint:
 
 @dataclass(frozen=True, slots=True)
 class SweepIndex:
-    """The content of ``sweep.json``."""
+    """The content of ``sweep.json``. ``left_out``: techniques that cannot run on the scenario, with the reason."""
 
     schema_version: int
     scenario: str
     points: list[IndexedPoint]
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def is_sweep(path: Path) -> bool:

@@ -14,6 +14,8 @@ In YAML, either as a section of the scenario or in a file of its own that names 
 
 On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``. Commas within brackets or quotes do not split.
 
+``--techniques all``, or a list of names, sweeps the setting ``technique`` (``testbed.scenario.presets``).
+
 Named techniques are settings with a name, from a file or from the command line (``NAME:PATH=VALUE;PATH=VALUE``)::
 
     fsa: {sync: fsa}
@@ -29,12 +31,16 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from testbed.axes import names_code
 from testbed.errors import ScenarioError
 from testbed.scenario.load import completed
+from testbed.scenario.presets import KEY as TECHNIQUE
+from testbed.scenario.presets import presets
 from testbed.scenario.reading.document import Mapping, Node, Scalar, flow
 from testbed.scenario.reading.document import Sequence as Items
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.shipped import path_of
+from testbed.suggest import suggestion
 from testbed.units import parse_whole
 
 MAX_POINTS = 100_000
@@ -83,6 +89,23 @@ def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) 
     together = [*map(_option, zipped)]
     _no_path_twice([path for path, _ in together])
     return _checked(SweepSettings((*axes, *_zip(dict(together), "--zip")), seeds))
+
+
+def with_techniques(sweep: SweepSettings, names: Sequence[str]) -> SweepSettings:
+    """Return the sweep for each of these presets. Raise ``ScenarioError`` for a name given twice, or set otherwise."""
+    axis = SweepAxis((TECHNIQUE,), tuple((name,) for name in names))
+    return _checked(SweepSettings((axis, *sweep.axes), sweep.seeds))
+
+
+def technique_names(text: str) -> list[str]:
+    """Return the names in ``all``, or in a list with commas. Raise ``ScenarioError`` for one that is unknown."""
+    names = list(presets()) if text == "all" else split_values(text)
+    for name in names:
+        if name not in presets() and not names_code(name):
+            near = suggestion(name, presets())
+            hint = near or f"all, or of {', '.join(presets())}"
+            raise ScenarioError(f"--techniques: '{name}' is no technique ({hint})")
+    return names
 
 
 def joined(file: SweepSettings, options: SweepSettings) -> SweepSettings:

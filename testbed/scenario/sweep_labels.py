@@ -18,7 +18,7 @@ from testbed.scenario.reading.axes import CODE_PATTERN
 from testbed.scenario.reading.document import Mapping as Entries
 from testbed.scenario.reading.document import Node, Scalar, Where, flow, parse
 
-TECHNIQUES = ("paradigm", "sync", "codec", "order", "overlay", "shard")
+TECHNIQUES = ("technique", "paradigm", "sync", "codec", "order", "overlay", "shard")
 """Sections whose value is the name of a technique, which says by itself what it is."""
 
 Settings = Mapping[str, str]

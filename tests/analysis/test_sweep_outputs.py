@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -208,3 +209,27 @@ def test_a_sweep_without_a_finished_run_says_so(sweep: Path, tmp_path: Path) -> 
         compare_sweep(load_sweep(tmp_path))
     with pytest.raises(ScenarioError, match="is no directory of a sweep"):
         load_sweep(sweep / "runs")
+
+
+def test_report_and_figure_of_a_sweep_take_a_base_and_a_target(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[SweepComparison] = []
+    monkeypatch.setattr("analysis.report.sweep.page", lambda compared: asked.append(compared) or "")
+    monkeypatch.setattr("analysis.sweeps.output.pictures", lambda compared, out, name: asked.append(compared) or [])
+    options = [str(sweep), "--base", "sync=hfa", "--target", "70 %"]
+    assert command.main(["report", *options, "--out", str(tmp_path / "page.html")]) == 0
+    assert command.main(["figure", *options]) == 0
+    assert [(each.target, each.cases[0].base.label) for each in asked] == [(0.7, "HFA")] * 2
+    run = next(each for each in (sweep / "runs").iterdir() if not each.is_symlink())
+    assert command.main(["report", str(run), "--target", "0.7"]) == 2
+    assert command.main(["figure", str(sweep), "--target", "2"]) == 2
+    assert command.main(["figure", "six-way", "--base", "sync=hfa"]) == 2
+    told = capsys.readouterr().err
+    assert "--target: is for a sweep" in told and "is no accuracy between" in told and "--base: is for a sweep" in told
+
+
+def test_techniques_that_were_left_out_are_told(sweep: Path) -> None:
+    compared = compare_sweep(replace(load_sweep(sweep), left_out={"hitopk": "data centres differ in size"}))
+    assert compared.conclusion[-1] == "hitopk was left out: data centres differ in size"
+    assert "hitopk was left out: data centres differ in size" in page(compared)

@@ -1,5 +1,6 @@
 """Which points a sweep has: grids, zips, seeds; from options, from YAML; and every mistake refused with its place."""
 
+import json
 import os
 from pathlib import Path
 
@@ -12,10 +13,20 @@ from testbed.errors import ScenarioError
 from testbed.execution.code_version import ALWAYS, code_version
 from testbed.execution.sweep import default_jobs
 from testbed.execution.sweep_files import content_digest, source_digest
-from testbed.execution.sweep_points import points_of
+from testbed.execution.sweep_points import index_of, points_of, points_of_techniques
 from testbed.facilities import BACK_ENDS
+from testbed.results.sweep_index import read_index
 from testbed.scenario.load import load
-from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
+from testbed.scenario.presets import presets
+from testbed.scenario.sweep import (
+    SweepSettings,
+    from_options,
+    joined,
+    read_sweep,
+    split_values,
+    technique_names,
+    with_techniques,
+)
 from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -245,3 +256,54 @@ def test_a_bad_value_is_refused_before_anything_runs() -> None:
 def test_runs_in_virtual_time_take_a_core_each(monkeypatch: pytest.MonkeyPatch, back_end: str, jobs: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5})
     assert default_jobs(points_of(QUICKSTART, SweepSettings(), back_end)) == jobs
+
+
+UNEQUAL = """
+version: 1
+name: unequal
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 2}]
+  links: [{between: [a, b], rate: 20 Mbit/s, delay: 5 ms}]
+training: {model: mlp, data: digits, rounds: 3, evaluate_every: 3}
+paradigm: ps
+sync: tap
+optimizer: {kind: adam, learning_rate: 0.002, at: global}
+"""
+
+
+def test_techniques_replace_those_of_the_scenario_and_what_cannot_run_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "unequal.yaml"
+    path.write_text(UNEQUAL, encoding="utf-8")
+    rates = from_options(["links[*].rate=5 Mbit/s,20 Mbit/s"], [], 2)
+    found = points_of_techniques(["hfa", "hitopk", "mixedsync"], path, rates, None)
+    assert [(point.settings["technique"], point.seed) for point in found.points[::2]] == [
+        ("hfa", 1), ("hfa", 1), ("mixedsync", 1), ("mixedsync", 1),
+    ]  # fmt: skip
+    techniques = [point.plan.technique for point in found.points[::4]]
+    assert [(each.paradigm.kind, each.sync_tier2.kind) for each in techniques] == [
+        ("hips", "hfa"), ("hips", "mixedsync"),
+    ]  # fmt: skip
+    assert [each.optimizer.options["at"] for each in techniques] == ["worker", "global"]
+    assert [*found.left_out] == ["hitopk"]
+    assert found.left_out["hitopk"].startswith("paradigm.algorithm: 'hitopk' sums over the workers of one number in")
+    assert found.sweep.varied() == ("technique", "links[*].rate")
+    index = index_of(found.points, path, found.sweep, found.left_out)
+    (tmp_path / "sweep.json").write_text(json.dumps(index), encoding="utf-8")
+    assert read_index(tmp_path).left_out == found.left_out
+    with pytest.raises(ScenarioError, match=r"^hitopk: paradigm\.algorithm"):
+        points_of_techniques(["hitopk"], path, rates, None)
+    path.write_text(UNEQUAL.replace("rounds: 3", "rounds: many"), encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"training\.rounds"):  # it is wrong, whatever the technique
+        points_of_techniques(["hfa"], path, rates, None)
+
+
+def test_names_of_techniques() -> None:
+    assert technique_names("hfa, fp16") == ["hfa", "fp16"]
+    assert technique_names("all") == list(presets())
+    assert technique_names("./mine.py:Mine") == ["./mine.py:Mine"]
+    with pytest.raises(ScenarioError, match=r"--techniques: 'fsaa' is no technique .did you mean 'fsa'"):
+        technique_names("hfa,fsaa")
+    with pytest.raises(ScenarioError, match="technique: hfa is given twice"):
+        with_techniques(from_options([], [], None), ["hfa", "hfa"])
