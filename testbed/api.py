@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -267,6 +268,8 @@ def sweep(  # noqa: PLR0913 - what the command has
     grid: Mapping[str, Sequence[Any]] | None = None,
     *,
     techniques: str | Sequence[str] = (),
+    tune: str = "",
+    trials: int = 8,
     seeds: int | None = None,
     on: str | None = None,
     out: str | Path | None = None,
@@ -282,6 +285,8 @@ def sweep(  # noqa: PLR0913 - what the command has
     grid   values by path: ``{"codec": ["none", "fp16"], "links[*].rate": ["5 Mbit/s", "20 Mbit/s"]}``
     techniques  names of presets, or ``"all"``: each instead of the techniques of the scenario. Those that cannot run
            on it are left out, and ``testbed.compare`` says why
+    tune   an option of the optimizer whose best value is searched for each point before its seeds are run, with
+           ``trials`` runs each: ``"learning_rate=3e-4..1e-1"``
     on     back end instead of the scenario's own
     out    directory of the sweep, by default ``sweeps/NAME``
     jobs   runs at the same time; by default the number of cores for simulations, else 1
@@ -334,12 +339,29 @@ def sweep(  # noqa: PLR0913 - what the command has
     )
     # a process with threads, as in Jupyter, must not be forked; Ray has threads
     if threading.active_count() > 1 or cluster:
-        asked = {"techniques": names, "seeds": seeds, "on": on, "log": ",".join(log)}
-        _as_command(job, source, asked, options)
+        asked = {"techniques": names, "tune": tune, "seeds": seeds, "on": on, "log": ",".join(log)}
+        _as_command(job, source, asked | ({"trials": trials} if tune else {}), options)
+        job = _tuned(job, on, tune, trials)  # as the command has found it
         rows = sweeps.table(job)
     else:
+        job = _tuned(job, on, tune, trials)
         rows = sweeps.execute(job, lambda point, state: None)
-    return Sweep(directory, rows, found.sweep.varied())
+    return Sweep(directory, rows, job.sweep.varied())
+
+
+def _tuned(job: SweepJob, on: str | None, tune: str, trials: int) -> SweepJob:
+    """Return the sweep with the values that a search finds; unchanged without one."""
+    if not tune:
+        return job
+    from testbed.execution.sweep_points import maker
+    from testbed.execution.tuning import tuned
+    from testbed.scenario.sweep import tuning_range
+
+    def warn(text: str) -> None:
+        warnings.warn(text, stacklevel=3)
+
+    make = maker(job.scenario, on, allow_code=True)
+    return tuned(job, tuning_range(tune, trials), make, lambda line: None, warn)
 
 
 def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:

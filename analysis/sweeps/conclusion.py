@@ -12,6 +12,7 @@ from analysis.sweeps.points import Case, Point
 from testbed.numbers import between, counted, factor, seconds, share, short
 from testbed.numbers import target as accuracy_wanted
 from testbed.results import COMPLETED
+from testbed.results.sweep_index import TunedPoint, Tuning
 
 SEEDS_TO_BEGIN = 3
 """With two, the interval of a mean is 13 times as wide as its standard error."""
@@ -44,6 +45,27 @@ def conclusion(cases: Sequence[Case], target: float | None) -> list[str]:
 def left_out(reasons: Mapping[str, str]) -> list[str]:
     """Return a sentence for each technique that could not run on the scenario."""
     return [f"{name} was left out: {reason}" for name, reason in reasons.items()]
+
+
+def tuning_told(tuning: Tuning) -> list[str]:
+    """Return how a setting was tuned, what each point got, and which of these values lie at an end of the range."""
+    names = [_named(point) for point in tuning.points]
+    values = ", ".join(f"{name} {point.value}" for name, point in zip(names, tuning.points, strict=True))
+    stopped = sum(point.stopped for point in tuning.points)
+    runs = f"{counted(tuning.runs, 'run')} each, with seed {tuning.seed}"
+    early = f" ({stopped} of {tuning.runs * len(tuning.points)} were stopped early, as they could not win)"
+    between_ends = f"between {tuning.low} and {tuning.high}"
+    told = [f"{tuning.path} was tuned for each point {between_ends}, by {runs}{early}: {values}."]
+    for end, cure in (("low", "lower"), ("high", "higher")):
+        at_end = [name for name, point in zip(names, tuning.points, strict=True) if point.at_end == end]
+        if at_end:
+            limit = tuning.low if end == "low" else tuning.high
+            told.append(f"The best value of {_listed(at_end)} is the end of that range, {limit}: try {cure} ones.")
+    return told
+
+
+def _named(point: TunedPoint) -> str:
+    return ", ".join(point.settings.values()) or "all runs"
 
 
 def ranked(case: Case, measure: str) -> list[Point]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from analysis.compare import row_of
 from analysis.load import StoredRun, load_run
-from analysis.sweeps.conclusion import conclusion, left_out
+from analysis.sweeps.conclusion import conclusion, left_out, tuning_told
 from analysis.sweeps.points import Case, Point, cases_of, points_of
 from testbed.errors import ScenarioError
 from testbed.results import rundir
-from testbed.results.sweep_index import IndexedPoint, folder, is_sweep, read_index
+from testbed.results.sweep_index import IndexedPoint, Tuning, folder, is_sweep, read_index
 from testbed.scenario.sweep_labels import link_names, varied_of
 
 
@@ -21,13 +21,14 @@ from testbed.scenario.sweep_labels import link_names, varied_of
 class StoredSweep:
     """A sweep as it is now: ``indexed`` are its runs in order, ``runs`` those with a result, by their place there.
 
-    ``left_out``: techniques that could not run on its scenario, with the reason.
+    ``left_out``: techniques that could not run on its scenario, with the reason. ``tuning``: how a setting was tuned.
     """
 
     path: Path
     indexed: Sequence[IndexedPoint]
     runs: Mapping[int, StoredRun]
     left_out: Mapping[str, str]
+    tuning: Tuning | None
 
     @property
     def name(self) -> str:
@@ -39,7 +40,7 @@ class SweepComparison:
     """The points of a sweep against their bases. ``target``: the accuracy whose times are compared, if there is one.
 
     ``rows`` has one mapping per run, and ``runs`` each run that has a result, by ``row["run"]``. ``common``: what was
-    set for all points alike. ``left_out``: as of the sweep.
+    set for all points alike. ``left_out`` and ``tuning``: as of the sweep.
     """
 
     name: str
@@ -49,11 +50,13 @@ class SweepComparison:
     target: float | None
     common: Mapping[str, str]
     left_out: Mapping[str, str]
+    tuning: Tuning | None
 
     @property
     def conclusion(self) -> list[str]:
         """What the sweep says, the winner first; see ``analysis.sweeps.conclusion``."""
-        return [*conclusion(self.cases, self.target), *left_out(self.left_out)]
+        tuned = tuning_told(self.tuning) if self.tuning else []
+        return [*conclusion(self.cases, self.target), *tuned, *left_out(self.left_out)]
 
     def runs_of(self, point: Point) -> list[StoredRun]:
         """Return the completed runs of a point, in the order of seeds."""
@@ -73,7 +76,7 @@ def load_sweep(path: Path) -> StoredSweep:
         place = by_name if is_ours else folder(path, point.id)
         if (place / "result.json").is_file():
             places[number] = load_run(place)
-    return StoredSweep(path, indexed, places, index.left_out)
+    return StoredSweep(path, indexed, places, index.left_out, index.tuning)
 
 
 def compare_sweep(
@@ -94,7 +97,7 @@ def compare_sweep(
     runs = {names[number]: run for number, run in sweep.runs.items()}
     common = {path: value for path, value in sweep.indexed[0].settings.items() if path not in varied}
     cases = cases_of(points_of(rows, varied), base)
-    return SweepComparison(sweep.name, rows, runs, cases, target, common, sweep.left_out)
+    return SweepComparison(sweep.name, rows, runs, cases, target, common, sweep.left_out, sweep.tuning)
 
 
 def _row(sweep: StoredSweep, number: int, name: str, target: float | None) -> dict[str, Any]:

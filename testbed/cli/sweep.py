@@ -7,6 +7,7 @@ continue an interrupted sweep, start it again.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -62,6 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         help="presets, each instead of the techniques of the scenario; all: every one that can run on it",
     )
+    parser.add_argument(
+        "--tune",
+        metavar="OPTION=LOW..HIGH",
+        help="search the best value of an option of the optimizer for each point before its seeds are run, e.g. "
+        "learning_rate=3e-4..1e-1; a technique's own value is tried first",
+    )
+    parser.add_argument(
+        "--trials", type=whole, default=8, metavar="N", help="runs of each search of --tune; default: %(default)s"
+    )
     parser.add_argument("--seeds", type=whole, metavar="N", help="the scenario's seed and the N-1 after it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
@@ -79,6 +89,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.dry_run:
         return _plan_only(job, arguments.json)
     begin_s = time.monotonic()
+    if arguments.tune is not None:
+        job = _tuned(job, arguments)
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take, shown.warn)
     return _report(job, rows, time.monotonic() - begin_s, arguments.json)
@@ -112,6 +124,21 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     )
 
 
+def _tuned(job: SweepJob, arguments: argparse.Namespace) -> SweepJob:
+    from testbed.execution.sweep_points import maker
+    from testbed.execution.tuning import tuned
+    from testbed.scenario.sweep import tuning_range
+
+    range_ = tuning_range(arguments.tune, arguments.trials)
+    make = maker(job.scenario, arguments.on, arguments.allow_code)
+
+    def tell(line: str) -> None:
+        if not arguments.json:
+            print(line, flush=True)
+
+    return tuned(job, range_, make, tell, lambda text: print(f"warning: {text}", file=sys.stderr, flush=True))
+
+
 def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
     from analysis.sweeps.conclusion import left_out
     from testbed.execution.sweep_points import index_of
@@ -139,7 +166,7 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
 
 def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any]], took_s: float) -> None:
     shown = failed + [row for row in rows if row["status"] == "diverged"]
-    from analysis.sweeps.conclusion import conclusion, left_out
+    from analysis.sweeps.conclusion import conclusion, left_out, tuning_told
     from analysis.sweeps.points import cases_of, points_of
 
     console = look.console()
@@ -148,7 +175,7 @@ def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any
     targets = {point.plan.training.target_accuracy for point in job.points}
     if len(cases[0].points) > 1 and len(targets) == 1:
         console.print(*conclusion(cases, targets.pop()), sep="\n")
-    for line in left_out(job.left_out):
+    for line in [*(tuning_told(job.tuning) if job.tuning else ()), *left_out(job.left_out)]:
         console.print(line, soft_wrap=True)
     for row in shown[:FAILURES_SHOWN]:
         first_line = (row["message"].splitlines() or ["no message"])[0]

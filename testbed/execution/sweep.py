@@ -14,7 +14,7 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from testbed.execution.sweep_run import Followers
 from testbed.results import FINISHED, atomic, owner
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
+from testbed.results.sweep_index import Tuning
 from testbed.scenario.sweep import SweepSettings
 from testbed.scenario.sweep_labels import link_names
 
@@ -45,6 +46,7 @@ class SweepJob:
     followers  of each run, as in ``PointRun``
     cluster    address of a cluster whose machines run the points; empty: this machine does
     left_out   techniques that cannot run on this scenario, by name, with the reason
+    tuning     how a setting of the points was tuned
     """
 
     directory: Path
@@ -56,6 +58,7 @@ class SweepJob:
     followers: Followers = tuple
     cluster: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    tuning: Tuning | None = None
 
     def path(self, point: SweepPoint) -> Path:
         return self.directory / "runs" / point.id
@@ -92,19 +95,29 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
 def _execute(job: SweepJob, on_state: OnState, warn: Warn, files: Mapping[str, str]) -> list[dict[str, Any]]:
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)
-    atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep, job.left_out))
-    scenario = job.scenario.read_bytes()
+    index = index_of(job.points, job.scenario, job.sweep, job.left_out, job.tuning)
+    atomic.write_json(job.directory / "sweep.json", index)
     pool: Pool
     if job.cluster:
+        scenario = job.scenario.read_bytes()
         pool = ClusterPool(job.path, scenario, on_state, warn, job.jobs, job.retry_failed, job.followers, files=files)
     else:
-        jobs = job.jobs or default_jobs(job.points)
-        pool = LocalPool(job.path, scenario, on_state, warn, jobs, job.retry_failed, job.followers)
+        pool = _local_pool(job, on_state, warn)
     _link(job, warn)
     pool.run(job.points)
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
     return rows
+
+
+def run_points(job: SweepJob, points: Sequence[SweepPoint], warn: Warn) -> None:
+    """Run points in the directory of a sweep, of which they need not be points, on this machine."""
+    _local_pool(job, lambda point, state: None, warn).run(points)
+
+
+def _local_pool(job: SweepJob, on_state: OnState, warn: Warn) -> LocalPool:
+    jobs = job.jobs or default_jobs(job.points)
+    return LocalPool(job.path, job.scenario.read_bytes(), on_state, warn, jobs, job.retry_failed, job.followers)
 
 
 def _link(job: SweepJob, warn: Warn) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from testbed.execution.sweep_files import code_folders, content_digest, data_fil
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.results.summary import sha256_of
+from testbed.results.sweep_index import Tuning
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.presets import KEY as TECHNIQUE
@@ -120,10 +121,26 @@ def _point(read: Read, settings: dict[str, str], seed: int, dependencies: Depend
     return SweepPoint(key, settings, seed, plan, scenario)
 
 
+def maker(scenario: Path, on: str | None, allow_code: bool = False) -> Callable[[Mapping[str, str], int], SweepPoint]:
+    """Return what makes the point with other settings and a seed of the scenario."""
+    read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
+    dependencies = _dependencies()
+    return lambda settings, seed: _point(read, dict(settings), seed, dependencies)
+
+
 def index_of(
-    points: list[SweepPoint], scenario: Path, sweep: SweepSettings, left_out: Mapping[str, str]
+    points: Sequence[SweepPoint],
+    scenario: Path,
+    sweep: SweepSettings,
+    left_out: Mapping[str, str],
+    tuning: Tuning | None = None,
 ) -> dict[str, Any]:
-    """Return the content of ``sweep.json``: every point in order, with its settings; and techniques that cannot run."""
+    """Return the content of ``sweep.json``: every point in order, with its settings.
+
+    left_out  techniques that cannot run, with the reason
+    tuning    how a setting of the points was tuned
+    """
     rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
     found = {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}
-    return {**found, "left_out": dict(left_out)} if left_out else found
+    more = {"left_out": dict(left_out), "tuning": asdict(tuning) if tuning else None}
+    return {**found, **{key: value for key, value in more.items() if value}}

@@ -26,6 +26,34 @@ class IndexedPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class TunedPoint:
+    """The value that was found for the point with these settings.
+
+    at_end   ``low`` or ``high`` where it lies at that end of the range
+    stopped  runs of the search that were ended early
+    rounds   of all its runs together
+    """
+
+    settings: dict[str, str]
+    value: str
+    at_end: str
+    stopped: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the setting ``path`` was tuned: between which values, with how many runs for each point, with which seed."""
+
+    path: str
+    low: str
+    high: str
+    runs: int
+    seed: int
+    points: list[TunedPoint]
+
+
+@dataclass(frozen=True, slots=True)
 class SweepIndex:
     """The content of ``sweep.json``. ``left_out``: techniques that cannot run on the scenario, with the reason."""
 
@@ -33,6 +61,7 @@ class SweepIndex:
     scenario: str
     points: list[IndexedPoint]
     left_out: dict[str, str] = field(default_factory=dict)
+    tuning: Tuning | None = None
 
 
 def is_sweep(path: Path) -> bool:

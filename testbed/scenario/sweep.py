@@ -91,6 +91,34 @@ def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) 
     return _checked(SweepSettings((*axes, *_zip(dict(together), "--zip")), seeds))
 
 
+@dataclass(frozen=True, slots=True)
+class TuningRange:
+    """``--tune``: the values of an optimizer's option that are searched, and with how many runs for each point."""
+
+    path: str
+    low: float
+    high: float
+    trials: int
+
+
+def tuning_range(text: str, trials: int) -> TuningRange:
+    """Return the range of ``learning_rate=3e-4..1e-1``. Raise ``ScenarioError``."""
+    name, equals, ends = text.partition("=")
+    low, dots, high = ends.partition("..")
+    path = name.strip() if "." in name else f"optimizer.{name.strip()}"
+    try:
+        found = TuningRange(path, float(low), float(high), trials)
+    except ValueError:
+        found = TuningRange(path, 0.0, 0.0, trials)
+    if not (equals and dots and 0 < found.low < found.high < math.inf):
+        raise ScenarioError(f"--tune {text}: not a range (write e.g. learning_rate=0.0003..0.1, both above 0)")
+    if not path.startswith("optimizer."):
+        raise ScenarioError(f"--tune {text}: '{path}' is no option of the optimizer (write optimizer.NAME=LOW..HIGH)")
+    if trials < 1:
+        raise ScenarioError(f"--trials {trials}: at least 1")
+    return found
+
+
 def with_techniques(sweep: SweepSettings, names: Sequence[str]) -> SweepSettings:
     """Return the sweep for each of these presets. Raise ``ScenarioError`` for a name given twice, or set otherwise."""
     axis = SweepAxis((TECHNIQUE,), tuple((name,) for name in names))
