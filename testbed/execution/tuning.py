@@ -67,6 +67,16 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class _Tried:
+    """The content of ``tuning.json``: the range, and what has been tried in it, by the run's id."""
+
+    path: str
+    low: float
+    high: float
+    trials: dict[str, Trial]
+
+
+@dataclass(frozen=True, slots=True)
 class _Limits:
     """When a run cannot win any more: it has not reached ``target`` in ``best_s``; ``earlier``: errors by round."""
 
@@ -245,10 +255,12 @@ def tuned(job: SweepJob, range_: TuningRange, make: MakePoint, tell: Told, warn:
     if job.cluster:
         raise ScenarioError("--tune: searches on this machine; leave --cluster out")
     seeds = list(dict.fromkeys(point.seed for point in job.points))
-    firsts = {tuple(point.settings.items()): point for point in reversed(job.points)}.values()
-    searches = [_search(point, range_, seeds[0]) for point in reversed(firsts)]
+    firsts: dict[tuple[tuple[str, str], ...], SweepPoint] = {}  # of each point, without its other seeds
+    for point in job.points:
+        firsts.setdefault(tuple(point.settings.items()), point)
+    searches = [_search(point, range_, seeds[0]) for point in firsts.values()]
     job.directory.mkdir(parents=True, exist_ok=True)
-    known = _known(job.directory / FILE)
+    known = _known(job.directory / FILE, range_)
     for number in range(range_.trials):
         asked = [(search, *search.next_place()) for search in searches]
         points = [
@@ -263,7 +275,7 @@ def tuned(job: SweepJob, range_: TuningRange, make: MakePoint, tell: Told, warn:
             if point.id not in known:
                 known[point.id] = _trial(point, place, search, range_, job.path(point))
             search.take(trial, known[point.id])
-        atomic.write_json(job.directory / FILE, {run: asdict(trial) for run, trial in known.items()})
+        atomic.write_json(job.directory / FILE, asdict(_Tried(range_.path, range_.low, range_.high, known)))
     return _with_best(job, searches, range_, make, seeds)
 
 
@@ -279,14 +291,15 @@ def _named(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{path}={value}" for path, value in settings.items()) or "the scenario"
 
 
-def _known(path: Path) -> dict[str, Trial]:
-    """Return what earlier calls have tried, by the run's id."""
+def _known(path: Path, range_: TuningRange) -> dict[str, Trial]:
+    """Return what earlier calls have tried in this range, by the run's id."""
     if not path.is_file():
         return {}
     try:
-        return msgspec.convert(read_json(path), dict[str, Trial], strict=False)
+        found = msgspec.convert(read_json(path), _Tried, strict=False)
     except (TestbedError, msgspec.ValidationError):  # damaged: the runs are still there
         return {}
+    return found.trials if (found.path, found.low, found.high) == (range_.path, range_.low, range_.high) else {}
 
 
 def _trial(point: SweepPoint, place: int, search: _Search, range_: TuningRange, directory: Path) -> Trial:

@@ -97,7 +97,7 @@ def test_a_search_from_its_first_run_to_the_conclusion(
     command = ["sweep", str(tmp_path / "s.yaml"), "--techniques", "fsa", "--tune", "learning_rate=0.002..0.2",
                "--trials", "3", "--seeds", "2", "--out", str(out)]  # fmt: skip
     assert main(command) == 0
-    trials = json.loads((out / tuning.FILE).read_text())
+    trials = json.loads((out / tuning.FILE).read_text())["trials"]
     assert [trial["value"] for trial in trials.values()] == ["0.002", "0.0063", trials[[*trials][2]]["value"]]
     index = read_index(out)
     assert index.tuning is not None
@@ -116,5 +116,5 @@ def test_a_search_from_its_first_run_to_the_conclusion(
     # the same command again runs nothing
     monkeypatch.setattr(tuning, "run_points", lambda *arguments: pytest.fail("a run was repeated"))
     assert main(command) == 0
-    assert json.loads((out / tuning.FILE).read_text()) == trials
+    assert json.loads((out / tuning.FILE).read_text())["trials"] == trials
     assert "tuning" not in capsys.readouterr().out.partition("median")[0]
