@@ -30,6 +30,7 @@ from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from testbed.execution.sweep import SweepJob
+    from testbed.scenario.sweep import TuningRange
 
 HELP = "run a grid of settings and seeds; resumable, one table at the end"
 FAILURES_SHOWN = 20
@@ -84,13 +85,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.execution import sweep
+    from testbed.scenario.sweep import tuning_range
 
+    range_ = None if arguments.tune is None else tuning_range(arguments.tune, arguments.trials)
     job = _job(arguments)
     if arguments.dry_run:
-        return _plan_only(job, arguments.json)
+        return _plan_only(job, range_, arguments.json)
     begin_s = time.monotonic()
-    if arguments.tune is not None:
-        job = _tuned(job, arguments)
+    if range_ is not None:
+        job = _tuned(job, range_, arguments)
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take, shown.warn)
     return _report(job, rows, time.monotonic() - begin_s, arguments.json)
@@ -124,12 +127,10 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     )
 
 
-def _tuned(job: SweepJob, arguments: argparse.Namespace) -> SweepJob:
+def _tuned(job: SweepJob, range_: TuningRange, arguments: argparse.Namespace) -> SweepJob:
     from testbed.execution.sweep_points import maker
     from testbed.execution.tuning import tuned
-    from testbed.scenario.sweep import tuning_range
 
-    range_ = tuning_range(arguments.tune, arguments.trials)
     make = maker(job.scenario, arguments.on, arguments.allow_code)
 
     def tell(line: str) -> None:
@@ -139,7 +140,7 @@ def _tuned(job: SweepJob, arguments: argparse.Namespace) -> SweepJob:
     return tuned(job, range_, make, tell, lambda text: print(f"warning: {text}", file=sys.stderr, flush=True))
 
 
-def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
+def _plan_only(job: SweepJob, range_: TuningRange | None, as_json: bool) -> Outcome:
     from analysis.sweeps.conclusion import left_out
     from testbed.execution.sweep_points import index_of
 
@@ -149,6 +150,8 @@ def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
         settings = " ".join(f"{path}={value}" for path, value in point.settings.items())
         print(f"{point.id}  seed {point.seed}  {settings}")
     print(*left_out(job.left_out), sep="\n", end="\n" if job.left_out else "")
+    if range_ is not None:
+        print(f"before: {range_.trials} runs of each point with the first seed, to find its {range_.path}")
     print(f"{len(job.points)} runs, {job.at_once}, in {job.directory}")
     return 0
 
