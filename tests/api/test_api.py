@@ -443,3 +443,34 @@ def test_a_missing_package_or_unknown_tracker_is_told_before_anything_is_created
     done = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run"), "--log", "tensorbord"])
     assert done.returncode == 2 and "--log tensorbord: not a tracker" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_sweep_takes_techniques_instead_of_those_of_the_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[SweepJob] = []
+    monkeypatch.setattr("testbed.execution.sweep.execute", lambda job, on_state: jobs.append(job) or [])
+    monkeypatch.setattr("testbed.api.threading.active_count", lambda: 1)
+    scenario = api.load(SMALL, {"sync": "hfa", "topology.data_centers[b].workers": 2})
+    swept = api.sweep(scenario, techniques=["fsa", "hitopk"], seeds=2, out=tmp_path)
+    [job] = jobs
+    assert swept.varied == () and [*job.left_out] == ["hitopk"]
+    assert [(point.settings["technique"], point.seed) for point in job.points] == [("fsa", 1), ("fsa", 2)]
+    assert job.points[0].plan.technique.sync_tier2.kind == "fsa"
+    api.sweep(SMALL, techniques="all", out=tmp_path)
+    assert {point.settings["technique"] for point in jobs[1].points} == set(api.presets())
+
+
+@pytest.mark.slow  # 8 s
+def test_a_search_in_a_process_with_threads_is_that_of_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    stop = threading.Event()
+    threading.Thread(target=stop.wait, daemon=True).start()
+    try:
+        options: dict[str, Any] = {"techniques": ["fsa"], "tune": "learning_rate=0.001..0.1", "trials": 2, "seeds": 2}
+        swept = api.sweep(SMALL, out=tmp_path, **options)
+    finally:
+        stop.set()
+    rates = swept.frame()["optimizer.learning_rate"]
+    assert len(rates) == 2 and set(rates) <= {"0.001", "0.0032"}
+    assert f"fsa {rates[0]}." in str(api.compare(swept))
