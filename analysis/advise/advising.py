@@ -22,6 +22,7 @@ from analysis.advise.candidates import (
     candidates,
     refuse_what_is_not_simulated,
 )
+from analysis.advise.centres import nearer_centres, settings_with_centre
 from analysis.advise.elsewhere import SHARE, elsewhere
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
@@ -134,7 +135,7 @@ def _combined(
         for name, addition in additions.items()
         if name != _plain(candidate.name)
     }
-    others = _with_other_options(best[0]) if best and additions else {}
+    others = {**_with_other_centres(read, best[0]), **_with_other_options(best[0])} if best and additions else {}
     found, _ = candidates(read, {**others, **techniques}, asked.goal, asked.constraints)
     return found
 
@@ -153,6 +154,17 @@ def _with_other_options(candidate: Candidate) -> dict[str, Technique]:
         )
         for name, value in numbers.items()
         for changed in (value // 2, 2 * value)
+    }
+
+
+def _with_other_centres(read: Read, candidate: Candidate) -> dict[str, Technique]:
+    """Return a candidate with other central data centres, which are nearer to all others."""
+    own = next((site.name for site in candidate.plan.network.sites if site.central), "")
+    return {
+        f"{_plain(candidate.name)}, central {name}": Technique(
+            settings_with_centre(read, candidate.settings, own, name), candidate.summary
+        )
+        for name in nearer_centres(candidate.plan)
     }
 
 

@@ -72,12 +72,17 @@ def candidates(
         if why := "; ".join(_violated(plan, constraints)):
             refused.append(Refused(name, why))
             continue
-        same = repr(plan.technique)
+        same = identity_of(plan)
         if same in found:
             found[same] = _named(found[same], name, technique)
         else:
             found[same] = Candidate(name, technique.settings, technique.summary, plan)
     return list(found.values()), refused
+
+
+def identity_of(plan: Plan) -> str:
+    """Return a text that is equal for Plans of one scenario with one technique and one central data centre."""
+    return repr((plan.technique, [site.name for site in plan.network.sites if site.central]))
 
 
 def _named(candidate: Candidate, name: str, technique: Technique) -> Candidate:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from analysis.advise import estimate, mathematics
 from analysis.advise.budget import Budget
-from analysis.advise.candidates import Candidate, rounds_for
+from analysis.advise.candidates import Candidate, identity_of, rounds_for
 from analysis.advise.estimate import Estimate, Known, Reached, Value
 from analysis.advise.observation import DONE, FAILED, Limits, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled, varies
@@ -90,9 +90,9 @@ class Search:
             return
         self._learn(1.0, LEARNING_SHARE)
         self._learn(MORE_STEPS, LEARNING_SHARE)
-        tried = {repr(known.candidate.plan.technique) for known in self.known.values()}
+        tried = {identity_of(known.candidate.plan) for known in self.known.values()}
         made = self.question.combined([known.candidate for known in self.best()[:COMBINED]])
-        combined = [candidate for candidate in made if repr(candidate.plan.technique) not in tried]
+        combined = [candidate for candidate in made if identity_of(candidate.plan) not in tried]
         if combined:
             self._find_paces(combined, COMBINED_SHARE)
             self._learn(1.0, COMBINED_SHARE)

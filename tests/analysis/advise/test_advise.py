@@ -13,6 +13,7 @@ from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Adv
 from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
+from analysis.advise.centres import nearer_centres, settings_with_centre
 from analysis.advise.conclusion import conclusion, confirmation
 from analysis.advise.elsewhere import Place
 from analysis.advise.observation import Limits, Observation, Score, observe
@@ -135,6 +136,23 @@ def test_the_best_are_tried_with_what_changes_another_axis() -> None:
     assert {name for name in names if "nothing" in name} == set()
     assert found.scenario(combined).codec.tier2.kind == "fp16"
     assert names["hfa, k1 4"].outcome in (RANKED, BEATEN)
+
+
+def test_a_central_data_centre_in_the_middle_is_nearer() -> None:
+    sites = "topology.data_centers=[{name: a, central: true, workers: 1}, {name: b, workers: 1}, {name: c, workers: 1}]"
+    near = "{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}, {between: [b, c], rate: 10 Mbit/s, delay: 5 ms}"
+    changes = (sites, f"topology.links=[{near}]")
+    read = reader(*changes)
+    plan = build_plan(read([], "simulate"))
+    assert nearer_centres(plan) == ["b"]
+    settings = settings_with_centre(read, (), "a", "b")
+    moved = build_plan(read(settings, "simulate"))
+    assert [site.name for site in moved.network.sites if site.central] == ["b"]
+    assert nearer_centres(moved) == []
+    assert nearer_centres(build_plan(read(["paradigm=gossip"], "simulate"))) == []
+    found = asked(*changes, count=30, techniques={}, additions={"half": TECHNIQUES["fp16"]})
+    rows = {row.name: row for row in found.rows}
+    assert (rows["as written, central b"].time_s or 9) < (rows["as written"].time_s or 0)
 
 
 def test_what_the_budget_leaves_out_is_said() -> None:

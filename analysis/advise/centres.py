@@ -1,0 +1,49 @@
+"""Which data centre should be the central one: where the farthest of the others is nearest, by delays and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analysis.advise.candidates import Read
+from testbed.errors import ScenarioError
+from testbed.plan.model import Plan
+from testbed.plan.timeouts import counted_bytes, model_bytes
+
+TRIED = 2
+"""Data centres that are tried instead of the scenario's own, at most."""
+
+
+def nearer_centres(plan: Plan) -> list[str]:
+    """Return the data centres to which a model comes sooner from all others than to the central one, the best first.
+
+    Without servers there is no central one.
+    """
+    if not plan.with_role("global_server"):
+        return []
+    farthest_s = {site.name: max(_ways_s(plan, site.name), default=0.0) for site in plan.network.sites}
+    own_s = next(farthest_s[site.name] for site in plan.network.sites if site.central)
+    nearer = [name for name, time_s in farthest_s.items() if time_s < own_s]
+    return sorted(nearer, key=farthest_s.__getitem__)[:TRIED]
+
+
+def _ways_s(plan: Plan, centre: str) -> Iterator[float]:
+    """Yield how long a model travels from each other data centre, alone on its way."""
+    training = plan.training
+    size_bytes = counted_bytes(training.model, training.data) or model_bytes(training.model, training.data)
+    links = {link.name: link for link in plan.network.links}
+    for site in plan.network.sites:
+        if site.name != centre:
+            way = [links[name] for name in plan.network.between(site.name, centre)]
+            yield sum(link.delay_s for link in way) + 8 * size_bytes / min(link.rate_bps for link in way)
+
+
+def settings_with_centre(read: Read, settings: Sequence[str], own: str, centre: str) -> tuple[str, ...]:
+    """Return the settings with another central data centre; as they are, where the scenario cannot say that."""
+    by_list = (f"topology.data_centers[{own}].central=false", f"topology.data_centers[{centre}].central=true")
+    for more in (by_list, (f"topology.central={centre}",)):
+        try:
+            read([*settings, *more], "simulate")
+        except ScenarioError:
+            continue
+        return (*settings, *more)
+    return tuple(settings)
