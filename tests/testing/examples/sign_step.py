@@ -35,7 +35,7 @@ class SignStep(KeyStep):
         """``momentum``: β; ``at``: workers may run it, too. Schedule and clipping are those of all optimizers."""
 
         momentum: float = field(default=0.9, metadata={"help": "weight of the past", "min": 0, "max": 0.9999})
-        at: str = field(default="global", metadata={"help": "where it runs", "choices": ("global", "worker")})
+        at: str = field(default="auto", metadata={"help": "where it runs", "choices": ("auto", "global", "worker")})
 
     @staticmethod
     def make(options: Any, value: Tensor) -> torch.optim.Optimizer:
