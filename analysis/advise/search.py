@@ -243,7 +243,7 @@ class Search:
                 low = middle
             else:
                 high = middle - 1
-        return min(known.rounds, (low + 1) * known.every) if low else 0
+        return min(known.rounds, (low + 2) * known.every) if low else 0  # a second score in a row, and one more
 
     def _training(self, known: Known, plan: Plan, rounds: int) -> Plan:
         training = replace(

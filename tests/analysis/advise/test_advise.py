@@ -287,6 +287,12 @@ def test_the_goal_is_reached_with_two_scores_in_a_row(
     assert (found.round if found else None) == round_
 
 
+def test_the_last_score_of_a_training_that_was_cut_short_is_no_proof() -> None:
+    seen = Observation("done", "", scores=(Score(3, 1.0, 0.5), Score(5, 2.0, 0.8)))
+    assert seen.first_at(0.7) == seen.scores[1]
+    assert seen.first_at(0.7, is_whole=False) is None
+
+
 def test_a_seed_that_misses_the_goal_makes_a_technique_worse(advice: Advice) -> None:
     known = advice.known["fp16"]
     curves = {1: known.curves[1], 2: replace(known.curves[1], scores=(), status="done")}
