@@ -26,7 +26,7 @@ class Budget(ABC):
         """A simulation begins."""
 
 
-_MORE_THAN_FAIR = 3.0  # most simulations take less than their part
+_MORE_THAN_FAIR = 1.5  # most simulations take less than their part
 
 
 class Seconds(Budget):

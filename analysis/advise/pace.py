@@ -15,7 +15,7 @@ from testbed.plan.network_model import predicted_packets
 from testbed.settings.job import Choice
 from testbed.settings.series import Series
 
-WARM_UP = 2
+WARM_UP = 1
 """Periods at the start of a run that do not count: windows open, and first sparse payloads are dense."""
 
 MOST_PACKETS = 1_000_000

@@ -25,7 +25,7 @@ from testbed.numbers import counted
 from testbed.plan.model import Plan
 from testbed.simulation.prediction_error import error_of
 
-PACE_PERIODS = 3
+PACE_PERIODS = 2
 PACE_STARTS = 3
 PROMISING = 2.5
 """Rounds are observed from later times on, too, of candidates whose samples take at most so many times the least."""
@@ -41,9 +41,9 @@ COMBINED = 2
 """So many of the best are combined with others."""
 
 # shares of the budget at which a stage ends
-PACE_SHARE = 0.3
-LEARNING_SHARE = 0.6
-COMBINED_SHARE = 0.7
+PACE_SHARE = 0.33
+LEARNING_SHARE = 0.63
+COMBINED_SHARE = 0.72
 FINALISTS_SHARE = 0.82
 ENDS_SHARE = 0.9
 
