@@ -24,6 +24,7 @@ from typing import Any
 from analysis.advise import pool
 from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Seconds
+from analysis.advise.files import file_name
 from analysis.advise.observation import Limits, Observation
 from analysis.advise.output import as_records
 from analysis.advise.techniques import techniques
@@ -99,8 +100,7 @@ def _whole_runs(drawn: DrawnScenario, advice: dict[str, Any], folder: Path, seed
 
     def waiting() -> Iterator[pool.Task[str]]:
         for name in order:
-            path = kept / f"{order.index(name)}.json"
-            if not path.is_file():
+            if not _place(kept, name).is_file():
                 limit_s = math.inf if drawn.least == "bytes" else far * best_s
                 yield pool.Task(name, plans[name], Limits(virtual_s=limit_s))
 
@@ -110,14 +110,18 @@ def _whole_runs(drawn: DrawnScenario, advice: dict[str, Any], folder: Path, seed
         if drawn.least == "time":
             best_s = min(best_s, values[name])
 
-    for place, name in enumerate(order):
-        if (path := kept / f"{place}.json").is_file():
+    for name in order:
+        if (path := _place(kept, name)).is_file():
             take(name, json.loads(path.read_text(encoding="utf-8")))
     for task, seen in pool.simulate_all(waiting(), len(os.sched_getaffinity(0))):
         result = {"name": task.key, "value": _value(seen, drawn), "status": seen.status, "message": seen.message}
-        atomic.write_json(kept / f"{order.index(task.key)}.json", result)
+        atomic.write_json(_place(kept, task.key), result)
         take(task.key, result)
     return values
+
+
+def _place(kept: Path, name: str) -> Path:
+    return kept / f"{file_name(name)}.json"
 
 
 def _plan(drawn: DrawnScenario, settings: list[str], seed: int) -> Plan:
