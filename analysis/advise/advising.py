@@ -103,6 +103,7 @@ def advise(
         jobs=asked.jobs,
         prices=asked.prices,
         points=asked.constraints.points,
+        in_seconds=asked.goal.least == TIME,
         combined=partial(_combined, read, additions or {}, asked),
     )
     pool.prepare([candidate.plan for candidate in found])

@@ -101,6 +101,12 @@ def after(known: Known, rounds: int) -> Reached:
     return taken(known, rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
 
 
+def at_least_after(known: Known, rounds: int) -> Reached:
+    """Return what a candidate has taken after ``rounds`` rounds at the least, by its shortest rounds."""
+    assert known.pace is not None
+    return taken(known, rounds, known.pace.least_time_s(rounds), known.pace.wan_bytes(rounds))
+
+
 def taken(known: Known, rounds: float, time_s: float, wan_bytes: float) -> Reached:
     """Return these quantities with what they cost: transfers as the candidate's observed ones, machines by the hour."""
     if known.prices is None or known.pace is None:

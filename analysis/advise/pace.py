@@ -140,6 +140,13 @@ class Pace:
         """The mean time of a training sample, all workers together."""
         return self.round_s / self.samples
 
+    def least_time_s(self, rounds: int) -> float:
+        """Return when ``rounds`` rounds are over at the earliest: if all took as long as the shortest observed one.
+
+        Where connections are cold, or have just lost packets, the first rounds may be far longer than later ones.
+        """
+        return self._at(rounds, self.first.ends_s, float(self.durations_s().min()))
+
     def time_s(self, rounds: int) -> float:
         """Return when ``rounds`` rounds are over, in s since the start of training."""
         return self._at(rounds, self.first.ends_s, self.round_s)

@@ -17,7 +17,7 @@ from analysis.advise import estimate, mathematics
 from analysis.advise.budget import Budget
 from analysis.advise.candidates import Candidate, identity_of, rounds_for
 from analysis.advise.estimate import Estimate, Known, Reached, Value
-from analysis.advise.observation import DONE, FAILED, Limits, Observation
+from analysis.advise.observation import DONE, FAILED, STOPPED, Limits, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled, varies
 from analysis.advise.pool import Task, simulate_all
 from analysis.advise.prices import Prices
@@ -56,6 +56,7 @@ class Question:
     """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
 
     points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
+    in_seconds    whether the value is the time in s
     combined      returns further candidates, made of the best ones
     another_seed  returns a candidate's Plan of another seed
     """
@@ -66,6 +67,7 @@ class Question:
     jobs: int
     prices: Prices | None = None
     points: float | None = None
+    in_seconds: bool = False
     combined: Callable[[list[Candidate]], list[Candidate]] = lambda best: []
 
 
@@ -211,16 +213,26 @@ class Search:
     def _trainings(self, groups: Iterable[list[Known]], most: float, share: float) -> Iterator[Task[str]]:
         waiting = list(groups)
         for number, members in enumerate(waiting):
-            rounds = self.worth(members, most)
             first = members[0]
-            seen = first.curves.get(self.seed)
-            done = seen is not None and (
-                seen.rounds >= rounds or seen.status not in (DONE, "stopped") or self._has_reached(first)
-            )
-            if rounds and not done:
+            rounds = self.worth(members, most)
+            until_s = math.inf
+            if first.timed and self.question.in_seconds:  # it shows by itself when it has taken too long
+                rounds = math.ceil(first.rounds * most / MORE_STEPS)
+                until_s = self._bound()
+            if rounds and not self._is_followed(first, rounds, until_s):
                 plan = self._training(first, first.candidate.plan, rounds)
                 left = math.ceil((len(waiting) - number) / self.question.jobs)
-                yield Task(first.mathematics, plan, Limits(clock_s=self.budget.fair_clock_s(share, left)))
+                limits = Limits(virtual_s=until_s, clock_s=self.budget.fair_clock_s(share, left))
+                yield Task(first.mathematics, plan, limits)
+
+    def _is_followed(self, known: Known, rounds: int, until_s: float) -> bool:
+        """Return whether a candidate has been followed so far already, or to the goal, or to another end."""
+        seen = known.curves.get(self.seed)
+        if seen is None:
+            return False
+        if seen.status not in (DONE, STOPPED) or seen.rounds >= rounds:
+            return True
+        return self._has_reached(known) or (seen.rounds > 0 and seen.ends_s[-1] >= until_s)
 
     def _has_reached(self, known: Known) -> bool:
         assert self.question.accuracy is not None
@@ -228,8 +240,12 @@ class Search:
 
     def worth(self, members: list[Known], most: float) -> int:
         """Return how many rounds these candidates are followed: none of them could be better later."""
-        best = min((sum(each) / len(each) for each in self.values().values()), default=math.inf)
-        return max(self._rounds_within(known, best * MARGIN, most) for known in members)
+        bound = self._bound()
+        return max(self._rounds_within(known, bound, most) for known in members)
+
+    def _bound(self) -> float:
+        """Return the value up to which candidates are followed."""
+        return MARGIN * min((sum(each) / len(each) for each in self.values().values()), default=math.inf)
 
     def _rounds_within(self, known: Known, bound: float, most: float) -> int:
         """Return the rounds after which a candidate's value is above ``bound``, as whole evaluations."""
@@ -239,7 +255,7 @@ class Search:
         while low < high:
             middle = (low + high + 1) // 2
             rounds = middle * known.every
-            if self.question.value(estimate.after(known, rounds)) <= bound:
+            if self.question.value(estimate.at_least_after(known, rounds)) <= bound:
                 low = middle
             else:
                 high = middle - 1

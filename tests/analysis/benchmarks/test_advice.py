@@ -32,8 +32,7 @@ def test_a_check_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: p
     (row,) = check.measure(options)  # type: ignore[arg-type]
     assert row["advised"] == row["best"] == "as written"
     assert row["regret"] == 0 and row["rank_of_best"] == 1 and row["intervals"] == 1
-    monkeypatch.setattr(
-        check.pool, "simulate_all", lambda tasks, jobs: pytest.fail("it runs again") if [*tasks] else []
-    )
+    asked: list[object] = []
+    monkeypatch.setattr(check.pool, "simulate_all", lambda tasks, jobs: asked.extend(tasks) or [])
     assert list(check.measure(options)) == [row]  # type: ignore[arg-type]
     assert not asked
