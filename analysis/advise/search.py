@@ -161,7 +161,7 @@ class Search:
         for done, (name, start_s) in enumerate(wanted):
             plan = self.known[name].candidate.plan
             rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
-            left = math.ceil((len(wanted) - done) / self.question.jobs)
+            left = math.ceil((len(wanted) - done) / self.question.jobs) if done else 1  # the first loads what all need
             limits = Limits(clock_s=self.budget.fair_clock_s(share, left))
             yield Task((name, start_s), sampled(plan, rounds, start_s), limits)
 
