@@ -15,7 +15,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from statistics import median
 
@@ -28,7 +28,8 @@ from topologies.text_file import TextFile
 from topologies.traces.formats.own import NetworkTraces, trace_of
 from topologies.traces.model import CONSTANT_LIMITS, Reading, Trace
 
-MAX_SITES = 1000
+MAX_SITES = 10_000
+_MOST_COMPARED = 1000  # sites of which the nearest to all others is looked for: one shortest-path tree each
 ASYMMETRIC = 0.1  # round trips of a pair that differ by more than this share of their mean are noted
 _WHAT = {"rate": "rate", "delay": "delay", "rtt": "delay", "loss": "loss"}
 _NAMED = 4
@@ -252,9 +253,11 @@ def _graph(
             delay_s=round(found.values["delay"].get((a, b), delay_s or 0.0), 9),
             queue=None,
         )
-    absent = [pair for pair in combinations(found.sites, 2) if pair not in measured]
+    sites = len(found.sites)
+    absent = sites * (sites - 1) // 2 - len(_pairs(measured))
     if absent:
-        found.notes.append(f"{_named(absent)} was not measured: no link; messages go over other sites")
+        some = list(islice((pair for pair in combinations(found.sites, 2) if pair not in measured), _NAMED))
+        found.notes.append(f"{_named(some, absent)} was not measured: no link; messages go over other sites")
     parts = sorted(nx.weakly_connected_components(graph), key=len, reverse=True)
     if len(parts) > 1:
         alone = ", ".join(sorted(parts[-1])[:_NAMED])
@@ -265,6 +268,9 @@ def _graph(
     if central is not None and central not in graph:
         cure = f"one of {', '.join(found.sites)}"
         raise ScenarioError(f"central: no site named '{central}' in {', '.join(found.files)} ({cure})")
+    if central is None and sites > _MOST_COMPARED:
+        cure = f"the nearest to all others is looked for among at most {_MOST_COMPARED}: name the global server's site"
+        raise ScenarioError(f"central: missing, and {', '.join(found.files)} has {sites} sites ({cure})")
     graph.graph["central"] = central or min(found.sites, key=lambda site: _distance_s(graph, site))
     return graph
 
@@ -279,6 +285,8 @@ def _pairs(ends: Iterable[Pair]) -> list[Pair]:
     return sorted({(min(pair), max(pair)) for pair in ends})
 
 
-def _named(pairs: Sequence[Pair]) -> str:
+def _named(pairs: Sequence[Pair], count: int = 0) -> str:
+    """Name the first pairs. ``count``: how many there are, if these are not all."""
     shown = ", ".join(f"{a}-{b}" for a, b in pairs[:_NAMED])
-    return f"{shown} and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else shown
+    more = max(count, len(pairs)) - _NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -75,10 +75,11 @@ def star(sites: int, workers: int, rounds: int = 4, **settings: object) -> Calla
     """Rounds through the engine's roles; ``settings`` are those of the scenario above."""
     usual = {"fold": "true", "variation": 0.0, "buckets": 1, "order": "{kind: fifo, slice: whole}", "paradigm": "hips"}
     text = _STAR.format(**{**usual, "sites": sites, "workers": workers, "rounds": rounds, **settings})
-    return partial(_rounds, text, rounds)
+    return partial(rounds_of, text, rounds)
 
 
-def _rounds(text: str, rounds: int) -> Measured:
+def rounds_of(text: str, rounds: int) -> Measured:
+    """Measure the rounds of a scenario, ``text``."""
     import torch
 
     from testbed.engine.roles import make_role
@@ -184,7 +185,8 @@ def _messages(workers: int, keys: int = 1) -> int:
     return 2 * 1000 * (workers + 1) * keys
 
 
-RING = "{kind: allreduce, algorithm: ring, segments: 1}"  # by default each chunk would be up to eight messages
+# by default each chunk would be up to eight messages; slices are of servers' keys
+RING = {"paradigm": "{kind: allreduce, algorithm: ring, segments: 1}", "order": "fifo"}
 P3 = "{kind: p3, slice: 700 KB, overlap: none}"
 CASES = {
     "flows": Case("the flow network alone, 100 classes", flows, 15e-6),
@@ -203,10 +205,10 @@ CASES = {
         "P3, 150 slices, 1000 data centres", star(1000, 1, 2, buckets=150, order=P3), 20.0, messages=_messages(1, 150)
     ),
     "ring-100-roles": Case(
-        "ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages", star(100, 1, paradigm=RING), 0.2
+        "ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages", star(100, 1, **RING), 0.2
     ),
     "ring-1000-roles": Case(
-        "ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, paradigm=RING), 20.0, messages=2 * 999 * 1000
+        "ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, **RING), 20.0, messages=2 * 999 * 1000
     ),
     "star-1000": Case("the command testbed run large/star-1000", star_1000, 6.0),
 }

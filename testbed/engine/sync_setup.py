@@ -20,6 +20,7 @@ from testbed.policy.sync.streaming import Streaming
 from testbed.settings.job import Choice
 
 
+@once_per_plan
 def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:
     """Return the synchronisation algorithm that workers face, and its options."""
     choice = plan.technique.sync_tier1

@@ -89,22 +89,25 @@ class SimulatedNetwork:
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""
-        path, _ = self.paths.between(source.node, target.node)
+        path, links = self.paths.between(source.node, target.node)
         if self.flows is not None and (source.state.group is not None or target.state.group is not None):
             return self.flows.connect_folded(source, target, path)
         deliver = notifier.deliverer(source, target)
+        has_channels = self._plan.transport.best_effort_channels > 0
         connection: SimulatedConnection
-        carry: Callable[[Item, int], None]
+        carry: Callable[[Item, int], None] | None = None
         if self.packets is not None:
             connection = self.packets.connect(source.node, target.node, deliver)
-            carry = PacketCarrier(
-                self.packets.engine, self.packets.path(source.node, target.node), target.inbox.deliver
-            ).carry
+            if has_channels:
+                packet_path = self.packets.path(source.node, target.node)
+                carry = PacketCarrier(self.packets.engine, packet_path, target.inbox.deliver).carry
         else:
             assert self.flows is not None, "a network has packets or flows"
-            connection, carry = self.flows.connect(source, target, path, deliver)
+            connection = flow = self.flows.connect(source.node, target.node, path, links, deliver)
+            if has_channels:
+                carry = self.flows.carrier(source, target, path, flow).carry
         best_effort = None
-        if self._plan.transport.best_effort_channels:
+        if carry is not None:
             pace = pace_bps(self._plan, source.node, target.node)
             best_effort = BestEffort(self._clock, connection, pace, carry)
         return Peer(connection, target.inbox, path.tier, best_effort)
@@ -149,16 +152,19 @@ class FlowPeers:
         self.network.begin_anew()
 
     def connect(
-        self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, deliver: Callable[..., None]
-    ) -> tuple[FlowConnection, Callable[[Item, int], None]]:
-        """Connect two nodes. Return the connection, and what takes best-effort messages beside it."""
-        _, links = self._paths.between(source.node, target.node)
-        connection = self._connection(path, links, deliver, (source.node, target.node, 0))
+        self, source: str, target: str, path: SitePath, links: tuple[int, ...], deliver: Callable[..., None]
+    ) -> FlowConnection:
+        """Connect two nodes over these links."""
+        return self._connection(path, links, deliver, (source, target, 0))
+
+    def carrier(
+        self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, beside: FlowConnection
+    ) -> FlowCarrier:
+        """Return what carries best-effort messages beside a connection."""
         random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
-        carrier = FlowCarrier(
-            self._clock, self.network, path, connection.flow, self._tcp.goodput, random, target.inbox.deliver
+        return FlowCarrier(
+            self._clock, self.network, path, beside.flow, self._tcp.goodput, random, target.inbox.deliver
         )
-        return connection, carrier.carry
 
     def connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
         """Connect where one end represents several nodes: one connection for those that send the same."""

@@ -118,10 +118,11 @@ class FlowConnection(Remembering):
         self._standing_at: WanLink | None = None  # before which this burst has a standing queue
         self._timer_s = math.inf  # for the end of a round
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
-        self.rtt_s, self._pipe = path.rtt_s, Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``
+        self.rtt_s = path.rtt_s
+        self._pipe = self._present_pipe()
         self._window = CongestionWindow(model, self._pipe)
         self._on_sent_callback = self._on_sent  # one bound method for all messages
-        self.path_changed()
+        self._take_limits()
 
     @property
     def cap(self) -> float:
@@ -406,11 +407,20 @@ class FlowConnection(Remembering):
         if path.rtt_s != self.rtt_s:
             self.rtt_s = path.rtt_s
             self._network.set_weight(self.flow, self._model.weight(self.rtt_s))
+        self._pipe = self._present_pipe()
+        self._window.path_changed(self._pipe)
+        self._take_limits()
+
+    def _present_pipe(self) -> Pipe:
+        """Return the path as it is now."""
+        path = self._path
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = min(capacity, self._private_capacity)
         port = self._private_capacity if self._private_capacity < math.inf else self._network.capacity(self._links[0])
-        self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput, path.loss, port)
-        self._window.path_changed(self._pipe)
+        return Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput, path.loss, port)
+
+    def _take_limits(self) -> None:
+        """Take what path and window allow."""
         self._limit = min(self._private_capacity, self._window.rate_limit)
         self._full_bytes = self._pipe.bdp_bytes + self._pipe.queue_bytes if self._model.loss_based else math.inf
         if self.unlimited:

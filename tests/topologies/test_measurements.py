@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,26 @@ def test_what_is_missing_is_named(
     with pytest.raises(ScenarioError) as refused:
         read(tmp_path, files, **settings)
     assert str(refused.value).startswith(problem), refused.value
+
+
+def star(folder: Path, sites: int) -> Path:
+    rows = (f"hub,s{number},{number % 90 + 5},{number % 70 + 30}" for number in range(1, sites))
+    path = folder / "star.csv"
+    path.write_text("from,to,rtt_ms,mbit_s\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_ten_thousand_sites_are_read_without_a_list_of_all_their_pairs(tmp_path: Path) -> None:
+    path = star(tmp_path, 10_000)
+    tracemalloc.start()
+    graph, _ = read_measurements([path], central="hub")
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 400e6  # fifty million pairs take 4 GB
+    assert len(graph) == 10_000
+    assert graph.graph["notes"][-1].startswith("s1-s2, s1-s3, s1-s4, s1-s5 and 49984997 more was not measured")
+
+
+def test_among_very_many_sites_the_global_servers_has_to_be_named(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"central: missing, and star.csv has 1001 sites \(the nearest"):
+        read_measurements([star(tmp_path, 1001)])
