@@ -78,6 +78,12 @@ def star(sites: int, workers: int, rounds: int = 4, **settings: object) -> Calla
     return partial(rounds_of, text, rounds)
 
 
+def ring(nodes: int, rounds: int = 4) -> Callable[[], Measured]:
+    """All-reduces around a ring of data centres with one worker each."""
+    # by default each chunk would be up to eight messages; slices are of servers' keys
+    return star(nodes, 1, rounds, paradigm="{kind: allreduce, algorithm: ring, segments: 1}", order="fifo")
+
+
 def rounds_of(text: str, rounds: int) -> Measured:
     """Measure the rounds of a scenario, ``text``."""
     import torch
@@ -185,8 +191,6 @@ def _messages(workers: int, keys: int = 1) -> int:
     return 2 * 1000 * (workers + 1) * keys
 
 
-# by default each chunk would be up to eight messages; slices are of servers' keys
-RING = {"paradigm": "{kind: allreduce, algorithm: ring, segments: 1}", "order": "fifo"}
 P3 = "{kind: p3, slice: 700 KB, overlap: none}"
 CASES = {
     "flows": Case("the flow network alone, 100 classes", flows, 15e-6),
@@ -205,11 +209,9 @@ CASES = {
         "P3, 150 slices, 1000 data centres", star(1000, 1, 2, buckets=150, order=P3), 20.0, messages=_messages(1, 150)
     ),
     "ring-100-roles": Case(
-        "ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages", star(100, 1, **RING), 0.2
+        "ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages", ring(100), 0.2
     ),
-    "ring-1000-roles": Case(
-        "ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, **RING), 20.0, messages=2 * 999 * 1000
-    ),
+    "ring-1000-roles": Case("ring all-reduce, 1000 nodes, by roles", ring(1000, 2), 20.0, messages=2 * 999 * 1000),
     "star-1000": Case("the command testbed run large/star-1000", star_1000, 6.0),
 }
 
