@@ -36,6 +36,7 @@ from testbed.scenario.sweep import SweepAxis, SweepSettings, TuningRange
 
 FILE = "tuning.json"
 _HALF_A_DECADE = 0.5
+_JUDGES = 3  # runs that have been made to their end, of which there is a median: one alone stops runs that begin slowly
 _UNJUDGED = 3  # a part of the rounds of the shortest run: so long a run is not compared with the median of others
 _FIRST = 3  # runs whose values are not drawn: the point's own, and half a decade above and below it
 
@@ -100,7 +101,7 @@ class _Stopper(Follower):
             return
         optuna = import_optuna()
         shortest = min(max(errors) for errors in limits.earlier)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=1, n_warmup_steps=shortest // _UNJUDGED)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=_JUDGES, n_warmup_steps=shortest // _UNJUDGED)
         study = optuna.create_study(pruner=pruner)
         for errors in limits.earlier:
             trial = optuna.trial.create_trial(value=min(errors.values()), intermediate_values=dict(errors))

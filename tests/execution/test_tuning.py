@@ -57,7 +57,7 @@ def test_without_optuna_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         import_optuna()
 
 
-EARLIER = ({1: 0.9, 5: 0.6, 9: 0.2}, {1: 0.8, 5: 0.5, 9: 0.3})
+EARLIER = ({1: 0.9, 5: 0.6, 9: 0.2}, {1: 0.8, 5: 0.5, 9: 0.3}, {1: 0.8, 5: 0.55, 9: 0.3})
 
 
 @for_each(
@@ -69,6 +69,7 @@ EARLIER = ({1: 0.9, 5: 0.6, 9: 0.2}, {1: 0.8, 5: 0.5, 9: 0.3})
         # worse than the median of the earlier runs, which is not asked before a third of the shortest of them
         (_Limits(None, None, EARLIER), [(1, 6.0, 0.01), (5, 7.0, 0.3)], 5),
         (_Limits(None, None, EARLIER), [(1, 6.0, 0.01), (5, 7.0, 0.6), (9, 8.0, 0.9)], None),
+        (_Limits(None, None, EARLIER[:2]), [(1, 6.0, 0.01), (5, 7.0, 0.01)], None),  # two have no median to speak of
         (_Limits(None, None, ()), [(1, 6.0, 0.01), (5, 7.0, 0.01)], None),
     ],
 )
