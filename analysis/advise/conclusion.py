@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isinf
 
 from analysis.advise.advice import BEATEN, MISSED, UNKNOWN, Advice, Row
 from analysis.advise.confirm import Confirmed, regret
-from analysis.advise.elsewhere import Place
+from analysis.advise.elsewhere import FACTORS, Place
 from analysis.advise.goal import BYTES, MONEY
 from analysis.advise.why import why_first
 from testbed.numbers import between, counted, factor, seconds, share, short, size, target
@@ -83,16 +83,27 @@ def _near(advice: Advice) -> Iterator[str]:
 
 def _elsewhere(advice: Advice) -> Iterator[str]:
     """Yield on which other networks another technique would be first."""
-    here = next((each.winner for each in advice.elsewhere if each.place == Place(1, 1)), None)
-    places: dict[str, list[str]] = {}
-    for each in advice.elsewhere:
-        if each.winner != here:
-            there = f"{factor(each.place.rate)} the rates and {factor(each.place.delay)} the delays"
-            places.setdefault(each.winner, []).append(there)
-    for name, where in places.items():
-        yield f"{name} would be first with {'; '.join(where)}."
-    if here is not None and len(advice.elsewhere) > 1 and not places:
+    winners = {each.place: each.winner for each in advice.elsewhere}
+    here = winners.get(Place(1, 1))
+    for name in dict.fromkeys(winners.values()):
+        if name != here:
+            yield f"{name} would be first with {'; '.join(where(name, winners))}."
+    if here is not None and len(winners) > 1 and set(winners.values()) == {here}:
         yield f"{here} stays first with a quarter and four times all rates and delays."
+
+
+def where(name: str, winners: Mapping[Place, str]) -> Iterator[str]:
+    """Yield the places where a technique wins; those of all rates with one delay, or the reverse, as one."""
+    told: set[Place] = set()
+    for axis, other in (("delay", "rate"), ("rate", "delay")):
+        for value in FACTORS:
+            line = {place for place in winners if getattr(place, axis) == value}
+            if len(line) == len(FACTORS) and all(winners[place] == name for place in line):
+                told |= line
+                yield f"{factor(value)} the {axis}s at all of the {other}s"
+    for place in winners:
+        if winners[place] == name and place not in told:
+            yield f"{factor(place.rate)} the rates and {factor(place.delay)} the delays"
 
 
 def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from statistics import fmean
+from math import inf
+from statistics import geometric_mean
 
 from analysis.advise import estimate
 from analysis.advise.estimate import Known
 from analysis.advise.mathematics import period
-from analysis.advise.observation import DONE, Limits
+from analysis.advise.observation import DONE, STOPPED, Limits, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled
 from analysis.advise.pool import Task
 from analysis.advise.search import Search
@@ -22,6 +23,9 @@ FACTORS = (0.25, 1.0, 4.0)
 """Of all rates, and of all delays."""
 PERIODS = 2
 CANDIDATES = 4
+"""Of those that learn alike over every network."""
+TIMED_CANDIDATES = 2
+"""Of those whose learning depends on times: each is trained anew at every place."""
 SHARE = 0.95
 """Of the budget, at which this ends: tables and pictures take the rest."""
 
@@ -53,11 +57,10 @@ def places() -> Iterator[Place]:
 
 
 def at(plan: Plan, place: Place) -> Plan:
-    """Return a few rounds of a Plan by sizes alone, on a network with other rates and delays."""
-    shown = sampled(plan, (WARM_UP + PERIODS) * period(plan), 0.0)
-    links = tuple(_link(link, place) for link in shown.network.links)
-    timeouts = _longer(shown.timeouts, place)
-    return replace(shown, network=replace(shown.network, links=links), timeouts=timeouts)
+    """Return a Plan on a network with other rates and delays."""
+    links = tuple(_link(link, place) for link in plan.network.links)
+    timeouts = _longer(plan.timeouts, place)
+    return replace(plan, network=replace(plan.network, links=links), timeouts=timeouts)
 
 
 def _link(link: LinkPlan, place: Place) -> LinkPlan:
@@ -85,31 +88,65 @@ def _longer(timeouts: Timeouts, place: Place) -> Timeouts:
 
 
 def elsewhere(search: Search) -> list[Elsewhere]:
-    """Return who wins at which place, of the best candidates that learn alike everywhere; empty for fewer than two."""
+    """Return who wins at which place, of the best candidates; empty for fewer than two."""
     accuracy = search.question.accuracy
-    found = search.estimates()
-    order = sorted(found, key=lambda name: found[name].value)
-    chosen = [search.known[name] for name in order if not search.known[name].timed][:CANDIDATES]
+    here = {name: found.value for name, found in search.estimates().items()}
+    best = [search.known[name] for name in sorted(here, key=here.__getitem__)]
+    alike = [known for known in best if not known.timed][:CANDIDATES]
+    timed = [known for known in best if known.timed][:TIMED_CANDIDATES]
+    chosen = [known for known in best if known in (*alike, *timed)]
     if accuracy is None or len(chosen) < 2:
         return []
     search.tell("what would change it")
-    names = [known.candidate.name for known in chosen]
-    rounds = {known.candidate.name: _rounds(known, accuracy) for known in chosen}
-    values = {Place(1, 1): {name: fmean(each) for name, each in search.values().items() if name in names}}
+    values = {Place(1, 1): {known.candidate.name: here[known.candidate.name] for known in chosen}}
     limits = Limits(clock_s=search.budget.clock_s(SHARE))
     tasks = [
-        Task((place, known.candidate.name), at(known.candidate.plan, place), limits)
+        Task((place, known.candidate.name), _plan(search, known, place), limits)
         for place in places()
         for known in chosen
     ]
     for task, seen in search.simulate(tasks, SHARE):
         place, name = task.key
-        if seen.status == DONE:
-            there = replace(search.known[name], pace=Pace.of(task.plan, seen))
-            each = [search.question.value(estimate.after(there, count)) for count in rounds[name]]
-            values.setdefault(place, {})[name] = fmean(each)
+        known = search.known[name]
+        value = (
+            _of_training(search, known, accuracy, seen)
+            if known.timed
+            else _of_pace(search, known, accuracy, task.plan, seen)
+        )
+        if value is not None:
+            values.setdefault(place, {})[name] = value
     return [Elsewhere(place, each) for place, each in values.items() if len(each) == len(chosen)]
 
 
-def _rounds(known: Known, accuracy: float) -> list[int]:
-    return [int(end.rounds) for end in estimate.reached(known, accuracy).values()]
+def _plan(search: Search, known: Known, place: Place) -> Plan:
+    """Return what is simulated of a candidate at a place: a few rounds, or all where learning depends on times."""
+    plan = known.candidate.plan
+    if known.timed:
+        return at(search.training(known, plan, known.rounds), place)
+    return at(sampled(plan, (WARM_UP + PERIODS) * period(plan), 0.0), place)
+
+
+def _of_pace(search: Search, known: Known, accuracy: float, plan: Plan, seen: Observation) -> float | None:
+    """Return a candidate's value over a network on which its rounds were seen; ``None`` if they were not."""
+    if seen.status != DONE:
+        return None
+    there = replace(known, pace=Pace.of(plan, seen))
+    ends = estimate.reached(known, accuracy).values()
+    return geometric_mean([search.question.value(estimate.after(there, int(end.rounds))) for end in ends])
+
+
+def _of_training(search: Search, known: Known, accuracy: float, seen: Observation) -> float | None:
+    """Return a candidate's value over a network on which it was trained with the first seed.
+
+    As this seed is to the mean of all over the scenario's own network, it is taken to be there. ``None``: the budget
+    ended before the training; infinite: the goal is not reached.
+    """
+    if seen.status == STOPPED:
+        return None
+    value = search.question.value
+    there = estimate.reached(replace(known, curves={search.seed: seen}), accuracy).get(search.seed)
+    if there is None:
+        return inf
+    here = {seed: value(end) for seed, end in estimate.reached(known, accuracy).items()}
+    of_seed = here.get(search.seed)
+    return value(there) * (geometric_mean(here.values()) / of_seed if of_seed else 1.0)

@@ -220,7 +220,7 @@ class Search:
                 rounds = math.ceil(first.rounds * most / MORE_STEPS)
                 until_s = self._bound()
             if rounds and not self._is_followed(first, rounds, until_s):
-                plan = self._training(first, first.candidate.plan, rounds)
+                plan = self.training(first, first.candidate.plan, rounds)
                 left = math.ceil((len(waiting) - number) / self.question.jobs)
                 limits = Limits(virtual_s=until_s, clock_s=self.budget.fair_clock_s(share, left))
                 yield Task(first.mathematics, plan, limits)
@@ -261,7 +261,8 @@ class Search:
                 high = middle - 1
         return min(known.rounds, (low + 2) * known.every) if low else 0  # a second score in a row, and one more
 
-    def _training(self, known: Known, plan: Plan, rounds: int) -> Plan:
+    def training(self, known: Known, plan: Plan, rounds: int) -> Plan:
+        """Return the Plan by which a candidate learns in ``rounds`` rounds, or until it reaches the goal."""
         training = replace(
             plan.training,
             rounds=rounds,
@@ -311,7 +312,7 @@ class Search:
         for known in {known.mathematics: known for known in self.finalists()}.values():
             plan = self.question.another_seed(known.candidate, seed)
             limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
-            yield Task(known.mathematics, self._training(known, plan, known.rounds), limits)
+            yield Task(known.mathematics, self.training(known, plan, known.rounds), limits)
 
     # ---- accuracy at the end ----------------------------------------------------------------------------------------
 

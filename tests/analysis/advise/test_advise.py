@@ -14,8 +14,8 @@ from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
 from analysis.advise.centres import nearer_centres, settings_with_centre
-from analysis.advise.conclusion import conclusion, confirmation
-from analysis.advise.elsewhere import Place
+from analysis.advise.conclusion import conclusion, confirmation, where
+from analysis.advise.elsewhere import FACTORS, Place
 from analysis.advise.observation import Limits, Observation, Score, observe
 from analysis.advise.pace import later
 from testbed import api
@@ -245,6 +245,21 @@ def test_why_the_first_wins_and_what_would_change_it() -> None:
     for name, value in here.values.items():
         assert slower[Place(0.25, 1)][name] > value >= slower[Place(4, 1)][name]  # so small a model passes at once
         assert slower[Place(1, 4)][name] > value > slower[Place(1, 0.25)][name]
+
+
+def test_what_depends_on_times_is_trained_anew_on_other_networks() -> None:
+    advice = asked(count=40, techniques={"mixedsync": Technique(("sync=mixedsync",))})
+    here, *others = advice.elsewhere
+    assert here.winner == advice.ranked[0].name, "the map has the advice in its middle"
+    assert "mixedsync" in here.values and len(others) == 8
+    slower = {each.place: each.values for each in others}
+    assert slower[Place(1, 4)]["mixedsync"] > here.values["mixedsync"] > slower[Place(1, 0.25)]["mixedsync"]
+
+
+def test_places_where_another_wins_are_told_by_rows_and_columns() -> None:
+    winners = {Place(rate, delay): "a" for rate in FACTORS for delay in FACTORS}
+    winners |= {Place(rate, 4.0): "b" for rate in FACTORS} | {Place(0.25, 1.0): "b"}
+    assert list(where("b", winners)) == ["4× the delays at all of the rates", "0.25× the rates and 1× the delays"]
 
 
 def test_later_parts_of_a_trace() -> None:
