@@ -19,7 +19,7 @@ class Facilities:
 
     links            what makes the Plan's links: ``SHAPED``, ``MODELLED``; empty if nothing does
     has_wan          whether what data centres send each other leaves the machine's own loopback
-    about_links      what is told of links in a scenario where nothing makes them
+    about_links      the warning about a scenario's links on a back end that does not make them; empty on others
     has_processes    whether each node is a process with sockets; otherwise all nodes are one process
     in_virtual_time  whether its clock is no machine's
     no_link_faults   why no link can fail; empty if one can

@@ -22,8 +22,9 @@ class Budget(ABC):
         """Return until when one of ``of`` simulations may run that share what is left up to ``share``."""
         return self.clock_s(share)
 
-    def take(self) -> None:  # noqa: B027 - of some kinds only
-        """A simulation begins."""
+    @abstractmethod
+    def take(self) -> None:
+        """Note that a simulation begins."""
 
 
 _MORE_THAN_FAIR = 1.5  # most simulations take less than their part
@@ -46,6 +47,9 @@ class Seconds(Budget):
         now_s = time.monotonic()
         left_s = self.clock_s(share) - now_s
         return now_s + min(left_s, _MORE_THAN_FAIR * left_s / max(1, of))
+
+    def take(self) -> None:
+        """The clock runs by itself."""
 
 
 class Simulations(Budget):

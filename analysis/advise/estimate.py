@@ -73,7 +73,7 @@ def reached(known: Known, accuracy: float) -> dict[int, Reached]:
     """Return, by seed, where a candidate reaches the accuracy; seeds with which it does not are left out."""
     found = {}
     for seed, curve in known.curves.items():
-        score = curve.first_at(accuracy, is_whole=curve.rounds >= known.rounds)
+        score = curve.first_at(accuracy)
         if score is not None:
             found[seed] = at(known, curve, score.round + 1, score.at_s)
     return found

@@ -77,16 +77,11 @@ class Observation:
     def rounds(self) -> int:
         return len(self.ends_s)
 
-    def first_at(self, accuracy: float, is_whole: bool = True) -> Score | None:
-        """Return the first of two scores in a row at or above ``accuracy``, as ``time_to_target_s`` of a run does.
-
-        is_whole  whether the run was to make all of its rounds: then there is no score after the last one
-        """
+    def first_at(self, accuracy: float) -> Score | None:
+        """Return the first of two scores in a row at or above ``accuracy``, as ``time_to_target_s`` of a run does."""
         for score, following in pairwise(self.scores):
             if score.accuracy >= accuracy and following.accuracy >= accuracy:
                 return score
-        if is_whole and self.status == DONE and self.scores and self.scores[-1].accuracy >= accuracy:
-            return self.scores[-1]
         return None
 
     def wan_bytes_by(self, at_s: float) -> int:

@@ -1,7 +1,7 @@
 """Find out which technique suits a network: simulate the candidates, rank them, and say how sure the ranking is.
 
 Every preset (`testbed sweep --techniques` runs them, too) is tried on the scenario's own network, devices, model and
-data, in virtual time, within a budget. What does not fit is said.
+data, in virtual time, within a budget. The answer names what could not be simulated within it.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def find_preset(name: str, allow_code: bool = True) -> Preset:
 
 
 def with_preset(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a scenario's document with the technique ``name`` instead of what it has on the axes of techniques.
+    """Return a scenario's document with the preset ``name`` in place of its own values on the axes of techniques.
 
     ``testbed.load`` reads and checks it. Raise ``AxisError`` if there is no such preset.
     """

@@ -63,8 +63,7 @@ def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
     if plan.facilities.has_processes or plan.program is not None:
         return None
     network = "packets" if plan.simulation.by_packet else plan.simulation.network
-    found = measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted)))
-    return found or measured().get((network, plan.transport.congestion_control, USUAL))
+    return measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted)))
 
 
 def regime_of(plan: Plan, doubted: bool = False) -> str:

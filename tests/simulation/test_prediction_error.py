@@ -57,6 +57,10 @@ def test_nothing_is_claimed_of_what_was_never_measured() -> None:
     assert error_of(plan_of("transport.congestion_control=reno")) is None
     assert error_of(plan_of("simulation.network=ideal")) is None
     assert error_of(plan_of("run.on=emulate")) is None
+    shared = plan_of("simulation.network=flows", "paradigm=ps")
+    assert error_of(shared) is None, (
+        "flows with shared queues were not measured: the usual row claims too much for them"
+    )
 
 
 def test_every_row_names_a_document_that_has_its_numbers() -> None:

@@ -5,8 +5,8 @@
 * Before ``os.kill`` is called by a script, its place is noted; Python tells of that call beforehand.
 * An exception that ends a thread of a script ends the script: without that thread it would wait, or train on less.
 
-Python tells nobody of ``os._exit``: who sees the process end without a word finds it in the script's text
-(``testbed.results.failures``).
+Python has no hook for ``os._exit``. When a process ends without a report, its parent looks for that call in the source
+of the script (``testbed.results.failures``).
 """
 
 from __future__ import annotations
