@@ -288,7 +288,8 @@ def _servers(frames: Frames) -> pd.DataFrame:
     nodes = frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
-    (computing, coding), moving = _computing_and_coding(frames["computes"]), _moving(frames["transfers"])
+    computing, coding = _computing_and_coding(frames["computes"])
+    moving = _moving(frames["transfers"])
     servers = nodes[nodes["role"].isin(("server", "global_server"))].drop_duplicates("node", keep="last")
     rows = []
     for server in servers["node"]:

@@ -37,7 +37,8 @@ class Tables(Mapping[str, "pd.DataFrame"]):
     """The tables of one run by name, each read when it is first asked for. ``known``: those that need not be read."""
 
     def __init__(self, run: Path, known: Mapping[str, pd.DataFrame]) -> None:
-        self._run, self._known = run, dict(known)
+        self._run = run
+        self._known = dict(known)
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self._known and name in TABLES:

@@ -96,7 +96,8 @@ class Monitor:
         self._base = shaper.counters()
         self._highest_bps = {name: link.configured_bps for name, link in self._base.items()}  # since the last sample
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
-        self._busy, self._warned = 0, set[str]()
+        self._busy = 0
+        self._warned = set[str]()
         core_shares()
         rows = {spec.name: spec.row for spec in shaper.specs.values()}
         rows |= {name: row for row, name in enumerate(lans, len(rows))}
@@ -136,7 +137,8 @@ class Monitor:
 
     def machine(self) -> None:
         """One ``machine`` event."""
-        (busy, steal), now = core_shares(), time.monotonic() - self._epoch_s
+        busy, steal = core_shares()
+        now = time.monotonic() - self._epoch_s
         self._log.write("machine", now, busy_share=round(busy, 4), steal_share=round(steal, 4))
         self._busy = self._busy + 1 if busy > BUSY_WARNING else 0
         if self._busy >= BUSY_SAMPLES:

@@ -75,7 +75,9 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         base: type[Any] | str = "",
         removed: Mapping[str, str] | None = None,
     ) -> None:
-        self.name, self.shipped, self._base = name, dict(shipped), base
+        self.name = name
+        self.shipped = dict(shipped)
+        self._base = base
         self.removed = removed or {}
         self._loaded: dict[str, type[T]] = {}
         self._imported: dict[str, str] = {}  # by kind from outside, the SHA-256 of its file then

@@ -182,7 +182,8 @@ class LiveLog(Follower):
         from analysis.trackers import TRACKERS
 
         content = json.loads(to_json(plan))
-        self._tail, self._series = tail_of(directory, content), Scalars(content)
+        self._tail = tail_of(directory, content)
+        self._series = Scalars(content)
         name = directory.resolve().name
         for kind in self._kinds:
             try:

@@ -68,7 +68,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             names = [".".join(path.with_suffix("").parts) for path in _test_modules()]
             first = len(names) * int(number.removeprefix("gw")) // int(workers)
             for name in names[first:] + names[:first]:
-                with contextlib.suppress(Exception):  # collection reports it, with its place
+                with contextlib.suppress(Exception, pytest.skip.Exception):  # collection reports them with their place
                     importlib.import_module(name)
         return (yield)
 

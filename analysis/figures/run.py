@@ -95,7 +95,8 @@ def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
     """Where the target was reached."""
     axes.plot([time_s, time_s], [0, accuracy], color=panels.MUTED, linewidth=0.9, linestyle=":")
     end_s = axes.get_xlim()[1]
-    (unit, unit_s), left = panels.time_unit(end_s), time_s > end_s / 2
+    unit, unit_s = panels.time_unit(end_s)
+    left = time_s > end_s / 2
     told = f"{numbers.short(time_s / unit_s)} {unit}"
     axes.annotate(
         told,

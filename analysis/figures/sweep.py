@@ -142,7 +142,8 @@ def curves(axes: Axes, compared: SweepComparison, case: Case, looks: Looks, over
         found = mean_curve(compared.runs_of(point), over)
         if found is None:
             continue
-        places, accuracies = found[0] * factor, found[1]
+        places = found[0] * factor
+        accuracies = found[1]
         look = looks[point.label]
         panels.curve(axes, places, accuracies.mean(axis=0), look)
         axes.fill_between(

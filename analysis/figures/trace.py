@@ -30,9 +30,9 @@ def draw(trace: Trace, title: str, subtitle: str = "") -> Figure:
 
 
 def _over_time(axes: Axes, trace: Trace, unit: str, scale: float) -> None:
-    minutes = trace.length_s > 7200
-    per = 3600.0 if minutes else 1.0
-    edges = np.array([*trace.times_s, trace.length_s]) / per
+    in_hours = trace.length_s > 7200
+    unit_s = 3600.0 if in_hours else 1.0
+    edges = np.array([*trace.times_s, trace.length_s]) / unit_s
     values = np.array(trace.values) / scale
     look = series(0)
     axes.stairs(values, edges, color=look.color, linewidth=1.1 if len(values) > 200 else 1.7, baseline=None)
@@ -51,7 +51,7 @@ def _over_time(axes: Axes, trace: Trace, unit: str, scale: float) -> None:
     )
     axes.set_xlim(0, edges[-1])
     axes.set_ylim(0, None)
-    axes.set_xlabel("time (h)" if minutes else "time (s)")
+    axes.set_xlabel("time (h)" if in_hours else "time (s)")
     axes.set_ylabel(f"{_NAMES[trace.what]} ({unit})")
 
 

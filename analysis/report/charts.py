@@ -271,7 +271,8 @@ def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], flo
             return
         begin = np.asarray(places[source])
         end = np.asarray(places[target])
-        (dx, dy), middle = end - begin, (begin + end) / 2
+        dx, dy = end - begin
+        middle = (begin + end) / 2
         bend = middle + _CURVE * np.array([dy, -dx])  # as matplotlib's arc3
         along = [(1 - at) ** 2 * begin + 2 * at * (1 - at) * bend + at**2 * end for at in _ALONG]
         place = max(along, key=lambda point: min(_apart(point, other) for other in taken))

@@ -18,9 +18,12 @@ from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 
-RATE, DELAY, RANKS = "topology.generator.rate", "topology.generator.delay", "topology.generator.data_centers"
+RATE = "topology.generator.rate"
+DELAY = "topology.generator.delay"
+RANKS = "topology.generator.data_centers"
 HIDDEN = "training.model.hidden"  # of a perceptron 64 - h - 10: 75 h + 10 float32 elements
-LAN_DELAY_S, STEP_S = 2 * 1e-6, 1e-3
+LAN_DELAY_S = 2 * 1e-6
+STEP_S = 1e-3
 MESSAGE_S = ComputeModel().message_cost_s  # until its receiver has read a message
 LOOKS = {
     "ring": Identity("ring", "#0072B2", "o"),
@@ -33,7 +36,8 @@ LOOKS = {
     "blueconnect": Identity("BlueConnect", "#7A5195", "<"),
     "torus2d": Identity("2D torus", "#A6761D", "h"),
 }
-ALGORITHMS, HIERARCHICAL = tuple(LOOKS)[:6], ("blueconnect", "torus2d")
+ALGORITHMS = tuple(LOOKS)[:6]
+HIERARCHICAL = ("blueconnect", "torus2d")
 RIVALS = ("recursive_doubling", "ring")  # the best for small tensors, and for large ones
 SIZES = ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
 FLAT = {name: {"paradigm.algorithm": name} for name in ALGORITHMS}
@@ -59,7 +63,8 @@ def header_bytes(each: StudyRun) -> float:
 def formula_s(row: Mapping[str, Any]) -> float:
     """Return what the α–β model says of a run. α holds the delay, a message's header, its reading."""
     beta_s = 8 / (row["rate_mbps"] * 1e6)
-    ranks, size = row["ranks"], row["size_bytes"]
+    ranks = row["ranks"]
+    size = row["size_bytes"]
     flat = row["variant"] in ALL_REDUCE and row["sweep"] != "hierarchical"
     reading_s = MESSAGE_S * (_read_at_once(row["variant"], ranks) if flat else 1)
     link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + reading_s + row["header_bytes"] * beta_s, beta_s)
@@ -68,7 +73,8 @@ def formula_s(row: Mapping[str, Any]) -> float:
     if flat:
         return model_s(row["variant"], ranks, size, link)
     groups = tuple((2 * group, 2 * group + 1) for group in range(ranks))
-    inside, shared = LinkCost(LAN_DELAY_S + MESSAGE_S, 8 / 10e9), LinkCost(link.alpha_s, 2 * beta_s)
+    inside = LinkCost(LAN_DELAY_S + MESSAGE_S, 8 / 10e9)
+    shared = LinkCost(link.alpha_s, 2 * beta_s)
     schedules = [ALL_REDUCE[row["variant"]](GroupShape(2 * ranks, groups), rank) for rank in range(2 * ranks)]
     return max(finish_times_s(schedules, size, lambda a, b: inside if a // 2 == b // 2 else shared))
 
@@ -87,7 +93,8 @@ def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> fl
 
 def claims(found: Results) -> Claims:
     for (sweep, variant), rows in found.runs.groupby(["sweep", "variant"], sort=False):
-        ratios, name = rows["time_s"] / rows["formula_s"], f"{sweep}, {LOOKS[str(variant)].label}"
+        ratios = rows["time_s"] / rows["formula_s"]
+        name = f"{sweep}, {LOOKS[str(variant)].label}"
         if variant == "PS":
             claim = f"{name}: as long as the formula or up to 20 % shorter (keys go down while others come up)"
             yield exactly(claim, float((ratios - 0.91).abs().max()), 0, 0.11, " off 0.91 at most")

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from analysis.confidence import Mean, mean_of
 
-PASS, FAIL, UNRESOLVED = "pass", "fail", "not resolved"
+PASS = "pass"
+FAIL = "fail"
+UNRESOLVED = "not resolved"
 INFINITY = float("inf")
 
 

@@ -79,10 +79,13 @@ def ratio_spread(each: StudyRun) -> float:
 
 def computing_share(each: StudyRun) -> float:
     """Share of training time in which a worker computes, mean over workers; time between rounds counts too."""
-    computes, rounds = each.run.tables["computes"], each.run.tables["rounds"]
+    computes = each.run.tables["computes"]
+    rounds = each.run.tables["rounds"]
     length = float(rounds["t_s"].max() - rounds["t0_s"].min())
     steps = computes[computes["node"].isin(rounds["node"].unique())]
-    copies, workers, total = stands_for(each.run), 0, 0.0
+    copies = stands_for(each.run)
+    workers = 0
+    total = 0.0
     for node, group in steps.groupby("node"):
         count = copies.get(str(node), 1)
         total += count * (union(group[["t0_s", "t_s"]].to_numpy()).total() / length)

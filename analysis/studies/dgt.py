@@ -10,7 +10,8 @@ from analysis.studies.columns import setting, warm_rounds
 from analysis.studies.results import Results, against
 from analysis.studies.study import Case, Expected, Panel, Study
 
-LOSS, HIDDEN = "links[*].loss", "training.model.hidden"
+LOSS = "links[*].loss"
+HIDDEN = "training.model.hidden"
 MARK = 0.01  # the loss of the claims
 SIZES = ("30", "100", "300", "1000", "3000")
 TIMED = {"TCP": {}, "DGT, fixed k": {"order": "{kind: dgt, adaptive: false, k: 0.5}"}, "DGT": {"order": "dgt"}}

@@ -32,7 +32,8 @@ def claims(found: Results) -> Claims:
         ideal = STEPS[name] * STEP_S / rows["round_time_s"]
         claim = f"{name}: measured utilisation is H Tc / (H Tc + Tsync) within 2 points at every rate"
         yield exactly(claim, float((ideal - rows["utilisation"]).abs().max()), 0, 0.02, " off at most")
-    dense, fastest = _rate_for(found, "data-parallel"), float(found.runs["rate_mbps"].max())
+    dense = _rate_for(found, "data-parallel")
+    fastest = float(found.runs["rate_mbps"].max())
     for name, low in (("DiLoCo, H = 50", 20), ("DiLoCo, H = 500", 100)):
         claim = f"for 95 %: data-parallel needs at least {low} times the rate of {name}"
         rate = _rate_for(found, name)
@@ -49,7 +50,8 @@ def claims(found: Results) -> Claims:
 def _rate_for(found: Results, variant: str) -> float | None:
     """Return the rate in Mbit/s at which the utilisation crosses 95 %, by interpolation over its logarithm."""
     rows = found.rows(variant=variant).sort_values("rate_mbps")
-    x, y = np.log(rows["rate_mbps"].to_numpy()), rows["utilisation"].to_numpy()
+    x = np.log(rows["rate_mbps"].to_numpy())
+    y = rows["utilisation"].to_numpy()
     if not len(y) or y.max() < TARGET or y.min() > TARGET:
         return None
     above = int(np.argmax(y >= TARGET))

@@ -26,7 +26,8 @@ from analysis.studies.study import Panel, Study
 from testbed import numbers
 
 Looks = Mapping[str, Identity]
-INK, PUBLISHED = "#20242C", "#B22222"
+INK = "#20242C"
+PUBLISHED = "#B22222"
 _LEGEND_WIDTH = 120  # characters in a row of the shared legend, for a figure of 9 inches
 
 
@@ -125,7 +126,8 @@ def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: 
     known = [(float(at), group[y].dropna().tolist(), len(group)) for at, group in groups if group[y].notna().any()]
     if not known:
         return
-    xs, means = [at for at, _, _ in known], [mean_of(values) for _, values, _ in known]
+    xs = [at for at, _, _ in known]
+    means = [mean_of(values) for _, values, _ in known]
     axes.plot(
         xs,
         [mean.value for mean in means],
@@ -181,7 +183,9 @@ def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     if not panel.x:
         bars(axes, rows.assign(y_=values_of(rows, panel.y)), "y_", looks, panel)
         return
-    groups, width, ran = list(dict.fromkeys(rows[panel.x])), 0.8 / len(looks), made_on(rows)
+    groups = list(dict.fromkeys(rows[panel.x]))
+    width = 0.8 / len(looks)
+    ran = made_on(rows)
     for number, (name, look) in enumerate(looks.items()):
         of_name = rows[rows[panel.series].astype(str) == name].assign(y_=lambda all_: values_of(all_, panel.y))
         for place, group in enumerate(groups):
@@ -290,7 +294,8 @@ def _forest(axes: Axes, study: Study, found: Results) -> None:
                 runs = found.made(on)
                 values = verdict.factors_of(part, runs, expected).values
                 color = _COLORS.get(verdict.claim_of(part, runs, expected).verdict, "#E69F00")
-                place, ends = len(labels), (max(expected.low, 0.05), min(expected.high, 50.0))
+                place = len(labels)
+                ends = (max(expected.low, 0.05), min(expected.high, 50.0))
                 axes.plot(ends, (place, place), color=color, alpha=0.18, linewidth=7, solid_capstyle="butt", zorder=1)
                 if values:
                     mean = mean_of(values)

@@ -65,7 +65,8 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
     _check(study, request)
     request.out.mkdir(parents=True, exist_ok=True)
     rows, curves, code = frames(study, run_all(study, request, watch))
-    missing, swept = left_out(study, request), swept_by(study, request)
+    missing = left_out(study, request)
+    swept = swept_by(study, request)
     results = write_figure(name, study, (rows, curves), request.out, missing, swept)
     rows = results.runs
     claims = claims_of(study, results, missing, swept)
@@ -229,10 +230,12 @@ class StudyJob:
 
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
     """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for what cannot run."""
-    swept, back_ends = swept_by(study, request), request.on or study.on
+    swept = swept_by(study, request)
+    back_ends = request.on or study.on
     with tempfile.TemporaryDirectory() as folder:
         for sweep in study.sweeps(request.quick):
-            scenario, asked = _scenario(sweep.scenario, Path(folder)), _asked(sweep, request, swept)
+            scenario = _scenario(sweep.scenario, Path(folder))
+            asked = _asked(sweep, request, swept)
             files = Path.cwd() if "\n" in sweep.scenario else scenario.parent
             for on in (each for each in back_ends if not sweep.on or each in sweep.on):
                 labelled = list(_points(asked, scenario, on, files))
@@ -328,7 +331,8 @@ def run_all(study: Study, request: Request, watch: Watch = unseen) -> list[Study
 
 
 def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
-    job, grid = study_job.job, study_job.sweep.grid
+    job = study_job.job
+    grid = study_job.sweep.grid
     with watch(job) as shown:
         rows = sweeps.execute(job, shown.take, shown.warn)
     failed = [row for row in rows if row["status"] not in COMPLETED]

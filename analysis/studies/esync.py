@@ -9,7 +9,8 @@ from analysis.studies.columns import ratio_spread
 from analysis.studies.study import Case, Expected, Panel, Study
 
 _LONGER = {"training.rounds": "150", "training.evaluate_every": "5"}  # rounds of each worker's own are shorter
-IID, BY_CLASS = "IID data", "data split by class"
+IID = "IID data"
+BY_CLASS = "data split by class"
 IDEAL = (4 * 10 + 2 * 1) / 6  # mean of c_slow / c_r: four workers are ten times as fast as the two slow ones
 SLACK = 0.99
 

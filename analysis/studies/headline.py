@@ -42,8 +42,10 @@ device: {pace: paced, step_time: 50 ms}
 optimizer: {kind: adam, learning_rate: 0.003}
 timeouts: {dead_after: 10 min}
 """
-LINK_RATE, HIDDEN = "links[*].rate", "training.model.hidden"
-FLAT, BEST = "flat PS", "HFA + FP16"
+LINK_RATE = "links[*].rate"
+HIDDEN = "training.model.hidden"
+FLAT = "flat PS"
+BEST = "HFA + FP16"
 _HFA = {
     "sync": "{kind: hfa, k1: 5, k2: 8}",
     "optimizer": "{kind: adam, learning_rate: 0.003, at: worker}",
@@ -56,7 +58,8 @@ STACKS = {
     "HFA": _HFA,
     BEST: {**_HFA, "codec": "fp16"},
 }
-SMALL, LARGE = "0.3 MB", "1.2 MB"
+SMALL = "0.3 MB"
+LARGE = "1.2 MB"
 RATES = {LINK_RATE: ("5 Mbit/s", "10 Mbit/s", "20 Mbit/s", "50 Mbit/s", "100 Mbit/s")}
 MODELS = {
     SMALL: Case(

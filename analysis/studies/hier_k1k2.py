@@ -11,7 +11,9 @@ from analysis.studies.study import Case, Expected, Panel, Study
 STEPS = 180  # of every worker, in every variant: six WAN rounds of K1 K2 = 30 steps
 PAIRS = ((30, 1), (15, 2), (6, 5), (3, 10))
 LABELS = [f"K1={k1}, K2={k2}" for k1, k2 in PAIRS]
-IID, BY_CLASS, BYTES = "IID data", "split by class", "bytes"
+IID = "IID data"
+BY_CLASS = "split by class"
+BYTES = "bytes"
 
 
 def _hfa(k1: int, k2: int, rounds: int) -> dict[str, str]:

@@ -14,8 +14,13 @@ TARGET = 0.8  # as in the published picture
 _LINKS = ("h1-h2", "h1-h3", "h2-h3", "h2-h5", "h3-h4", "h4-h5", "h4-h6", "h5-h7", "h6-h7", "h6-h8", "h6-h9", "h7-h8",
           "h8-h9")  # fmt: skip
 _AT_150 = ", ".join(f"{{between: [{link.replace('-', ', ')}], rate: 150 Mbit/s}}" for link in _LINKS)
-STATIC, DYNAMIC = "static", "dynamic"
-STAR, TREE, TSENGINE, ONE, SEVERAL = "star", "tree", "TSEngine", "one root", "several roots"
+STATIC = "static"
+DYNAMIC = "dynamic"
+STAR = "star"
+TREE = "tree"
+TSENGINE = "TSEngine"
+ONE = "one root"
+SEVERAL = "several roots"
 SOONER = 1 + A_DIFFERENCE
 
 

@@ -11,7 +11,9 @@ from analysis.studies.results import Results, against
 from analysis.studies.study import Case, Panel, Study
 from testbed.units import parse_size
 
-RATE, MODEL, SLICE = "links[*].rate", "training.model.name", "order.slice"
+RATE = "links[*].rate"
+MODEL = "training.model.name"
+SLICE = "order.slice"
 STEP_S = 1.0
 MODEL_BYTES = {"alexnet": 4 * 61_100_840, "resnet50": 4 * 25_557_032}
 RATES = ("0.02", "0.05", "0.1", "0.2", "0.5", "1", "1.5", "2", "3", "5", "10", "20")

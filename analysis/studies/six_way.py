@@ -23,9 +23,9 @@ VARIANTS = {
     "P3": {"order": "{kind: p3, slice: 16 KB}"},
 }
 _RATES = dict.fromkeys(VARIANTS, "0.003")
-ALIKE, UNEQUAL, CONGESTED = (
-    "Like links and devices", "Unequal devices, changing links", "Losses and a congested centre"
-)  # fmt: skip
+ALIKE = "Like links and devices"
+UNEQUAL = "Unequal devices, changing links"
+CONGESTED = "Losses and a congested centre"
 NETWORKS = {
     ALIKE: Case(scenario="papers/six-way-alike.yaml", learning_rates={**_RATES, "ESync": "0.01"}),
     UNEQUAL: Case(scenario="papers/six-way.yaml", learning_rates={**_RATES, "DGT": "0.01"}),

@@ -25,7 +25,8 @@ from testbed.errors import ScenarioError
 Settings = Mapping[str, str]
 RATE = "optimizer.learning_rate"
 SEEDS = 5
-_QUICK_SEEDS, _QUICK_VALUES = 2, 4
+_QUICK_SEEDS = 2
+_QUICK_VALUES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,8 @@ class Study:
 
     def _sweeps_of(self, name: str, quick: bool) -> Iterator[StudySweep]:
         case = self.cases[name]
-        given, scenario = self.variants_of(name), case.scenario or self.scenario
+        given = self.variants_of(name)
+        scenario = case.scenario or self.scenario
         varies = {path: _few(values) if quick else values for path, values in case.varies.items()}
         seeds = min(case.seeds, _QUICK_SEEDS) if quick else case.seeds
         yield StudySweep(name, given, varies, seeds, scenario, self.only_on)

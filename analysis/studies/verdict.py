@@ -35,7 +35,8 @@ class Factors(NamedTuple):
 
         A technique that has lost fails, unless the claim is that it is not ahead: ``lost_by`` decides that.
         """
-        low, high = expected.low, expected.high
+        low = expected.low
+        high = expected.high
         if self.lost and low == -INFINITY:
             found = between(claim, self.lost_by, high=high, unit=unit)
             return replace(found, why="; ".join(filter(None, (self.lost, found.why))))
@@ -50,7 +51,8 @@ class Factors(NamedTuple):
 def factors_of(study: Study, found: Results, expected: Expected) -> Factors:
     """Return what was measured of one claim, seed by seed; of runs of one back end."""
     labels = [*study.variants_of(expected.case)]
-    twin, technique = expected.twin or labels[0], expected.technique or labels[-1]
+    twin = expected.twin or labels[0]
+    technique = expected.technique or labels[-1]
     rows = found.rows(sweep=expected.case, **expected.at)
     if expected.alone:
         return Factors([float(value) for value in rows[rows["variant"] == technique][expected.column].astype(float)])
@@ -72,7 +74,8 @@ def factors(rows: pd.DataFrame, column: str, twin: str, technique: str, points: 
             behind = theirs[column].reindex(ours.index) / ours[column].fillna(INFINITY)
             return Factors([], lost, lost_by=() if behind.isna().any() else tuple(map(float, behind)))
         base = theirs[column].fillna(theirs["training_s"])
-    mine, seeds = ours[column], [seed for seed in ours.index if seed in theirs.index]
+    mine = ours[column]
+    seeds = [seed for seed in ours.index if seed in theirs.index]
     if mine[seeds].isna().any() or base[seeds].isna().any():
         return Factors([])
     if points:
@@ -118,7 +121,8 @@ def best_rate(rows: pd.DataFrame) -> float:
 def well_chosen(rows: pd.DataFrame, stated: Mapping[str, str]) -> Claims:
     """Whether every variant's stated learning rate is the best of those tried. At an end of them nothing is decided."""
     for variant, tried in rows.groupby("variant", sort=False):
-        name, known = str(variant), sorted(tried["learning_rate"].unique())
+        name = str(variant)
+        known = sorted(tried["learning_rate"].unique())
         best = best_rate(tried)
         claim = f"{name}: of {', '.join(f'{each:g}' for each in known)} the best learning rate is {stated[name]}"
         if best in (known[0], known[-1]):

@@ -148,7 +148,8 @@ DATA_CACHE = _study(
 
 def _optimizer_s(each: StudyRun) -> float:
     """Return how long the optimizer's part of the third round takes at the slowest worker, what it gathers included."""
-    computes, rounds = each.run.tables["computes"], each.run.tables["rounds"]
+    computes = each.run.tables["computes"]
+    rounds = each.run.tables["rounds"]
     mine = computes[(computes["work"] == "optimizer") & (computes["round"] == 2)]
     ends = rounds[rounds["round"] == 2].set_index("node")["t_s"]
     return float((ends - mine.groupby("node")["t0_s"].min()).max())

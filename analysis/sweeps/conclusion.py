@@ -175,7 +175,8 @@ def _times(ratio: Ratio | None, what: str) -> str:
     """Return how many times ``what``, with the interval, which is in per cent where its ends look alike."""
     if ratio is None:
         return f"an unknown time {what}"
-    low, high = short(ratio.low), short(ratio.high)
+    low = short(ratio.low)
+    high = short(ratio.high)
     interval = f"{low} to {high}"
     if low == high:
         interval = f"± {short(100 * max(ratio.high / ratio.value - 1, 1 - ratio.low / ratio.value))} %"

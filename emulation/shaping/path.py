@@ -172,12 +172,14 @@ class PacketFates:
     def __init__(self, path: Path, seed: int, in_burst: bool = False) -> None:
         """``in_burst``: of losses, before this change."""
         self._draw = kernel_random(seed)
-        self._loss, self._corruption = share32(path.loss), share32(path.corruption)
+        self._loss = share32(path.loss)
+        self._corruption = share32(path.corruption)
         self._reordering = share32(path.reordering)
         self._bursty = path.bursty
         self.in_burst = path.bursty and in_burst
         enter, leave = gilbert(path.loss, path.burst) if path.bursty else (0.0, 0.0)
-        self._enter, self._leave = share32(enter), share32(leave)
+        self._enter = share32(enter)
+        self._leave = share32(leave)
         self.any = any((self._loss, self._corruption, self._reordering))
 
     def next(self) -> Fate:

@@ -26,7 +26,8 @@ class SweepProgress:
     """
 
     def __init__(self, total: int) -> None:
-        self.total, self.states = total, dict[str, str]()
+        self.total = total
+        self.states = dict[str, str]()
         self._remaining = Remaining(total)
         self._running = False
         self._remaining.begin(time.monotonic())
@@ -78,7 +79,8 @@ class _Bar(SweepProgress):
 
     def __init__(self, total: int, bar: Any) -> None:
         super().__init__(total)
-        self._bar, self._task = bar, bar.add_task("runs", total=total, left="")
+        self._bar = bar
+        self._task = bar.add_task("runs", total=total, left="")
 
     def warn(self, text: str) -> None:
         with suppress(OSError):

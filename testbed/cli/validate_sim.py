@@ -142,7 +142,8 @@ def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
 def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
     from testbed.scenario import sweep
 
-    rounds, (rate_path, delay_path) = str(arguments.rounds), _paths_of_links(arguments.scenario)
+    rounds = str(arguments.rounds)
+    rate_path, delay_path = _paths_of_links(arguments.scenario)
     fixed = {"training.rounds": rounds, "training.target_accuracy": "null", "training.evaluate_every": rounds}
     if not rate_path.startswith("generator"):
         fixed["links[*].rate_trace"] = "null"

@@ -154,7 +154,8 @@ class Agents:
         self._starter = starter
         self._epoch_ns = epoch_ns
         self.placements: tuple[Placement, ...] = place(plan, starter.machines(plan))
-        self._secret, self.run_id = secrets.token_hex(32), secrets.token_hex(8)
+        self._secret = secrets.token_hex(32)
+        self.run_id = secrets.token_hex(8)
         self._pem = new_pem() if plan.transport.tls else ""
         self._by_name: dict[str, AgentHandle] = {}
         self._all: list[AgentHandle] = []  # those that were lost included

@@ -1,7 +1,7 @@
 """Four bits an element: the nearest of sixteen bins between a tensor's smallest and largest element.
 
 DGT's code for blocks that matter little (GeoMX's mode 3, whose own code mixes up odd and even elements and overflows
-at the maximum). What the code loses is the caller's to carry on, as a residual.
+at the maximum). The caller keeps what the code loses as a residual.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
     low, high = torch.aminmax(values)
     packed = torch.zeros((size + 1) // 2, dtype=torch.uint8)
     if high > low:
-        values, least, most = (values, low, high) if high - low < torch.inf else (values / 2, low / 2, high / 2)
+        least, most = low, high
+        if most - least == torch.inf:  # the range itself exceeds float32: halve values and bounds
+            values = values / 2
+            least = low / 2
+            most = high / 2
         scale = BINS / (most - least)
         shifted = torch.empty(BLOCK)
         codes = torch.zeros(BLOCK, dtype=torch.int32)

@@ -95,7 +95,9 @@ class PlainLines(_Estimating):
 
     def __init__(self, plan: Plan, out: TextIO, clock: Clock) -> None:
         super().__init__(plan, clock)
-        self._out, self._run_clock, self._last_s = out, RunClock(plan), clock()
+        self._out = out
+        self._run_clock = RunClock(plan)
+        self._last_s = clock()
         self._shown = self._tenth = 0  # rounds of the last line of progress, and the tenth that it was in
 
     def __exit__(self, *error: object) -> None:
@@ -164,7 +166,8 @@ class NotebookTable(Display):
     """One row per data centre, replaced in place at most four times a second; removed at the end."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self._state = plan, state.initial(plan)
+        self._plan = plan
+        self._state = state.initial(plan)
         self._title = plan.title
         self._shown_s = 0.0
         self._warnings: list[str] = []
@@ -215,7 +218,8 @@ class Logged(Display):
     """
 
     def __init__(self, inner: Display, path: Path, plan: Plan) -> None:
-        self._inner, self._run_clock = inner, RunClock(plan)
+        self._inner = inner
+        self._run_clock = RunClock(plan)
         self._file = open(path, "a", encoding="utf-8", buffering=1)
 
     def __enter__(self) -> Self:

@@ -16,7 +16,8 @@ class Remaining:
     """
 
     def __init__(self, total: int) -> None:
-        self._total, self._memory = total, max(1.0, total * _SMOOTHED)
+        self._total = total
+        self._memory = max(1.0, total * _SMOOTHED)
         self._before = 0
         self._done = 0
         self._at_s = 0.0

@@ -117,7 +117,9 @@ class CheckpointFiles:
     """
 
     def __init__(self, directory: Path, plan: Plan, with_states: bool = True) -> None:
-        self._directory, self._job, self._with_states = directory, job_sha256(plan), with_states
+        self._directory = directory
+        self._job = job_sha256(plan)
+        self._with_states = with_states
         self._resumes_clock = resumes_clock(plan)
         self.skipped: list[str] = []
         self.failures = 0  # in a row, as the scheduler counts them

@@ -22,7 +22,8 @@ class Departure:
     """
 
     def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
-        self._world, self._lan_rounds = world, sync_setup.lan_rounds(plan)
+        self._world = world
+        self._lan_rounds = sync_setup.lan_rounds(plan)
         rounds = [
             fault.round
             for fault in plan.faults

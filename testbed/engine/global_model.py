@@ -124,7 +124,9 @@ class GlobalModel:
     """
 
     def __init__(self, world: World, plan: Plan, learner: SegmentedLearner) -> None:
-        self._world, self._learner, self._local_steps = world, learner, sync_setup.local_steps(plan)
+        self._world = world
+        self._learner = learner
+        self._local_steps = sync_setup.local_steps(plan)
         widths = table_widths(plan, learner)
         self._buckets = buckets_of(plan, learner.sizes, widths)
         self._hops = slices_of_hops(plan, self._buckets.sizes, widths)
@@ -273,6 +275,7 @@ class AsynchronousRootStore(RootStore):
         super().load_state(state)
         self._counted = {int(key): int(made) for key, made in below("made", state).items()}
         self._rounds.load_state(below("rounds", state))
-        self._changed_s, self._scored_at = float(state["changed_s"]), int(state["scored_at"])
+        self._changed_s = float(state["changed_s"])
+        self._scored_at = int(state["scored_at"])
         if self._model is not None:
             self._model.scores.load_state(below("scores", state))

@@ -141,7 +141,10 @@ class KVWorker:
         route: PushRoute | None = None,
     ) -> None:
         """``route``: where order or overlay replace the direct way to the server."""
-        self._world, self._parents, self._make_codec, self._codec = world, servers, codec, codec()
+        self._world = world
+        self._parents = servers
+        self._make_codec = codec
+        self._codec = codec()
         self._peers = servers.peers
         self._repeats = servers.together and servers.peers.continues
         self._choice: CodecChoice | None = None  # as declared

@@ -86,7 +86,9 @@ class Loader:
     def __init__(
         self, world: World, inbox: Inbox, plan: Plan, node: NodePlan, dataset: Dataset, batches: Batches
     ) -> None:
-        self._world, self._coder, self._batches = world, SampleCoder(dataset), batches
+        self._world = world
+        self._coder = SampleCoder(dataset)
+        self._batches = batches
         self._options = options = Cached(**plan.training.loading.options)
         workers = plan.with_role("worker")
         self._neighbours = tuple(worker.name for worker in workers if worker.data_center == node.data_center)

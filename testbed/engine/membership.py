@@ -175,7 +175,8 @@ class Membership:
         if registered_s not in (None, self._registration.sent_at_s):
             return  # it was for the process in whose place this one is
         self.newest_epoch = message.meta.get("epoch", 0)
-        self.joined_late, self.absent = registered_s is not None, tuple(message.meta.get("gone", ()))
+        self.joined_late = registered_s is not None
+        self.absent = tuple(message.meta.get("gone", ()))
         self.joined = dict(message.meta.get("joined", {}))
         self.epoch = self.newest_epoch if self.joined_late else self.joined.get(self._world.node, 0)
         self.first = dict(message.meta.get("first", {}))

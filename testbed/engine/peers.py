@@ -204,7 +204,8 @@ class Peers:
     def __init__(self, world: World, inbox: Inbox, membership: Membership, plan: Plan) -> None:
         self._world = world
         self._membership = membership
-        self.continues, self._has_servers = agrees(plan), has_servers(plan)
+        self.continues = agrees(plan)
+        self._has_servers = has_servers(plan)
         self._workers = plan.training_workers
         self._is_between = plan.node(world.node).role == "server"  # its rounds are those of its workers
         self.greets: set[str] = set() if self._has_servers else {worker.name for worker in self._workers}
@@ -317,7 +318,8 @@ class Peers:
     def _on_ready(self) -> None:
         membership = self._membership
         self._ready = True
-        self._gone, self._joined_in = set(membership.absent), dict(membership.joined)
+        self._gone = set(membership.absent)
+        self._joined_in = dict(membership.joined)
         self.epoch = membership.newest_epoch
         if not membership.joined_late:
             self._heard = dict(membership.joined)  # all begin together where the run goes on

@@ -41,7 +41,8 @@ class PipelinedExchange(ServerExchange):
 
     def __init__(self, world: World, plan: Plan, node: NodePlan, parts: ServerParts, shape: ModelShape) -> None:
         super().__init__(world, plan, node, parts)
-        self._keys, self._shares = shape.keys, step_shares(node, shape)
+        self._keys = shape.keys
+        self._shares = step_shares(node, shape)
         self._before: _PipelinedRound | None = None  # the round whose values are on their way
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:

@@ -220,7 +220,8 @@ class Scheduler:
         self._trained_s = begin.trained_s
         self._trains_since_s = 0.0
         self._ledger = MembershipLedger(plan, begin)
-        self._agrees, self._agreement = agrees(plan), EpochReports()
+        self._agrees = agrees(plan)
+        self._agreement = EpochReports()
         self._first_rounds = FirstRounds(plan, begin.joined, begin.first) if has_servers(plan) else None
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier

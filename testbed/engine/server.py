@@ -209,7 +209,8 @@ class Server:
         }
         if not self._knows_keys:
             self._knows_keys = True
-            self._sizes, self._first_key = sizes, min(sizes, default=-1)
+            self._sizes = sizes
+            self._first_key = min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
 

@@ -64,7 +64,8 @@ class ServerExchange(Exchange):
             self._handover.give(self._provide)
         self._widths = table_widths(plan, parts.learner)
         self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
-        self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
+        self._needs_reports = sync_setup.needs_reports(plan)
+        self._needs_loss = needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
         self._is_master = node.name == plan.with_role("worker")[0].name

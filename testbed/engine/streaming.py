@@ -33,12 +33,15 @@ class StreamedSteps(LocalSteps):
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, weight: float, streaming: Streaming) -> None:
         super().__init__(learner, optimizer, Contribution.DELTA, weight)
-        self._streaming, values = streaming, optimizer.values()
+        self._streaming = streaming
+        values = optimizer.values()
         check_fragments(streaming.fragments, len(values))
         self.fragments = fragments_of([value.numel() for value in values], streaming.fragments)
         self._outer = [value.clone() for value in values]
         self.is_late = streaming.overlap_steps > 0
-        self._keeps, self._kept = False, dict[int, Tensor]()  # values that came early, for a checkpoint
+        # values that came early, for a checkpoint
+        self._keeps = False
+        self._kept = dict[int, Tensor]()
 
     def load(self, values: list[Tensor]) -> None:
         super().load(values)

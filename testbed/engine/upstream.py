@@ -81,13 +81,15 @@ class Bases(Remembering):
 
     def arrived(self, key: int, round_: int) -> None:
         """Note that the value of ``key`` is now the answer to this server's push of ``round_``."""
-        before, self._current[key] = self._of_server(key), round_
+        before = self._of_server(key)
+        self._current[key] = round_
         self._forget(key, before)
 
     def sent(self, key: int, worker: str) -> None:
         """Note that ``worker`` is sent the value that this server has."""
         had = self._had.setdefault(key, {})
-        before, had[worker] = had.get(worker, PULL_ROUND), self._of_server(key)
+        before = had.get(worker, PULL_ROUND)
+        had[worker] = self._of_server(key)
         self._forget(key, before)
 
     def note(self, key: int, workers: Sequence[str]) -> list[int]:

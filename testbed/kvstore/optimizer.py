@@ -80,7 +80,8 @@ class GeoOptimizer(torch.optim.Optimizer):
         buffers: str = "keep",
         clip_norm: float = 0.0,
     ) -> None:
-        self.optimizer, self.store = optimizer, store or connect()
+        self.optimizer = optimizer
+        self.store = store or connect()
         if self.store.keys:
             raise ScenarioError(
                 "GeoOptimizer: the store has keys already, of another GeoOptimizer or of the script's own; give all "

@@ -89,7 +89,8 @@ class FaultClock:
         ``absent``: the nodes that took no part then.
         """
         if self.training_since_s is None:
-            self._done, self.absent = (round_, trained_s), frozenset(absent)
+            self._done = (round_, trained_s)
+            self.absent = frozenset(absent)
 
     def resumed(self, round_: int, instant: Instant, absent: Iterable[str] = ()) -> None:
         """Record that the run resumes one that went on until ``instant``, with its clock. What was due then is over.

@@ -1,6 +1,6 @@
-"""Which data centres fall silent, and when that counts as death: links over which nothing gets for too long. Pure.
+"""When a data centre counts as lost because its links have carried nothing for too long, read from the Plan alone.
 
-In the real world heartbeats find this out; the virtual world, which sends none, reads it here.
+The real world finds this out by heartbeats; the virtual world sends none and asks this module.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ Span = tuple[float, float]
 
 
 def silences(plan: Plan) -> Iterator[tuple[float, str]]:
-    """``(time, data centre)``: cut off from the scheduler's for ``dead_after_s`` by then, one way or the other."""
+    """Yield ``(time, data centre)``: when each data centre has been cut off from the scheduler for ``dead_after_s``."""
     patience_s = plan.timeouts.dead_after_s
     for site, spans in cut_off(plan).items():
         yield from ((begin_s + patience_s, site) for begin_s, end_s in spans if end_s - begin_s > patience_s)
 
 
 def cut_off(plan: Plan) -> dict[str, list[Span]]:
-    """Return when which data centres are cut off from the scheduler's, one way or the other, in s of training."""
+    """Return the intervals, in s of training, in which each data centre cannot reach the scheduler, or the reverse."""
     schedulers = plan.with_role("scheduler")
     return cut_off_from((schedulers or plan.nodes)[0].data_center, plan.network)
 
 
 def cut_off_from(home: str, network: NetworkPlan) -> dict[str, list[Span]]:
-    """Return when which data centres are cut off from ``home``, one way or the other, in s of training."""
+    """Return the intervals, in s of training, in which each data centre cannot reach ``home``, or the reverse."""
     down = {link.name: spans for link in network.links if (spans := [*outages(link)])}
     found = {}
     for site in network.sites if down else ():
@@ -38,13 +38,14 @@ def cut_off_from(home: str, network: NetworkPlan) -> dict[str, list[Span]]:
 
 
 def longest_outage(link: LinkPlan) -> Span:
-    """Return when the link's longest outage begins and ends; (0, 0) if there is none. One for good never ends."""
+    """Return when the link's longest outage begins and ends, ``math.inf`` if never; (0, 0) if the link has no outage."""
     return max(merged([*outages(link)]), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
 
 
 def longest_wait_s(home: str, network: NetworkPlan) -> float:
-    """Return the longest outage, in s, of a link or between a data centre and ``home``, after which there is another
-    try. One for good is waited for in vain.
+    """Return the longest outage that ends, in s, of a link or between a data centre and ``home``.
+
+    Permanent outages do not count: no deadline can outlast them.
     """
     spans = [span for found in cut_off_from(home, network).values() for span in found]
     spans += [longest_outage(link) for link in network.links]
@@ -64,7 +65,7 @@ def outages(link: LinkPlan) -> Iterator[Span]:
 
 
 def _spans(series: Series, has: Callable[[float], bool]) -> Iterator[Span]:
-    """Yield when a series has such a value. Of what repeats: in its first two periods, of which others are copies."""
+    """Yield when a series has such a value: of a series that repeats, in its first two periods only."""
     if not any(map(has, series.values)):
         return
     for begin_s, end_s, value in series.segments():

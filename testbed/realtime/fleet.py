@@ -90,7 +90,8 @@ class Fleet:
         self._hung: dict[str, str] = {}  # what held them up
         self._errors: dict[str, Line] = {}  # by node: errors recorded before all were told to end
         self._stop_at_s = self._kill_at_s = float("inf")
-        self._continues, self._monitor = plan.recovery.on_failure == "continue", monitor_of(plan)
+        self._continues = plan.recovery.on_failure == "continue"
+        self._monitor = monitor_of(plan)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoch_ns = launch.epoch_ns or time.monotonic_ns()
         due = launch.due or FaultClock(plan)

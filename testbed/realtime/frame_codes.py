@@ -67,7 +67,8 @@ class AesGmac(FrameCode):
     """
 
     def __init__(self, key: bytes) -> None:
-        self._aes, self._at_once = AES(key), AESGCM(key)
+        self._aes = AES(key)
+        self._at_once = AESGCM(key)
 
     def begin(self, number: int) -> Mac:
         return _Gmac(self._aes, self._at_once, _nonce(number))

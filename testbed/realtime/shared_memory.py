@@ -163,7 +163,8 @@ class SharedStream:
         self._bell = bell
         self._loop = asyncio.get_running_loop()
         self._view = memoryview(memory)
-        self._in, self._out = _Ring(self._view, incoming), _Ring(self._view, 1 - incoming)
+        self._in = _Ring(self._view, incoming)
+        self._out = _Ring(self._view, 1 - incoming)
         self._read: Callable[[], None] | None = None
         self._write: Callable[[], None] | None = None
         self._scheduled = self._ended = self._closed = False

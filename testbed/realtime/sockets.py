@@ -110,7 +110,8 @@ class MachineEndpoints(Endpoints):
     def __init__(self, bind: str, ports: Mapping[str, int]) -> None:
         self._bind({node: (bind, port) for node, port in ports.items()})
         self.addresses = {}
-        self.source, self.beside = bind, frozenset(ports)
+        self.source = bind
+        self.beside = frozenset(ports)
 
     @property
     def ports(self) -> dict[str, int]:

@@ -51,7 +51,8 @@ class SocketStream:
     private = False  # under TLS neither: records could still be cut off
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock, self._loop = sock, asyncio.get_running_loop()
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
         self._read: Callable[[], None] | None = None
         self.sendmsg = sock.sendmsg
         self.fileno = sock.fileno

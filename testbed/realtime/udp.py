@@ -160,7 +160,8 @@ class Sender:
         self._fail = fail
         self.queue: BestEffortQueue[bytes] = BestEffortQueue()
         self._sockets: dict[int, socket.socket] = {}
-        self._budget_bytes, self._budget_at_s = 0.0, self._loop.time()
+        self._budget_bytes = 0.0
+        self._budget_at_s = self._loop.time()
         self._free_s = 0.0  # when all that has left has had its time at the pace
         self._draining: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -185,7 +186,8 @@ class Sender:
     def begin(self, connection: Connection, keys: Keys) -> None:
         """Send from now on: the peer can verify datagrams with ``keys``."""
         if self._connection is not connection:
-            self._connection, self._packer = connection, Packer(keys, self._mac)
+            self._connection = connection
+            self._packer = Packer(keys, self._mac)
             self._wake(0.0)
 
     def lost(self) -> None:

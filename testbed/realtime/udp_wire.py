@@ -47,7 +47,8 @@ class Packer:
     """Makes the datagrams of one direction of a connection."""
 
     def __init__(self, keys: Keys, mac: str) -> None:
-        self._name, self._code = connection_id(keys.outgoing), _code(mac, keys.outgoing)
+        self._name = connection_id(keys.outgoing)
+        self._code = _code(mac, keys.outgoing)
         self._sequence = 0
 
     def datagrams(self, body: bytes, channel: int) -> Iterator[bytes]:

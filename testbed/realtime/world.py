@@ -143,7 +143,9 @@ class RealWorld:
         inbox_limit_bytes: int,
     ) -> None:
         self.node = node
-        self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
+        self._plan = plan
+        self._device = plan.node(node).device
+        self._inbox_limit_bytes = inbox_limit_bytes
         self._epoch_ns = epoch_ns
         self._recorder = recorder
         self._processor = processor
@@ -179,14 +181,16 @@ class RealWorld:
     # ---- messages -----------------------------------------------------------------------------------------------
 
     async def send(self, to: str, message: Message) -> None:
-        message.sender, message.sent_at_s = self.node, self.now()
+        message.sender = self.node
+        message.sent_at_s = self.now()
         self._recorder.sent(to, message)
         held_up = self.network.send(to, message)
         if held_up is not None:
             await held_up
 
     async def send_aside(self, to: str, message: Message) -> None:
-        message.sender, message.sent_at_s = self.node, self.now()
+        message.sender = self.node
+        message.sent_at_s = self.now()
         held_up = self.network.send(to, message, aside=True)
         if held_up is not None:
             await held_up

@@ -164,7 +164,8 @@ class _EventFile:
 
     def __init__(self, directory: Path, name: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._directory, self._name = directory, name.replace("/", ".")
+        self._directory = directory
+        self._name = name.replace("/", ".")
         self._lock = threading.Lock()
         self._lines = bytearray()
         self.events: list[Any] = []  # yet to be encoded

@@ -29,7 +29,8 @@ class NodeProgress:
         if kind not in PASSED_ON:
             return
         if kind == "round":
-            self.last_round, self._loss = fields["round"], fields.get("loss")
+            self.last_round = fields["round"]
+            self._loss = fields.get("loss")
         self._progress({"kind": kind, "t": t, "node": self.node, **fields})
 
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:

@@ -163,7 +163,8 @@ def _children(node: Node, steps: tuple[str, str], axis: AxisDefault | None, sour
     if isinstance(node, Mapping):
         child = node.entries.get(step)
         if child is None and not following.isdigit() and following != "*":
-            child, node.keys[step] = Scalar("null", Where(source)), Where(source)
+            child = Scalar("null", Where(source))
+            node.keys[step] = Where(source)
         if child is None:
             return []
         node.entries[step] = _as_mapping(child, axis, following in TIERS)
@@ -210,7 +211,8 @@ def _name_of(item: Node) -> str:
 def _put(node: Node, step: str, value: Node, source: str) -> int:
     """Set one value, and return the number of places that were changed."""
     if isinstance(node, Mapping):
-        node.entries[step], node.keys[step] = value, Where(source)
+        node.entries[step] = value
+        node.keys[step] = Where(source)
         return 1
     if isinstance(node, Sequence):
         chosen = _selected(node, step, source)

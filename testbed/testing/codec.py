@@ -93,7 +93,8 @@ class Direction:
         self.tier = tier
         self.up = up
         self.size = size
-        self.source, self.target = tier.make(), tier.make()
+        self.source = tier.make()
+        self.target = tier.make()
         self.begin(tier.value(size, 99) if first is None else first)
 
     def begin(self, value: Tensor) -> None:
@@ -358,7 +359,8 @@ def dense_is_declared_as_it_behaves(subject: Subject) -> None:
     for tier in tiers(subject) if subject.entry.dense else ():
         one = numbers(LARGEST)
         other = numbers(LARGEST, 1)
-        (whole,), (second,) = tier.make().encode(KEY, one), tier.make().encode(KEY, other)
+        (whole,) = tier.make().encode(KEY, one)
+        (second,) = tier.make().encode(KEY, other)
         cut = tier.make().encode(KEY, one[100:900].clone())
         can_be_cut = whole.numel() == LARGEST and same(cut, (whole[100:900],))
         require(can_be_cut, "the payload of elements 100 to 900 is not that part of the whole")

@@ -123,7 +123,8 @@ class _Transfers:
         self.overlay: ScheduledOverlay = subject.entry(self.setting, subject.options)
         self._random = random.Random(seed)
         self.nodes = (_NODE, *self.setting.members)
-        self._now, self._count = 0.0, itertools.count()
+        self._now = 0.0
+        self._count = itertools.count()
         self._under_way: list[tuple[float, int, OverlayTransfer]] = []
 
     def round(self, round_: int, up: bool) -> list[OverlayTransfer]:

@@ -176,7 +176,8 @@ class Trainer:
         self._dataset = dataset
         self._batches = batches
         self.device = device
-        self._computing, self._accelerator = computing, accelerator_of(device)
+        self._computing = computing
+        self._accelerator = accelerator_of(device)
         self._scored_model: nn.Module | None = None
         self.epoch = 0
         self._parameters = list(trained(self.model).values())

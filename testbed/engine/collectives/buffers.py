@@ -40,7 +40,9 @@ class Flat:
         self._round = round_
         self._whole = _Values(tensor, 0)
         self._replaced: dict[int, _Values] = {}  # by chunk
-        self._empty, self._element_bytes, self._dtype = tensor.is_meta, tensor.element_size(), tensor.dtype
+        self._empty = tensor.is_meta
+        self._element_bytes = tensor.element_size()
+        self._dtype = tensor.dtype
 
     def skips(self, transfer: RankTransfer) -> bool:
         """Return whether there is nothing to move; all ranks agree on that."""

@@ -56,7 +56,8 @@ class Collectives:
         self._codec = codec
         self._name = name
         self.ranks = tuple(ranks)
-        self.rank, self.size = self.ranks.index(world.node), len(self.ranks)
+        self.rank = self.ranks.index(world.node)
+        self.size = len(self.ranks)
         self.shape = shape or GroupShape(self.size)
         self._schedules: dict[Algorithm, Schedule] = {}
         self._operations = self.round = self.priority = 0

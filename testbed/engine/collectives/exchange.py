@@ -191,7 +191,8 @@ class AllReduceExchange(ServerlessExchange):
 
         Return also whether this worker has reached the target.
         """
-        self._work.since, began_s = self._reduction(round_).step.values(), self._world.now()
+        self._work.since = self._reduction(round_).step.values()
+        began_s = self._world.now()
         result = await self._work.run(self._world, round_, self._counts.of(round_))
         self._worked_s = self._world.now() - began_s
         reached = await self.evaluation.before_push(round_)

@@ -99,7 +99,8 @@ class InsideStore(Remembering):
     async def declare(self, sizes: Sequence[int], codec: None = None, widths: Mapping[int, int] | None = None) -> None:
         """As ``KVWorker.declare``: the first worker does it for all."""
         assert not widths, "tables travel whole here"
-        self._sizes, self._buckets = tuple(sizes), grouped(range(len(sizes)), sizes, BUCKET_BYTES)
+        self._sizes = tuple(sizes)
+        self._buckets = grouped(range(len(sizes)), sizes, BUCKET_BYTES)
         self._bucket_of = {key: number for number, bucket in enumerate(self._buckets) for key in bucket}
         if self._is_first:
             await self._store.declare(sizes)

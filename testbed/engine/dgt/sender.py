@@ -106,7 +106,8 @@ class BlockSender(Remembering):
         # servers of one data centre share a path, on which reliable parts for one would hold up the blocks for another
         site = data_center_of(to)
         mine = self._world.future()
-        before, self._turns[site] = self._turns.get(site), mine
+        before = self._turns.get(site)
+        self._turns[site] = mine
         if before is not None:
             await self._world.wait(before, f"{BLOCKS_AHEAD} {site} to leave")
         try:

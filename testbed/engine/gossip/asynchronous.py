@@ -54,7 +54,8 @@ class AsynchronousGossip(GossipAlgorithm):
         super().__init__(world, parts)
         peers = self._peers
         mail = self._mail
-        self._graphs_of, self._lan_rounds = graphs_of, sync_setup.lan_rounds(plan)
+        self._graphs_of = graphs_of
+        self._lan_rounds = sync_setup.lan_rounds(plan)
         # steps of each worker, on average
         self._steps = plan.training.rounds
         self._seed = plan.seed
@@ -109,7 +110,8 @@ class AsynchronousGossip(GossipAlgorithm):
         return {"scored": self._scored, "made": total, "step": made} | under("model", self._model.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._scored, self._resumed_at = int(state["scored"]), int(state["made"])
+        self._scored = int(state["scored"])
+        self._resumed_at = int(state["made"])
         self._begin(int(state["step"]))  # reports may come before this worker's start
         self._model.load_state(below("model", state))
 

@@ -106,7 +106,8 @@ class SynchronousGossip(GossipAlgorithm):
         return {"weight": self._weight, **ends, **changed, **kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._weight, self._peers.last = state["weight"], state.get("last_round", self._planned_round)
+        self._weight = state["weight"]
+        self._peers.last = state.get("last_round", self._planned_round)
         self._model.load_state(below("model", state))
         self._counts.load_state(below("steps", state))
         if "epoch" in state:

@@ -97,7 +97,8 @@ class ScriptExchange(Exchange):
         self._get_optimizer: Callable[[], Tensor] | None = None
         self._taken: State | None = None  # from another worker
         self._declared_steps = sync_setup.local_steps(plan)  # no algorithm assigns scripts others
-        self._plan, self._buckets = plan, Buckets(())
+        self._plan = plan
+        self._buckets = Buckets(())
         self._began_s = self._world.now()
         self._untimed_s = 0.0
         self._untimed = 0

@@ -104,8 +104,16 @@ def _process(
         log=directory / LOGS / f"{node.name.replace('/', '.')}.log",
         reports_on_stdout=metrics == _STDOUT,
         metrics_file=Path(program.cwd, metrics) if metrics not in ("", _STDOUT) else None,
-        ends_run=program.ends == "all" or (program.ends == "first") == (node.rank == 0),
+        ends_run=_ends_run(program, node),
     )
+
+
+def _ends_run(program: Program, node: NodePlan) -> bool:
+    """Return whether the run goes on until the process of this node has ended."""
+    if program.ends == "all":
+        return True
+    is_first = node.rank == 0
+    return is_first if program.ends == "first" else not is_first
 
 
 def _values(program: Program, node: NodePlan, hosts: Hosts, directory: Path) -> dict[str, str]:

@@ -68,11 +68,13 @@ class RunningProcess:
         """
         self.process = process
         self.child = child
-        self._metrics, self._output = Metrics(now_s), bytearray()
+        self._metrics = Metrics(now_s)
+        self._output = bytearray()
         self.file: FileTail | None = None  # where the program writes its metrics, if in a file
         self._events = EventLog(directory / "events", process.node.name)
         self._rounds = 0
-        self._counters, self._before = counters, counters(process.node.name)
+        self._counters = counters
+        self._before = counters(process.node.name)
         self._events.write("start", now_s, role="worker", data_center=process.node.data_center, pid=child.pid)
         if training is not None:
             self._events.write("train", now_s, workers=training["workers"], rounds=training["rounds"])

@@ -40,7 +40,8 @@ class Metropolis:
     period = 1
 
     def __init__(self, graph: Graph) -> None:
-        self._graph, self.size = graph, len(graph)
+        self._graph = graph
+        self.size = len(graph)
 
     def part(self, round_: int, rank: int) -> Part:
         graph = self._graph
@@ -55,7 +56,8 @@ class PushToAll:
     period = 1
 
     def __init__(self, graph: Graph) -> None:
-        self._graph, self.size = graph, len(graph)
+        self._graph = graph
+        self.size = len(graph)
 
     def part(self, round_: int, rank: int) -> Part:
         neighbours = self._graph[rank]
@@ -95,7 +97,8 @@ class LanAndWan:
         self._inside = inside
         self.across = across
         self.lan_rounds = lan_rounds
-        self.size, self.period = across.size, lan_rounds * math.lcm(inside.period, across.period)
+        self.size = across.size
+        self.period = lan_rounds * math.lcm(inside.period, across.period)
 
     def part(self, round_: int, rank: int) -> Part:
         """The next part of one or the other."""

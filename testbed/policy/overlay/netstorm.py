@@ -50,7 +50,9 @@ class NetStorm(TreeOverlay):
         merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
-        self._members, self._options, self._planned = len(setting.members), options, setting.planned_rates()
+        self._members = len(setting.members)
+        self._options = options
+        self._planned = setting.planned_rates()
         self._throughput = Throughput(options.expiry * setting.lan_rounds)
         self._used = dict(self._planned)  # rates behind the trees that are in use
 
