@@ -38,7 +38,7 @@ def cut_off_from(home: str, network: NetworkPlan) -> dict[str, list[Span]]:
 
 
 def longest_outage(link: LinkPlan) -> Span:
-    """Return when the link's longest outage begins and ends, ``math.inf`` if never; (0, 0) if the link has no outage."""
+    """Return when the link's longest outage begins and ends, ``math.inf`` if never; (0, 0) if there is none."""
     return max(merged([*outages(link)]), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
 
 
