@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Install everything on a fresh Debian 12 or Ubuntu 24.04 machine, and create .venv/bin/testbed. Idempotent, and quick if
 # everything is installed. Without root (or sudo) everything but emulation is set up. With --tests, also get Triton, in
-# whose interpreter the tests run the kernels of GPUs (250 MB). With --exact, also build the kernel of exact runs (once
-# per user, about 10 minutes of processor time).
+# whose interpreter the tests run the kernels of GPUs (250 MB), and Playwright, which drives a browser that is installed
+# (53 MB). With --exact, also build the kernel of exact runs (once per user, about 10 minutes of processor time).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -97,13 +97,14 @@ if ! .venv/bin/python -c "$same" "${torch#torch==}" 2>/dev/null; then
 fi
 say "installing the testbed and its Python packages"
 # setuptools builds the testbed, so that no environment is made for that; what cannot be had is told by the last step
-pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE '^(torch|triton)==' constraints.txt) || true
+pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE '^(torch|triton|playwright)==' constraints.txt) || true
 # On the core that has nothing more to unpack, numba compiles what simulations load
 .venv/bin/python -m testbed.simulation.precompile || say "numba did not compile the simulator; long runs will try again"
 wait
 pip install --no-compile --no-build-isolation -c constraints.txt -e '.[mpi,dev]'
 # In a folder of its own: where it is installed, PyTorch imports it, which costs each process a second
 [ -z "$tests" ] || pip install --no-compile --no-deps --upgrade --target .venv/triton "$(grep '^triton==' constraints.txt)"
+[ -z "$tests" ] || pip install --no-compile --no-deps "$(grep '^playwright==' constraints.txt)"
 compile 0 "$packages" testbed emulation topologies analysis scenarios
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"

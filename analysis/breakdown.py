@@ -214,6 +214,31 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
     return tuple(seconds[part] for part in PARTS)
 
 
+def critical_hops(frames: Frames, chosen: Collection[int]) -> pd.DataFrame:
+    """Return the transfers for which rounds were as long as they were: ``round, source, target, t0_s, t_s``.
+
+    Of each chosen round, those on the path of the worker that completed it last, in the order of time.
+    """
+    transfers = frames["transfers"]
+    tensors = transfers[transfers["message"].isin((*UPWARDS, BLOCK, *DOWNWARDS)) & transfers["round"].isin(chosen)]
+    index = _index(frames, tensors)
+    rounds = frames["rounds"]
+    rounds = rounds[rounds["round"].isin(chosen)]
+    last = rounds.loc[rounds.groupby("round")["t_s"].idxmax(), ["node", "round", "t0_s", "t_s"]]
+    rows = []
+    for worker, round_, begin, end in zip(*(last[name].tolist() for name in last), strict=True):
+        path = _path(index, worker, round_, begin, end)
+        at = worker
+        for place, (_, node, begin_s, end_s) in enumerate(path):
+            if node:
+                at = node
+                continue
+            to = path[place + 1][1] if place + 1 < len(path) else worker
+            rows.append((round_, at, to or worker, begin_s, end_s))
+            at = to or worker
+    return pd.DataFrame(rows, columns=["round", "source", "target", "t0_s", "t_s"])
+
+
 def _path(index: _Index, worker: str, round_: int, begin: float, end: float) -> list[Segment]:
     """Return the way of the worker's data, in the order of time."""
     pusher = index.pushers.get(data_center_of(worker), "")

@@ -47,33 +47,68 @@ def build(events: Path) -> dict[str, pa.Table]:
     """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
     with ThreadPoolExecutor(_THREADS) as pool:  # Arrow and zlib work without the interpreter's lock
         read = list(pool.map(read_part, parts(events)))
-    return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
+    return _finished_all(read)
 
 
 def read_part(path: Path) -> dict[str, pa.Table]:
-    """Return the events of one file by table, in their order. Ignore a last line without a newline.
-
-    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
-    """
+    """Return the events of one file by table, in their order. Ignore a last line without a newline."""
     part = PartReader(path)
-    lines: dict[str, list[bytes]] = defaultdict(list)
-    lost = 0
-    for line in part.lines().splitlines():
-        if (kind := _KIND.search(line)) is None:
-            lost += bool(line.strip())
-        else:
-            for name in _TABLES_OF.get(kind[1], ()):
-                lines[name].append(line)
-    found = {}
-    for name, own in lines.items():
-        rows, damaged = _read(own, _SCHEMAS[name])
-        found[name] = _placed(rows, writer_of(path))
-        lost += damaged + len(rows) - len(found[name])
+    found, lost = _by_table(part.lines().splitlines(), writer_of(path))
     if lost or part.damaged:
         what = "lines after a damaged place" if part.damaged else f"{lost} damaged line(s)"
         warning = _warning(path, found, f"{path.name}: {what} were left out of the tables")
         found["warnings"] = pa.concat_tables([found.get("warnings", warning[:0]), warning])
     return found
+
+
+def empty_frames() -> dict[str, pd.DataFrame]:
+    """Return all tables without a row."""
+    return {name: frame(table) for name, table in _finished_all([]).items()}
+
+
+class GrowingTables:
+    """The tables of a directory of events that is being written, a few rows at a time."""
+
+    def __init__(self, events: Path) -> None:
+        self._events = events
+        self._files: dict[Path, PartReader | None] = {}  # None: all of it has been read
+
+    def poll(self) -> dict[str, pd.DataFrame]:
+        """Return the rows of all tables that have been written since the last call, each table ordered by time."""
+        lines: list[bytes] = []
+        for path in parts(self._events):
+            reader = self._files[path] if path in self._files else PartReader(path)
+            if reader is not None:
+                lines += reader.lines().splitlines()
+                self._files[path] = None if reader.ended else reader
+        found, _ = _by_table(lines, "")
+        return {name: frame(table) for name, table in _finished_all([found]).items()}
+
+
+def _by_table(lines: Iterable[bytes], writer: str) -> tuple[dict[str, pa.Table], int]:
+    """Return the events of lines by table, and how many lines were lost.
+
+    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
+    """
+    own: dict[str, list[bytes]] = defaultdict(list)
+    lost = 0
+    for line in lines:
+        if (kind := _KIND.search(line)) is None:
+            lost += bool(line.strip())
+        else:
+            for name in _TABLES_OF.get(kind[1], ()):
+                own[name].append(line)
+    found = {}
+    for name, of_table in own.items():
+        rows, damaged = _read(of_table, _SCHEMAS[name])
+        found[name] = _placed(rows, writer)
+        lost += damaged + len(rows) - len(found[name])
+    return found, lost
+
+
+def _finished_all(read: Iterable[Mapping[str, pa.Table]]) -> dict[str, pa.Table]:
+    read = list(read)
+    return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
 
 
 def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:

@@ -1,0 +1,291 @@
+"""What happened in a run, by columns, as the page of a run plays it back and as its report draws it.
+
+``history`` is the one function that makes these columns, of a whole run, of a few seconds of it, or of what a run in
+progress has written since the last call. Nodes, links, texts are numbers of the lists that ``plot_of`` names, so that a
+million values are small. Times are seconds on the run's clock.
+
+table      a row is                                   columns
+---------  -----------------------------------------  ------------------------------------------------------------------
+samples    a sample of a WAN link that changed        t, link, bytes (so far), rate_bps (configured), backlog_bytes,
+                                                      dropped (so far)
+messages   a message with tensors, in flight from     t0, t, source, target, kind, round, key, bytes
+           t0 to t; several of one kind, round and
+           pair of nodes where a page has no room
+           for each (their key is -1)
+work       what a node did from t0 to t               t0, t, node, lane (index of ``LANES``), text, round
+rounds     a round of a worker                        t0, t, node, round, loss, steps
+scores     an evaluation                              t, accuracy, loss, round
+training   training starts                            t
+carried    tensors that had crossed the WAN by t      t, bytes
+staleness  an update that was not of newest values    t, updates
+changes    a link is changed by its trace             t, link, text
+faults     a fault begins or ends, nodes are lost,    t, text, begins, places (sites, nodes and links, separated by
+           left, joined                               commas)
+notes      a warning or an error                      t, text
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.metrics import wan_of_training
+from testbed.costs import CODING
+from testbed.ids import data_center_of
+
+Frames = Mapping[str, pd.DataFrame]
+Columns = dict[str, list[Any]]
+LANES = ("compute", "codec", "wait", "held")
+MOST_ROWS = 120_000  # of a table: a page with more takes seconds to open
+POINTS = 2_000  # of a curve that grows with every message
+NO_KEY = -1
+
+
+@dataclass
+class Names:
+    """The lists whose numbers stand in the columns: nodes and links of the Plan, and texts as they come.
+
+    ``texts`` grows while a run is followed: a number keeps its meaning.
+    """
+
+    nodes: dict[str, int]
+    links: dict[str, int]
+    texts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Names:
+        nodes = {node["name"]: number for number, node in enumerate(plan["nodes"])}
+        links = {link["name"]: number for number, link in enumerate(plan["network"]["links"])}
+        return cls(nodes, links)
+
+    def numbered(self, texts: Iterable[str]) -> list[int]:
+        """Return the number of each text, which gets one where it has none."""
+        return [self.texts.setdefault(text, len(self.texts)) for text in texts]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a run that is asked for: all of it by default.
+
+    sites  data centres whose nodes' work and messages inside are wanted; ``None``: all. Messages between data centres
+           are there in any case
+    from_s, to_s  what lies in this span of time, in part or as a whole
+    rows   the most rows of a table; where there are more, messages of a round become one, work is joined, and at last
+           the shortest are left out
+    """
+
+    sites: Collection[str] | None = None
+    from_s: float = -math.inf
+    to_s: float = math.inf
+    rows: int = MOST_ROWS
+
+
+def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Columns]:
+    """Return the columns of a run's tables (``testbed.results.columns``), or of some rows of them.
+
+    What the page can derive is not there: the use of a link is the change of its bytes.
+    """
+    between = {name: _within(frames[name], part) for name in ("transfers", "computes", "waits", "holds")}
+    return {
+        "samples": _samples(frames["links"], names),
+        "messages": _messages(between["transfers"], names, part),
+        "work": _work(between, names, part),
+        "rounds": _rounds(frames["rounds"], names, part),
+        "scores": _scores(frames["accuracy"]),
+        "training": {"t": _column(frames["training"]["t_s"], 6)},
+        "carried": _carried(frames["transfers"]),
+        "staleness": _staleness(frames["updates"]),
+        "changes": _changes(frames["replay"], names),
+        "faults": _faults(frames["faults"], names),
+        "notes": _notes(frames["warnings"], names),
+    }
+
+
+def _within(rows: pd.DataFrame, part: Part) -> pd.DataFrame:
+    if math.isinf(part.from_s) and math.isinf(part.to_s):
+        return rows
+    begin = "t0_s" if "t0_s" in rows else "t_s"
+    return rows[(rows["t_s"] >= part.from_s) & (rows[begin] <= part.to_s)]
+
+
+def _column(values: Any, digits: int | None = None) -> list[Any]:
+    """Return a column as JSON has it: rounded, whole where it can be, ``None`` where nothing is known."""
+    array = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=float, na_value=math.nan)
+    if digits is not None:
+        array = array.round(digits)
+    known = np.isfinite(array)
+    if known.all() and (digits == 0 or (array == np.floor(array)).all()):
+        return list(array.astype(np.int64).tolist())
+    return [value if ok else None for value, ok in zip(array.tolist(), known.tolist(), strict=True)]
+
+
+def _samples(links: pd.DataFrame, names: Names) -> Columns:
+    """Leave out samples between two equal ones: idle links are most of a large network."""
+    known = links[links["link"].isin(names.links)].sort_values(["link", "t_s"], kind="stable")
+    same = pd.Series(True, index=known.index)
+    for name in ("link", "bytes", "configured_bps", "backlog_bytes", "dropped_packets"):
+        values = known[name]
+        same &= values.eq(values.shift(1)) & values.eq(values.shift(-1))
+    changed = known[~same].sort_values("t_s", kind="stable")
+    return {
+        "t": _column(changed["t_s"], 6),
+        "link": [names.links[link] for link in changed["link"]],
+        "bytes": _column(changed["bytes"], 0),
+        "rate_bps": _column(changed["configured_bps"], 0),
+        "backlog_bytes": _column(changed["backlog_bytes"].fillna(0), 0),
+        "dropped": _column(changed["dropped_packets"].fillna(0), 0),
+    }
+
+
+def _messages(transfers: pd.DataFrame, names: Names, part: Part) -> Columns:
+    moved = transfers[transfers["payload_bytes"] > 0]
+    moved = moved[moved["source"].isin(names.nodes) & moved["target"].isin(names.nodes)]
+    if part.sites is not None:
+        inside = moved["target"].astype(str).map(data_center_of).isin(part.sites)
+        moved = moved[(moved["tier"] == "wan") | inside]
+    if len(moved) > part.rows:
+        place = ["source", "target", "message", "round"]
+        grouped = moved.groupby(place, sort=False, observed=True)
+        moved = grouped.agg(t0_s=("t0_s", "min"), t_s=("t_s", "max"), payload_bytes=("payload_bytes", "sum"))
+        moved = moved.reset_index().assign(key=NO_KEY)
+    if len(moved) > part.rows:
+        moved = moved.nlargest(part.rows, "payload_bytes")
+    moved = moved.sort_values("t0_s", kind="stable")
+    return {
+        "t0": _column(moved["t0_s"], 6),
+        "t": _column(moved["t_s"], 6),
+        "source": [names.nodes[node] for node in moved["source"]],
+        "target": [names.nodes[node] for node in moved["target"]],
+        "kind": names.numbered(moved["message"]),
+        "round": _column(moved["round"].fillna(-1), 0),
+        "key": _column(moved["key"].fillna(NO_KEY), 0),
+        "bytes": _column(moved["payload_bytes"], 0),
+    }
+
+
+def _work(between: Frames, names: Names, part: Part) -> Columns:
+    computes, waits, holds = between["computes"], between["waits"], between["holds"]
+    coding = computes["work"].isin(CODING)
+    told = computes["part"].fillna("").where(computes["part"].fillna("") != "", computes["work"])
+    spans = [
+        computes[["t0_s", "t_s", "node", "round"]].assign(lane=np.where(coding, 1, 0), text=told),
+        waits[["t0_s", "t_s", "node"]].assign(
+            round=-1, lane=2, text=[f"wait for {name}" for name in waits["waiting_for"]]
+        ),
+        pd.DataFrame(
+            {
+                "t0_s": holds["t_s"] - holds["held_s"],
+                "t_s": holds["t_s"],
+                "node": holds["member"],
+                "round": holds["round"],
+                "lane": 3,
+                "text": [f"held for {name or 'others'}" for name in holds["by"].fillna("")],
+            }
+        ),
+    ]
+    work = pd.concat([each for each in spans if len(each)] or spans[:1], ignore_index=True)
+    work = work[work["node"].isin(names.nodes) & (work["t_s"] > work["t0_s"])]
+    if part.sites is not None:
+        work = work[work["node"].astype(str).map(data_center_of).isin(part.sites)]
+    if len(work) > part.rows:
+        work = _joined(work)
+    if len(work) > part.rows:
+        lasting = (work["t_s"] - work["t0_s"]).nlargest(part.rows).index
+        work = work.loc[lasting]
+    work = work.sort_values("t0_s", kind="stable")
+    return {
+        "t0": _column(work["t0_s"], 6),
+        "t": _column(work["t_s"], 6),
+        "node": [names.nodes[node] for node in work["node"]],
+        "lane": _column(work["lane"], 0),
+        "text": names.numbered(work["text"]),
+        "round": _column(work["round"].fillna(-1), 0),
+    }
+
+
+def _joined(work: pd.DataFrame) -> pd.DataFrame:
+    """Join the work of a node in one lane and round where a screen shows no gap between two pieces of it."""
+    gap_s = float(work["t_s"].max() - work["t0_s"].min()) / 4_000
+    work = work.sort_values(["node", "lane", "t0_s"], kind="stable")
+    reach = work.groupby(["node", "lane"], sort=False)["t_s"].cummax().shift(1)
+    new = (work["node"].ne(work["node"].shift(1)) | work["lane"].ne(work["lane"].shift(1))) | work["round"].ne(
+        work["round"].shift(1)
+    )
+    new |= work["t0_s"] > reach + gap_s
+    grouped = work.groupby(new.cumsum(), sort=False)
+    return grouped.agg(
+        t0_s=("t0_s", "min"),
+        t_s=("t_s", "max"),
+        node=("node", "first"),
+        round=("round", "first"),
+        lane=("lane", "first"),
+        text=("text", "first"),
+    )
+
+
+def _rounds(rounds: pd.DataFrame, names: Names, part: Part) -> Columns:
+    known = rounds[rounds["node"].isin(names.nodes)].sort_values("t_s", kind="stable")
+    if len(known) > part.rows:
+        known = known[known["node"] == known["node"].iloc[0]].head(part.rows)
+    return {
+        "t0": _column(known["t0_s"], 6),
+        "t": _column(known["t_s"], 6),
+        "node": [names.nodes[node] for node in known["node"]],
+        "round": _column(known["round"], 0),
+        "loss": _column(known["loss"], 6),
+        "steps": _column(known["steps"].fillna(1), 0),
+    }
+
+
+def _scores(accuracy: pd.DataFrame) -> Columns:
+    known = accuracy.sort_values("snapshot_t_s", kind="stable")
+    return {
+        "t": _column(known["snapshot_t_s"], 6),
+        "accuracy": _column(known["accuracy"], 6),
+        "loss": _column(known["loss"], 6),
+        "round": _column(known["round"], 0),
+    }
+
+
+def _carried(transfers: pd.DataFrame) -> Columns:
+    wan = wan_of_training(transfers).sort_values("t_s", kind="stable")
+    sums = wan["payload_bytes"].cumsum()
+    kept = np.unique(np.linspace(0, len(wan) - 1, min(len(wan), POINTS)).round().astype(int))
+    return {"t": _column(wan["t_s"].iloc[kept], 6), "bytes": _column(sums.iloc[kept], 0)}
+
+
+def _staleness(updates: pd.DataFrame) -> Columns:
+    stale = updates[updates["staleness"].fillna(0) > 0]
+    if len(stale) > POINTS:
+        stale = stale.iloc[np.linspace(0, len(stale) - 1, POINTS).round().astype(int)]
+    return {"t": _column(stale["t_s"], 6), "updates": _column(stale["staleness"], 0)}
+
+
+def _changes(replay: pd.DataFrame, names: Names) -> Columns:
+    known = replay[replay["link"].isin(names.links)]
+    told = [f"{what} {value:.6g}" for what, value in zip(known["what"], known["value"], strict=True)]
+    return {
+        "t": _column(known["t_s"], 6),
+        "link": [names.links[link] for link in known["link"]],
+        "text": names.numbered(told),
+    }
+
+
+def _faults(faults: pd.DataFrame, names: Names) -> Columns:
+    kind = faults["fault"].fillna("").where(faults["fault"].fillna("") != "", faults["kind"])
+    told = [f"{what} {cause}".strip() for what, cause in zip(kind, faults["message"].fillna(""), strict=True)]
+    return {
+        "t": _column(faults["t_s"], 6),
+        "text": names.numbered(told),
+        "begins": [0 if value is False or value is np.False_ else 1 for value in faults["begins"].tolist()],
+        "places": [str(value) for value in faults["targets"].fillna("")],
+    }
+
+
+def _notes(warnings: pd.DataFrame, names: Names) -> Columns:
+    return {"t": _column(warnings["t_s"], 6), "text": names.numbered(warnings["message"].fillna("").astype(str))}

@@ -1,0 +1,50 @@
+"""What a user names becomes a page: runs side by side, the runs of a sweep, or those of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.view.listing import Listing, listing_of
+from analysis.view.page import saved_page
+from analysis.view.server import ViewServer
+from analysis.view.source import ViewedRun, saved, viewed
+from testbed.errors import ScenarioError
+from testbed.results import rundir
+
+MOST_TOGETHER = 4
+
+
+def server_of(paths: Sequence[Path], port: int = 0) -> ViewServer:
+    """Serve the page of what is named. Raise ``ScenarioError`` for what is neither run nor sweep."""
+    listing = _listing_among(paths)
+    if listing is None:
+        runs = viewed(_checked(paths))
+        return ViewServer(runs, len(runs), port=port)
+
+    def opened(number: int) -> ViewedRun:
+        return ViewedRun(listing.paths[number], listing.labels[number])
+
+    return ViewServer(opened, len(listing.paths), listing.table, port)
+
+
+def saved_page_of(paths: Sequence[Path]) -> str:
+    """Return the page of what is named as one file."""
+    listing = _listing_among(paths)
+    if listing is not None:
+        return saved_page("sweep", listing.table())
+    return saved(_checked(paths))
+
+
+def _listing_among(paths: Sequence[Path]) -> Listing | None:
+    if len(paths) == 1 and not rundir.is_run(paths[0]):
+        return listing_of(paths[0])
+    return None
+
+
+def _checked(paths: Sequence[Path]) -> Sequence[Path]:
+    if len(paths) > MOST_TOGETHER:
+        raise ScenarioError(f"{len(paths)} runs: at most {MOST_TOGETHER} side by side; or give the folder they are in")
+    for path in paths:
+        rundir.open_run(path)
+    return paths

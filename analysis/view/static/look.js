@@ -1,0 +1,53 @@
+// Colours of the page, read from its style sheet, so that they follow a light or a dark scheme.
+
+const NAMES = [
+  "ink", "muted", "line", "paper", "ground", "accent", "compute", "codec", "wait", "held", "up", "down", "peer",
+  "idle", "busy1", "busy2", "busy3", "busy4", "broken", "land", "change", "evaluation", "loss",
+];
+
+export const look = {};
+
+export function readLook() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of NAMES) look[name] = style.getPropertyValue(`--${name}`).trim();
+}
+
+export const LANE_NAMES = ["compute", "codec", "wait", "held"];
+
+const UP = new Set(["push", "merge", "block"]);
+const DOWN = new Set(["value", "spread"]);
+
+/** The colour of a message: contributions up, values down, or between peers. */
+export function colourOfMessage(kind) {
+  if (UP.has(kind)) return look.up;
+  return DOWN.has(kind) ? look.down : look.peer;
+}
+
+const USES = ["idle", "busy1", "busy2", "busy3", "busy4"];
+
+/** The class of a link's use, 0 (idle) to 4 (full). */
+export function classOfUse(use) {
+  if (use < 0.02) return 0;
+  if (use < 0.35) return 1;
+  if (use < 0.65) return 2;
+  return use < 0.9 ? 3 : 4;
+}
+
+export function colourOfUse(number) {
+  return look[USES[number]];
+}
+
+/** Fit a canvas to its place on the screen; return its context, in CSS pixels, or null while it is not shown. */
+export function fitted(canvas) {
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (!width || !height) return null;
+  const ratio = Math.min(window.devicePixelRatio || 1, 2);
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}

@@ -1,0 +1,436 @@
+// The page of one run, or of several on one clock: it puts the parts together, and moves the clock.
+
+import { Learning, Series } from "view/charts";
+import { Lanes } from "view/lanes";
+import { look, readLook } from "view/look";
+import { Network } from "view/network";
+import { moment, seconds, share } from "view/numbers";
+import { Run } from "view/store";
+
+const SPEEDS = [0.001, 0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300];
+const WHOLE_S = 30; // of a long run, at first
+const DETAIL_MS = 250; // from the last change of a window until more of it is asked for
+
+const byId = (id) => document.getElementById(id);
+
+function copyOf(id) {
+  return byId(id).content.firstElementChild.cloneNode(true);
+}
+
+class Page {
+  constructor(data, source) {
+    this.source = source;
+    this.runs = data.runs.map((each) => new Run(each, each.label));
+    this.live = data.runs.map((each) => each.live);
+    this.critical = false;
+    this.clock = { t: 0, playing: false, speed: 1, following: this.live[0] };
+    const first = this.runs[0];
+    document.title = this.runs.map((run) => run.plot.title).join(" and ") + " – testbed";
+    byId("title").textContent = first.plot.title;
+    byId("subtitle").textContent = this.runs.length > 1 ? `${this.runs.length} runs on one clock` : first.plot.subtitle;
+    this.networks = [];
+    this.lanes = [];
+    this.runs.forEach((run, number) => this.addRun(run, number));
+    this.learning = new Learning({ accuracy: byId("accuracy"), loss: byId("loss") }, this.runs, this);
+    this.series = new Series(byId("series"), this);
+    this.fillFinder();
+    this.listen();
+    this.showState();
+    this.clock.t = this.clock.following ? this.end : 0;
+    this.setSpeed();
+    this.drawMarks();
+    this.redraw(true);
+    requestAnimationFrame((now) => this.tick(now));
+    if (source && this.live.some(Boolean)) this.follow();
+  }
+
+  get end() {
+    return Math.max(1e-3, ...this.runs.map((run) => run.end - this.shiftOf(run)));
+  }
+
+  /** What a run's clock is ahead of the page's: of several runs, all begin to train at the same moment. */
+  shiftOf(run) {
+    return this.runs.length > 1 ? run.start : 0;
+  }
+
+  timeOf(run) {
+    return this.clock.t + this.shiftOf(run);
+  }
+
+  addRun(run, number) {
+    const panel = copyOf("network-panel");
+    const canvas = panel.querySelector("canvas");
+    panel.querySelector("h2").textContent = this.runs.length > 1 ? run.label : "Network";
+    canvas.setAttribute("aria-label", this.describe(run));
+    byId("networks").append(panel);
+    const network = new Network(canvas, panel.querySelector(".tip"), run, this);
+    panel.querySelector(".nearer").addEventListener("click", () => network.magnify(1.4));
+    panel.querySelector(".farther").addEventListener("click", () => network.magnify(1 / 1.4));
+    panel.querySelector(".all").addEventListener("click", () => network.whole());
+    this.networks.push(network);
+    const lanesPanel = copyOf("lanes-panel");
+    lanesPanel.querySelector("h2").textContent = this.runs.length > 1 ? `Time: ${run.label}` : "Time";
+    byId("time").append(lanesPanel);
+    const lanes = new Lanes(lanesPanel.querySelector(".scroll"), lanesPanel.querySelector(".tip"), run, this);
+    lanesPanel.querySelector(".nearer").addEventListener("click", () => lanes.magnify(2));
+    lanesPanel.querySelector(".farther").addEventListener("click", () => lanes.magnify(0.5));
+    lanesPanel.querySelector(".all").addEventListener("click", () => lanes.showAll());
+    lanesPanel.querySelector(".round").addEventListener("click", () => this.showRound(run, lanes));
+    const critical = lanesPanel.querySelector(".critical");
+    critical.addEventListener("click", () => {
+      this.critical = !this.critical;
+      for (const each of document.querySelectorAll(".critical")) each.setAttribute("aria-pressed", this.critical);
+      this.redraw(true);
+    });
+    critical.hidden = !run.tables.paths?.t.length;
+    this.lanes.push(lanes);
+    run.lanes = lanes;
+    run.network = network;
+    if (number === 0) canvas.id = "first-network";
+  }
+
+  describe(run) {
+    const { plot } = run;
+    const workers = plot.nodes.role.filter((role) => role === "worker").length;
+    return (
+      `Network of ${plot.title}: ${plot.sites} data centres, ${workers} workers, ${plot.links.name.length} links. ` +
+      "Plus and minus zoom, arrows move, 0 shows all. The field “find” selects one by name."
+    );
+  }
+
+  listen() {
+    byId("play").addEventListener("click", () => this.play(!this.clock.playing));
+    byId("slider").addEventListener("input", (event) => this.seek((event.target.value / 10_000) * this.end));
+    byId("speed").addEventListener("change", (event) => (this.clock.speed = +event.target.value));
+    byId("previous").addEventListener("click", () => this.jump(-1));
+    byId("next").addEventListener("click", () => this.jump(1));
+    byId("live").addEventListener("click", () => {
+      this.clock.following = true;
+      this.seekTo(this.end);
+    });
+    byId("over").addEventListener("change", (event) => this.learning.show(event.target.value));
+    byId("find").addEventListener("change", (event) => this.find(event.target.value.trim()));
+    byId("close").addEventListener("click", () => this.select(this.runs[0], null));
+    document.addEventListener("keydown", (event) => {
+      if (["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName) && event.target.type !== "range") return;
+      const span = this.end;
+      if (event.key === " " && event.target.tagName !== "BUTTON") this.play(!this.clock.playing);
+      else if (event.key === "n") this.jump(1);
+      else if (event.key === "p") this.jump(-1);
+      else if (event.key === "," || event.key === ".") this.seek(this.clock.t + (event.key === "." ? 1 : -1) * span * 0.001);
+      else if (event.key === "Home" && event.target.tagName !== "INPUT") this.seek(0);
+      else if (event.key === "End" && event.target.tagName !== "INPUT") this.seek(span);
+      else if (event.key === "/") byId("find").focus();
+      else return;
+      event.preventDefault();
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      readLook();
+      this.learning.make();
+      this.drawMarks();
+      this.redraw(true);
+    });
+    new ResizeObserver(() => {
+      for (const lanes of this.lanes) lanes.choose();
+      this.drawMarks();
+      this.redraw(true);
+    }).observe(document.body);
+  }
+
+  setSpeed() {
+    const select = byId("speed");
+    const whole = this.end / WHOLE_S;
+    select.replaceChildren(
+      ...SPEEDS.map((speed) => new Option(speed < 1 ? `${speed}× (slow motion)` : `${speed}×`, speed)),
+      new Option(`whole run in ${WHOLE_S} s`, whole),
+    );
+    this.clock.speed = this.end > 120 ? whole : 1;
+    select.value = String(this.clock.speed);
+  }
+
+  play(playing) {
+    if (playing && this.clock.t >= this.end - 1e-9) this.clock.t = 0;
+    this.clock.playing = playing;
+    if (playing) this.clock.following = false;
+    const button = byId("play");
+    button.textContent = playing ? "❚❚" : "▶";
+    button.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.redraw(true);
+  }
+
+  /** Go to a moment, as the user asks for it. */
+  seek(t) {
+    this.clock.following = false;
+    this.seekTo(t);
+  }
+
+  seekTo(t) {
+    this.clock.t = Math.max(0, Math.min(t, this.end));
+    for (const lanes of this.lanes) lanes.follow(this.timeOf(lanes.run));
+    this.redraw(true);
+  }
+
+  jump(direction) {
+    const kind = byId("jump").value;
+    const moments = this.runs.flatMap((run) => run.moments().map((mark) => ({ ...mark, t: mark.t - this.shiftOf(run) })));
+    if (kind === "round" || kind === "any") {
+      const { rounds } = this.runs[0].tables;
+      if (kind === "round") {
+        rounds.t.forEach((t, row) => {
+          if (rounds.node[row] === rounds.node[0]) {
+            moments.push({ t: t - this.shiftOf(this.runs[0]), kind: "round", text: `round ${rounds.round[row]} ends` });
+          }
+        });
+      }
+    }
+    const wanted = moments.filter((mark) => kind === "any" || mark.kind === kind).sort((a, b) => a.t - b.t);
+    const found =
+      direction > 0
+        ? wanted.find((mark) => mark.t > this.clock.t + 1e-6)
+        : wanted.findLast((mark) => mark.t < this.clock.t - 1e-6);
+    byId("told").textContent = found ? `${moment(found.t, this.end)}: ${found.text}` : "there is none";
+    if (found) this.seek(found.t);
+  }
+
+  showRound(run, lanes) {
+    const { rounds } = run.tables;
+    const t = this.timeOf(run);
+    const away = (row) => Math.max(rounds.t0[row] - t, t - rounds.t[row], 0);
+    const rows = rounds.t0.map((_, row) => row);
+    if (!rows.length) return;
+    const best = rows.reduce((before, row) => (away(row) < away(before) ? row : before));
+    const margin = (rounds.t[best] - rounds.t0[best]) * 0.06;
+    lanes.show(rounds.t0[best] - margin, rounds.t[best] + margin);
+  }
+
+  fillFinder() {
+    const { plot } = this.runs[0];
+    const names = [...plot.vertices, ...plot.nodes.name, ...plot.links.name].slice(0, 4000);
+    byId("names").replaceChildren(...names.map((name) => new Option(name, name)));
+  }
+
+  find(name) {
+    const run = this.runs[0];
+    const tables = { site: run.siteNumber, node: run.nodeNumber, link: run.linkNumber };
+    for (const [kind, numbers] of Object.entries(tables)) {
+      if (numbers.has(name)) {
+        const number = numbers.get(name);
+        const vertex = kind === "site" ? number : kind === "node" ? run.plot.nodes.site[number] : null;
+        for (const each of vertex === null ? [] : this.networks) each.visit(vertex);
+        this.select(run, { kind, number });
+        return;
+      }
+    }
+    if (name) byId("told").textContent = `nothing is called ${name}`;
+  }
+
+  /** Show what was chosen: the series of a link or node, the nodes of a data centre. */
+  select(run, found) {
+    if (found?.kind === "cluster") {
+      run.network.magnify(2.2, found.x, found.y);
+      return;
+    }
+    run.selected = found;
+    run.network.selected = found;
+    const panel = byId("selection");
+    panel.hidden = !found;
+    this.series.clear();
+    byId("members").replaceChildren();
+    if (found) {
+      const told = run.network.told(found, this.timeOf(run)).split("\n");
+      byId("chosen").textContent = told[0];
+      byId("about").textContent = told.slice(1).join(" · ");
+      if (found.kind === "link") this.series.showLink(run, found.number);
+      if (found.kind === "node") this.series.showNode(run, found.number);
+      if (found.kind === "site") this.showSite(run, found.number);
+    }
+    if (!found || found.kind !== "site") this.showLanesOf(run, null);
+    this.redraw(true);
+  }
+
+  showSite(run, site) {
+    const nodes = run.nodesOf[site];
+    byId("members").replaceChildren(
+      ...nodes.slice(0, 200).map((node) => {
+        const button = document.createElement("button");
+        button.textContent = run.plot.nodes.name[node].split("/")[1] ?? run.plot.nodes.name[node];
+        button.addEventListener("click", () => this.select(run, { kind: "node", number: node }));
+        return button;
+      }),
+    );
+    if (run.plot.sites > 12 && nodes.length) this.showLanesOf(run, site);
+  }
+
+  /** Show the lanes of one data centre alone; ask for them where the page has not got them. */
+  showLanesOf(run, site) {
+    if (run.lanes.site === site) return;
+    run.lanes.site = site;
+    run.lanes.choose();
+    run.lanes.scroll.scrollTop = 0;
+    this.windowChanged(run.lanes);
+  }
+
+  /** Ask for all rows of a window of which the page has only some. */
+  windowChanged(lanes) {
+    const { run } = lanes;
+    if (!this.source || !run.partial) return;
+    clearTimeout(lanes.asking);
+    lanes.asking = setTimeout(async () => {
+      const site = lanes.site === null ? "" : run.plot.vertices[lanes.site];
+      const asked = { from: lanes.from, to: lanes.to };
+      const part = await this.source.part(this.runs.indexOf(run), asked.from, asked.to, site);
+      if (!part) return;
+      lanes.detail = { ...asked, run: new Run({ ...part, plot: run.plot }, run.label) };
+      this.redraw(true);
+    }, DETAIL_MS);
+  }
+
+  showState() {
+    const badge = byId("state");
+    const { state } = this.runs[0];
+    badge.textContent = this.live[0] ? "live" : state;
+    badge.className = `badge ${this.live[0] ? "live" : state}`;
+    byId("live").hidden = !this.live[0];
+    const parts = this.runs.filter((run) => run.partial && run.partial.length < run.plot.sites);
+    byId("partial").hidden = !parts.length;
+    if (parts.length) {
+      byId("partial").textContent =
+        `Work and local messages are shown of ${parts[0].partial.length} of ${parts[0].plot.sites} data centres` +
+        (this.source ? "; choose another one to see its nodes." : " in this file; `testbed view` on the run shows all.");
+    }
+  }
+
+  /** Take what a run in progress writes. */
+  follow() {
+    this.source.follow((number, part) => {
+      const run = this.runs[number];
+      const started = run.end === 0;
+      run.append(part.history, part.texts);
+      run.state = part.state;
+      this.live[number] = part.live;
+      if (started) this.networks[number].places = null;
+      this.showState();
+      this.learning.refresh();
+      this.drawMarks();
+      this.lanes[number].choose();
+      if (this.clock.following) this.seekTo(this.end);
+      else this.redraw(true);
+      return part.live;
+    });
+  }
+
+  /** Marks above the slider: faults, changes of traces, evaluations. */
+  drawMarks() {
+    const canvas = byId("marks");
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = canvas.clientWidth * ratio;
+    canvas.height = canvas.clientHeight * ratio;
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    const colours = { fault: look.broken, change: look.change, evaluation: look.evaluation };
+    const width = canvas.clientWidth - 16;
+    for (const run of this.runs) {
+      for (const mark of run.moments()) {
+        context.fillStyle = colours[mark.kind];
+        const high = mark.kind === "fault" ? 10 : mark.kind === "evaluation" ? 7 : 5;
+        context.fillRect(8 + ((mark.t - this.shiftOf(run)) / this.end) * width - 1, 10 - high, 2, high);
+      }
+    }
+  }
+
+  /** Draw at the next frame; `all`: also what does not move with the clock. */
+  redraw(all = false) {
+    this.due = true;
+    this.all ||= all;
+  }
+
+  tick(now) {
+    const passed = Math.min(0.25, (now - (this.before ?? now)) / 1000);
+    this.before = now;
+    if (this.clock.playing) {
+      this.clock.t = Math.min(this.end, this.clock.t + passed * this.clock.speed);
+      for (const lanes of this.lanes) lanes.follow(this.timeOf(lanes.run));
+      this.due = true;
+      if (this.clock.t >= this.end && !this.live.some(Boolean)) this.play(false);
+    }
+    if (this.due) {
+      this.due = false;
+      this.draw(now);
+    }
+    requestAnimationFrame((next) => this.tick(next));
+  }
+
+  draw(now) {
+    const { t } = this.clock;
+    for (const network of this.networks) network.draw(this.timeOf(network.run));
+    for (const lanes of this.lanes) lanes.draw();
+    if (this.all || now - (this.charted ?? 0) > 120) {
+      this.charted = now;
+      this.all = false;
+      this.learning.redraw();
+      this.series.redraw();
+      this.tell(t);
+    }
+    const slider = byId("slider");
+    slider.value = Math.round((t / this.end) * 10_000);
+    slider.setAttribute("aria-valuetext", moment(t, this.end));
+    byId("now").textContent = moment(t, Math.min(this.end, ...this.lanes.map((lanes) => lanes.to - lanes.from)));
+  }
+
+  /** The moment in words, for everybody who does not see the pictures, and above them. */
+  tell(t) {
+    const told = this.runs.map((run) => {
+      const at = this.timeOf(run);
+      const round = run.roundAt(at);
+      const score = run.scoreAt(at);
+      const words = [round < 0 ? "no round is complete" : `round ${round}`];
+      if (score) words.push(score.accuracy === null ? `loss ${score.loss}` : `accuracy ${share(score.accuracy)}`);
+      const flying = run.inFlight(at).length;
+      words.push(flying === 1 ? "1 message in flight" : `${flying} messages in flight`);
+      return (this.runs.length > 1 ? `${run.label}: ` : "") + words.join(", ");
+    });
+    byId("summary").textContent = `${seconds(t, this.end)} of ${seconds(this.end)}. ${told.join("; ")}.`;
+  }
+}
+
+/** What a saved page holds: JSON, compressed. */
+async function embedded() {
+  const text = byId("data").textContent.trim();
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+/** The process that serves the page. */
+class Source {
+  async data() {
+    return (await fetch("data")).json();
+  }
+
+  async part(run, from, to, site) {
+    const query = new URLSearchParams({ run, from, to, site });
+    const answer = await fetch(`part?${query}`);
+    return answer.ok ? answer.json() : null;
+  }
+
+  follow(take) {
+    const stream = new EventSource("stream");
+    stream.addEventListener("message", (event) => {
+      const part = JSON.parse(event.data);
+      if (!take(part.run, part)) stream.close();
+    });
+  }
+}
+
+async function begin() {
+  readLook();
+  const source = byId("data") ? null : new Source();
+  const data = source ? await source.data() : await embedded();
+  window.page = new Page(data, source);
+  document.body.classList.add("ready");
+}
+
+begin().catch((error) => {
+  byId("summary").textContent = `The page could not be drawn: ${error.message}`;
+  throw error;
+});

@@ -1,0 +1,218 @@
+// The columns of one run, as analysis/view/history.py makes them, and what the page asks of them at a moment.
+
+const BUCKETS = 1500;
+
+/** The index of the last value that is at most `t`, or -1. `values` are sorted. */
+export function lastBefore(values, t) {
+  let low = 0;
+  let high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= t) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** Spans of time, found by a moment or by a window: each bucket of time lists the spans that touch it. */
+export class Spans {
+  constructor(begins, ends) {
+    this.begins = begins;
+    this.ends = ends;
+    this.count = begins.length;
+    let last = 0;
+    for (const end of ends) if (end > last) last = end;
+    this.width = Math.max(last / BUCKETS, 1e-6);
+    this.buckets = [];
+    for (let row = 0; row < this.count; row++) {
+      const to = Math.floor(ends[row] / this.width);
+      for (let bucket = Math.max(0, Math.floor(begins[row] / this.width)); bucket <= to; bucket++) {
+        (this.buckets[bucket] ??= []).push(row);
+      }
+    }
+  }
+
+  at(t) {
+    const found = [];
+    for (const row of this.buckets[Math.floor(t / this.width)] ?? []) {
+      if (this.begins[row] <= t && t < this.ends[row]) found.push(row);
+    }
+    return found;
+  }
+}
+
+export class Run {
+  constructor(data, label) {
+    this.plot = data.plot;
+    this.label = label;
+    this.state = data.state;
+    this.partial = data.partial;
+    this.texts = [];
+    this.tables = {};
+    this.links = this.plot.links.name.map(() => ({ t: [], bytes: [], rate: [], backlog: [], dropped: [] }));
+    this.end = 0;
+    this.nodeNumber = new Map(this.plot.nodes.name.map((name, number) => [name, number]));
+    this.linkNumber = new Map(this.plot.links.name.map((name, number) => [name, number]));
+    this.siteNumber = new Map(this.plot.vertices.map((name, number) => [name, number]));
+    this.nodesOf = this.plot.vertices.map(() => []);
+    this.plot.nodes.site.forEach((site, node) => this.nodesOf[site].push(node));
+    this.linkBetween = new Map();
+    this.plot.links.source.forEach((source, link) => {
+      this.linkBetween.set(`${source}>${this.plot.links.target[link]}`, link);
+    });
+    this.append(data.history, data.texts);
+  }
+
+  /** Take further rows; `texts` are those that were not told before. */
+  append(history, texts) {
+    this.texts.push(...texts);
+    for (const [name, columns] of Object.entries(history)) {
+      const own = (this.tables[name] ??= Object.fromEntries(Object.keys(columns).map((key) => [key, []])));
+      if (name === "carried") {
+        const before = own.bytes.at(-1) ?? 0;
+        columns.bytes = columns.bytes.map((bytes) => bytes + before);
+      }
+      for (const [key, values] of Object.entries(columns)) for (const value of values) own[key].push(value);
+      for (const t of columns.t) if (t > this.end) this.end = t;
+    }
+    const samples = history.samples;
+    for (let row = 0; row < samples.t.length; row++) {
+      const link = this.links[samples.link[row]];
+      link.t.push(samples.t[row]);
+      link.bytes.push(samples.bytes[row]);
+      link.rate.push(samples.rate_bps[row]);
+      link.backlog.push(samples.backlog_bytes[row]);
+      link.dropped.push(samples.dropped[row]);
+    }
+    this.flights = null;
+    this.ofNode = null;
+    this.marks = null;
+  }
+
+  get start() {
+    return this.tables.training.t[0] ?? 0;
+  }
+
+  /** What a link does at `t`: `use` of its configured `rate` (bit/s both), bytes in its queue, packets lost just now. */
+  linkAt(link, t) {
+    const samples = this.links[link];
+    const count = samples.t.length;
+    const configured = this.plot.links.rate_bps[link];
+    if (!count) return { use: 0, rate: configured, backlog: 0, lost: 0 };
+    const before = lastBefore(samples.t, t);
+    const from = Math.max(0, Math.min(before, count - 2));
+    const to = Math.min(from + 1, count - 1);
+    const seconds = samples.t[to] - samples.t[from];
+    const moved = samples.bytes[to] - samples.bytes[from];
+    const known = before >= 0 && before < count - 1 && seconds > 0 && moved >= 0;
+    const rate = samples.rate[Math.max(0, before)] ?? configured;
+    return {
+      use: known ? (moved * 8) / seconds : 0,
+      rate,
+      backlog: samples.backlog[to] ?? 0,
+      lost: known ? Math.max(0, samples.dropped[to] - samples.dropped[from]) : 0,
+    };
+  }
+
+  /** The series of a link for a chart: [t, use in Mbit/s, configured rate in Mbit/s, queue in kB]. */
+  linkSeries(link) {
+    const samples = this.links[link];
+    const use = samples.t.map((t, row) => {
+      if (!row) return null;
+      const seconds = t - samples.t[row - 1];
+      return seconds > 0 ? Math.max(0, ((samples.bytes[row] - samples.bytes[row - 1]) * 8) / seconds / 1e6) : null;
+    });
+    return [samples.t, use, samples.rate.map((rate) => (rate ?? 0) / 1e6), samples.backlog.map((bytes) => bytes / 1e3)];
+  }
+
+  /** Rows of `messages` in flight at `t`. */
+  inFlight(t) {
+    const messages = this.tables.messages;
+    this.flights ??= new Spans(messages.t0, messages.t);
+    return this.flights.at(t);
+  }
+
+  /** Rows of `work` and of `messages` that are sent and received, by node and by begin. */
+  rowsOf(node) {
+    if (!this.ofNode) {
+      this.ofNode = this.plot.nodes.name.map(() => ({ work: [], sent: [], received: [], rounds: [], shown: false }));
+      const { work, messages, rounds } = this.tables;
+      const sorted = (begins) => Array.from(begins.keys()).sort((a, b) => begins[a] - begins[b]);
+      for (const row of sorted(work.t0)) this.ofNode[work.node[row]].work.push(row);
+      for (const row of sorted(messages.t0)) {
+        this.ofNode[messages.source[row]].sent.push(row);
+        this.ofNode[messages.target[row]].received.push(row);
+      }
+      for (const row of sorted(rounds.t0)) this.ofNode[rounds.node[row]].rounds.push(row);
+    }
+    return this.ofNode[node];
+  }
+
+  /** The lane in which a node works at `t`, or -1: what it computes counts before what it waits for. */
+  laneAt(node, t) {
+    const { work } = this.tables;
+    const rows = this.rowsOf(node).work;
+    let low = 0;
+    let high = rows.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (work.t0[rows[middle]] <= t) low = middle + 1;
+      else high = middle;
+    }
+    let lane = -1;
+    for (let place = low - 1; place >= Math.max(0, low - 12); place--) {
+      const row = rows[place];
+      if (work.t[row] > t && (lane === -1 || work.lane[row] < lane)) lane = work.lane[row];
+    }
+    return lane;
+  }
+
+  /** The number of the newest round that a worker has completed at `t`, or -1. */
+  roundAt(t) {
+    const { rounds } = this.tables;
+    const before = lastBefore(rounds.t, t);
+    return before < 0 ? -1 : rounds.round[before];
+  }
+
+  scoreAt(t) {
+    const { scores } = this.tables;
+    const before = lastBefore(scores.t, t);
+    return before < 0 ? null : { accuracy: scores.accuracy[before], loss: scores.loss[before] };
+  }
+
+  /** Places that a fault has taken at `t`: names of data centres, nodes and links. */
+  brokenAt(t) {
+    const broken = new Set();
+    const { faults } = this.tables;
+    for (let row = 0; row < faults.t.length && faults.t[row] <= t; row++) {
+      for (const place of faults.places[row].split(/[,;]\s*/)) {
+        if (faults.begins[row]) broken.add(place);
+        else broken.delete(place);
+      }
+    }
+    return broken;
+  }
+
+  /** Moments worth a jump, by time: {t, kind, text}. */
+  moments() {
+    if (this.marks) return this.marks;
+    const { faults, changes, scores } = this.tables;
+    const marks = [];
+    faults.t.forEach((t, row) => {
+      const what = `${this.texts[faults.text[row]]}: ${faults.places[row]}`;
+      marks.push({ t, kind: "fault", text: faults.begins[row] ? what : `${what} ends` });
+    });
+    changes.t.forEach((t, row) => {
+      const link = this.plot.links.name[changes.link[row]];
+      marks.push({ t, kind: "change", text: `${link}: ${this.texts[changes.text[row]]}` });
+    });
+    scores.t.forEach((t, row) => {
+      const accuracy = scores.accuracy[row];
+      const text = accuracy === null ? "evaluation" : `accuracy ${(accuracy * 100).toFixed(1)} %`;
+      marks.push({ t, kind: "evaluation", text });
+    });
+    marks.sort((a, b) => a.t - b.t);
+    this.marks = marks;
+    return marks;
+  }
+}

@@ -1,0 +1,62 @@
+"""Open a page that plays a run back, or follows it while it runs; of several runs side by side; or of a sweep.
+
+The page is served to this machine alone, at an address that cannot be guessed, until Ctrl-C. It loads nothing from
+anywhere. With --save it is one file, to be shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.cli.options import Outcome, whole, write
+from testbed.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from analysis.view.server import ViewServer
+
+HELP = "open a page that plays a run back or follows it, or one of a sweep"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    about = "a run directory, finished or in progress; several side by side; a sweep's directory, or a folder of runs"
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=about)
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="write a page that holds everything, and serve nothing"
+    )
+    parser.add_argument("--port", type=whole, default=0, help="of the page's address; default: one that is free")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
+
+
+def execute(arguments: argparse.Namespace) -> Outcome:
+    from analysis.view.opening import saved_page_of, server_of
+
+    if arguments.save is not None:
+        if arguments.save.suffix.lower() not in (".html", ".htm"):
+            raise ScenarioError(f"--save {arguments.save}: names a page; write {arguments.save.with_suffix('.html')}")
+        write(arguments.save, saved_page_of(arguments.runs))
+        if arguments.json:
+            return {"kind": "view", "file": str(arguments.save)}
+        print(arguments.save)
+        return 0
+    server = server_of(arguments.runs, arguments.port)
+    try:
+        show(server, browser=not arguments.no_browser)
+        print("Ctrl-C ends it", flush=True)
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        server.close()
+    return 0
+
+
+def show(server: ViewServer, *, browser: bool) -> None:
+    """Say where the page is, and open it in a browser if this machine has a screen."""
+    import webbrowser
+
+    print(f"view: {server.url}", flush=True)
+    if browser:
+        webbrowser.open(server.url)

@@ -1,0 +1,90 @@
+"""The columns of a page say what the tables of a run say, whole or in part."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.load import StoredRun, load_run
+from analysis.view.history import NO_KEY, Names, Part, history
+from analysis.view.plot import plot_of
+from tests.results.fake_run import START_S, make_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    return load_run(make_run(tmp_path_factory.mktemp("runs") / "run"))
+
+
+def test_each_message_and_each_work_is_a_row(run: StoredRun) -> None:
+    names = Names.of(run.plan)
+    found = history(run.tables, names)
+    moved = run.tables["transfers"].query("payload_bytes > 0")
+    assert sum(found["messages"]["bytes"]) == moved["payload_bytes"].sum()
+    assert found["messages"]["t0"] == sorted(found["messages"]["t0"])
+    nodes = list(names.nodes)
+    ends = {(nodes[a], nodes[b]) for a, b in zip(found["messages"]["source"], found["messages"]["target"], strict=True)}
+    assert ends == set(zip(moved["source"], moved["target"], strict=True))
+    computed = run.tables["computes"].query("duration_s > 0")
+    lanes = found["work"]["lane"]
+    assert lanes.count(0) + lanes.count(1) == len(computed)
+    assert found["training"]["t"] == [START_S]
+    assert (
+        found["carried"]["bytes"][-1] == moved.query("tier == 'wan' and round >= 0 and key >= 0")["payload_bytes"].sum()
+    )
+
+
+def test_a_part_has_what_lies_in_its_time_and_sites(run: StoredRun) -> None:
+    names = Names.of(run.plan)
+    part = history(run.tables, names, Part(sites=["tokyo"], from_s=2.0, to_s=3.0))
+    messages = part["messages"]
+    assert messages["t0"] and max(messages["t0"]) <= 3.0 and min(messages["t"]) >= 2.0
+    nodes = list(names.nodes)
+    inside = {nodes[node].split("/")[0] for node in part["work"]["node"]}
+    assert inside == {"tokyo"}
+    for source, target in zip(messages["source"], messages["target"], strict=True):
+        sites = {nodes[source].split("/")[0], nodes[target].split("/")[0]}
+        assert len(sites) == 2 or sites == {"tokyo"}
+
+
+def test_where_there_is_no_room_messages_of_a_round_become_one_and_no_byte_is_lost(run: StoredRun) -> None:
+    whole = history(run.tables, Names.of(run.plan))["messages"]
+    few = history(run.tables, Names.of(run.plan), Part(rows=len(whole["t"]) - 1))["messages"]
+    assert len(few["t"]) < len(whole["t"]) and set(few["key"]) == {NO_KEY}
+    assert sum(few["bytes"]) == sum(whole["bytes"])
+    least = history(run.tables, Names.of(run.plan), Part(rows=10))
+    assert len(least["messages"]["t"]) == 10 and len(least["work"]["t"]) == 10
+
+
+def test_samples_of_a_link_keep_the_ends_of_what_does_not_change(run: StoredRun) -> None:
+    names = Names.of(run.plan)
+    samples = history(run.tables, names)["samples"]
+    for link, number in names.links.items():
+        rows = run.tables["links"][run.tables["links"]["link"] == link]
+        own = [row for row, each in enumerate(samples["link"]) if each == number]
+        assert samples["t"][own[0]] == rows["t_s"].iloc[0] and samples["t"][own[-1]] == rows["t_s"].iloc[-1]
+        assert samples["bytes"][own[-1]] == rows["bytes"].iloc[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9, 60, 130, 900])
+def test_every_network_has_places_within_the_picture_and_apart(run: StoredRun, count: int) -> None:
+    names = [f"site{number}" for number in range(count)]
+    ends = [(names[number // 2], names[number]) for number in range(1, count)]
+    links = [{**run.plan["network"]["links"][0], "name": f"{a}>{b}", "source": a, "target": b} for a, b in ends]
+    sites = [{**run.plan["network"]["sites"][0], "name": name, "central": name == "site0"} for name in names]
+    network = {"sites": sites, "routers": [], "links": links, "routes": {}}
+    plot = plot_of({**run.plan, "network": network, "nodes": []})
+    places = list(zip(plot["x"], plot["y"], strict=True))
+    assert all(-0.01 <= each <= 1.01 for place in places for each in place)
+    assert len(set(places)) == count
+
+
+def test_coordinates_make_a_map(run: StoredRun, tmp_path: Path) -> None:
+    scenario = tmp_path / "resolved.yaml"
+    places = {"virginia": (38.9, -77.4), "tokyo": (35.7, 139.7), "frankfurt": (50.1, 8.7)}
+    told = "".join(f"    {name}: [{latitude}, {longitude}]\n" for name, (latitude, longitude) in places.items())
+    scenario.write_text(f"topology:\n  coordinates:\n{told}")
+    plot = plot_of(run.plan, scenario)
+    at = dict(zip(plot["vertices"], zip(plot["x"], plot["y"], strict=True), strict=True))
+    assert at["virginia"][0] < at["frankfurt"][0] < at["tokyo"][0]  # west is left
+    assert at["frankfurt"][1] < at["virginia"][1] < at["tokyo"][1]  # and north is above
+    assert plot["land"]

@@ -1,0 +1,93 @@
+"""A run's page in a browser: it opens, plays, jumps, zooms and finds, by keyboard and by names of its controls."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.view.opening import saved_page_of, server_of
+from tests.results.fake_run import make_run
+from tests.view.browser import chromium, clock, page_of, until
+
+HOSTILE = "<img src=x onerror=hacked=1>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run one of whose data centres has a name that would be a program if it became markup."""
+    run = make_run(tmp_path_factory.mktemp("runs") / "run")
+    for table in (run / "tables").iterdir():
+        table.unlink()
+    for part in (run / "events").iterdir():
+        written = gzip.decompress(part.read_bytes()).replace(b"tokyo", HOSTILE.encode())
+        part.write_bytes(gzip.compress(written))
+    plan = (run / "plan.json").read_text().replace("tokyo", HOSTILE)
+    (run / "plan.json").write_text(plan.replace('"quickstart"', '"<script>hacked=1</script>"'))
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps({**status, "plan_sha256": ""}))
+    return run
+
+
+def test_a_run_is_played_back_and_asked(browser: Any, hostile: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "page.html"
+    saved.write_text(saved_page_of([hostile]))
+    assert "<script>hacked" not in saved.read_text() and HOSTILE not in saved.read_text()
+    with page_of(browser, saved.as_uri()) as page:
+        assert page.get_by_role("heading", name="<script>hacked=1</script>").is_visible()
+        assert page.locator("#summary").inner_text().startswith("0.00 s of ")
+        page.get_by_role("button", name="Play").click()
+        until(page, "page.clock.t > 0.2")
+        page.keyboard.press("Space")
+        stopped = clock(page)
+        page.get_by_role("button", name="Play").wait_for()
+        page.get_by_label("Jump to").select_option("evaluation")
+        page.get_by_role("button", name="Jump ahead").click()
+        assert clock(page) > stopped or clock(page) == 0
+        assert "accuracy" in page.locator("#told").inner_text()
+        page.get_by_role("button", name="this round").click()
+        assert page.evaluate("page.lanes[0].to - page.lanes[0].from") < page.evaluate("page.end") / 4
+        page.get_by_label("Lanes of the nodes").focus()
+        page.keyboard.press("0")
+        assert page.evaluate("page.lanes[0].whole")
+        page.get_by_label("Find a data centre").fill(f"virginia>{HOSTILE}")
+        page.keyboard.press("Enter")
+        assert page.locator("#chosen").inner_text() == f"virginia → {HOSTILE}"
+        assert page.evaluate("typeof hacked") == "undefined"
+
+
+def test_what_is_drawn_is_what_the_run_did(browser: Any, tmp_path: Path) -> None:
+    """Colours of the picture where a message must be, and of a link that is used."""
+    run = make_run(tmp_path / "run")
+    server = server_of([run])
+    try:
+        with page_of(browser, server.url) as page:
+            flying = page.evaluate(
+                """() => {
+                  const run = page.runs[0];
+                  const { messages } = run.tables;
+                  const site = (node) => run.plot.nodes.site[node];
+                  const crosses = (_, row) => site(messages.source[row]) !== site(messages.target[row]);
+                  const row = messages.t0.findIndex(crosses);
+                  page.seek((messages.t0[row] + messages.t[row]) / 2);
+                  page.draw(performance.now());
+                  const [x, y] = page.networks[0].along(row, 0.5);
+                  const canvas = page.networks[0].canvas;
+                  const ratio = canvas.width / canvas.clientWidth;
+                  const seen = canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data;
+                  return [Array.from(seen.slice(0, 3)), run.inFlight(page.clock.t).includes(row)];
+                }"""
+            )
+            assert flying == [[0xD5, 0x5E, 0x00], True]  # the colour of contributions
+            link = page.evaluate("page.runs[0].linkAt(page.runs[0].linkNumber.get('tokyo>virginia'), 2.0)")
+            assert 0 < link["use"] <= link["rate"]
+    finally:
+        server.close()

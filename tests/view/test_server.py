@@ -1,0 +1,159 @@
+"""The server of a page: strangers get nothing, paths of the disk are no paths of it, and a run in progress is told."""
+
+import http.client
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from analysis.view.opening import saved_page_of, server_of
+from analysis.view.server import ViewServer
+from analysis.view.source import LARGEST_SAVED_BYTES
+from testbed.cli.main import main
+from testbed.errors import ScenarioError
+from testbed.results.rundir import RunDirectory
+from tests.results.fake_run import make_plan, make_run, write_events
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run")
+
+
+@pytest.fixture
+def server(run: Path) -> Iterator[ViewServer]:
+    server = server_of([run])
+    yield server
+    server.close()
+
+
+def get(server: ViewServer, path: str, host: str = "") -> tuple[int, bytes, http.client.HTTPMessage]:
+    """Ask for a path; ``%`` stands for that of the page."""
+    place = urlsplit(server.url)
+    connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=30)
+    connection.request("GET", path.replace("%", place.path), headers={"Host": host} if host else {})
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), answer.headers
+    connection.close()
+    return found
+
+
+def test_a_stranger_gets_nothing(server: ViewServer) -> None:
+    for path in ("/", "/data", "/x/", f"/{server.token[:-1]}/", f"/{server.token}x/data", f"/%20{server.token}/"):
+        status, content, headers = get(server, path)
+        assert (status, content) == (404, b""), path
+        assert headers["Content-Security-Policy"] == "default-src 'none'"
+    assert get(server, "%", host="evil.example:80")[0] == 404  # by a name that leads to this machine
+    assert server._http.server_address[0] == "127.0.0.1"
+
+
+def test_nothing_outside_of_the_page_is_served(server: ViewServer, run: Path) -> None:
+    for path in (
+        "%plan.json",
+        "%static/../page.py",
+        "%static/%2e%2e/page.py",
+        "%../x",
+        "%static/",
+        "%static/run.html",
+        f"%{run}/plan.json",
+        "%part?run=7",
+        "%part?run=-1",
+        "%part?from=x",
+        "%part?site=../..",
+        "%runs/0/",
+    ):
+        assert get(server, path)[:2] == (404, b""), path  # fmt: skip
+
+
+def test_the_page_may_load_only_what_comes_with_it(server: ViewServer) -> None:
+    status, content, headers = get(server, "%")
+    assert status == 200
+    nonce = re.search(r"nonce-(\w+)", headers["Content-Security-Policy"])
+    assert nonce is not None and content.count(nonce[1].encode()) == content.count(b"<script")
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+    assert get(server, "%")[1] != content  # the next page has another nonce
+    assert headers["Referrer-Policy"] == "no-referrer"
+    scripts = re.findall(rb'src="([^"]+)"|href="(/[^"]+)"', content)
+    for path in filter(None, (b"".join(each).decode() for each in scripts)):
+        assert get(server, path)[0] == 200, path
+
+
+def test_a_run_in_progress_is_told_as_it_is_written_until_it_ends(tmp_path: Path) -> None:
+    finished = make_run(tmp_path / "finished")
+    run = RunDirectory(tmp_path / "live")
+    run.path.mkdir()
+    shutil.copy(finished / "plan.json", run.path)
+    run.set_status("running", "")
+    server = server_of([run.path])
+    try:
+        [begun] = json.loads(get(server, "%data")[1])["runs"]
+        assert begun["live"] and begun["history"]["messages"]["t"] == []
+        write_events(make_plan(), run.events)
+        viewed = server.run(0)
+        parts, more = viewed.news(0, 0)
+        assert len(parts) == 1 and more
+        viewed._polled_s = 0.0
+        assert viewed.news(0, 1) == ([], True)  # nothing new is not told
+        run.set_status("interrupted", "")
+        told = get(server, "%stream")[1].split(b"\n\n")
+        parts = [json.loads(each.removeprefix(b"data: ")) for each in told if each.startswith(b"data: ")]
+        assert [part["live"] for part in parts] == [True, False]
+        assert parts[-1]["state"] == "interrupted"
+        [whole] = json.loads(get(server, "%data")[1])["runs"]
+        live = parts[0]["history"]
+        for table, columns in whole["history"].items():
+            for name, values in columns.items() if table not in ("paths", "carried") else ():
+                assert len(live[table][name]) == len(values), (table, name)
+    finally:
+        server.close()
+
+
+def test_a_killed_run_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
+    finished = make_run(tmp_path / "finished")
+    run = RunDirectory(tmp_path / "killed")
+    shutil.copytree(finished / "events", run.events)
+    part = sorted(run.events.iterdir())[0]
+    part.write_bytes(part.read_bytes()[:-40])  # its end is missing
+    shutil.copy(finished / "plan.json", run.path)
+    run.set_status("running", "")
+    status = json.loads((run.path / "status.json").read_text())
+    status["owner"]["start_ticks"] -= 1  # a process that has gone, whose number is another one's now
+    (run.path / "status.json").write_text(json.dumps(status))
+    server = server_of([run.path])
+    try:
+        [whole] = json.loads(get(server, "%data")[1])["runs"]
+        assert whole["state"] == "crashed" and not whole["live"]
+        assert len(whole["history"]["messages"]["t"]) > 100
+    finally:
+        server.close()
+
+
+def test_a_saved_page_is_one_small_file_without_folders_of_its_author(run: Path) -> None:
+    text = saved_page_of([run])
+    assert len(text) < LARGEST_SAVED_BYTES and str(run.parent) not in text
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "http://" not in re.sub(r"http://www.w3.org\S*", "", text)
+
+
+def test_a_folder_of_runs_is_a_table(run: Path) -> None:
+    server = server_of([run.parent])
+    try:
+        [row] = json.loads(get(server, "%data")[1])["rows"]
+        assert row["label"] == "run" and row["accuracy"] > 0.9 and row["state"] == "done"
+        assert get(server, "%runs/0/")[0] == 200 and get(server, "%runs/1/")[0] == 404
+        assert json.loads(get(server, "%runs/0/data")[1])["runs"][0]["label"] == "run"
+    finally:
+        server.close()
+    with pytest.raises(ScenarioError, match="neither a run, nor a sweep, nor a folder of runs"):
+        server_of([run / "tables"])
+
+
+def test_the_command_writes_a_page(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", str(run), "--save", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'}\n"
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert main(["view", str(run), "--save", str(tmp_path / "page.txt")]) == 2
