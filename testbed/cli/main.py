@@ -18,9 +18,9 @@ from testbed.garbage import relaxed_garbage_collection
 from testbed.version import VERSION
 
 VERBS = (
-    "run", "sweep", "advise", "shell", "validate", "check", "plan", "show", "view", "events", "compare",
-    "report", "figure", "export", "calibrate", "profile", "validate-sim", "bench", "doctor", "clean", "exact", "topology", "trace",
-    "schema", "matrix", "new", "scenarios",
+    "run", "sweep", "advise", "shell", "validate", "check", "plan", "show", "view", "events", "compare", "report",
+    "figure", "export", "calibrate", "profile", "validate-sim", "bench", "doctor", "clean", "exact", "topology",
+    "trace", "schema", "matrix", "new", "scenarios",
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
