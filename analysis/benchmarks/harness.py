@@ -50,17 +50,22 @@ def alternate(
 
 
 def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
-    """Run the benchmark that ``module`` is; returns 1 if a row is not ``ok``, else 0."""
+    """Run the benchmark that ``module`` is; returns 1 if a row is not ``ok``, else 0.
+
+    Rows that it yields when it is interrupted are reported with the others, before the ``KeyboardInterrupt`` goes on.
+    """
     options = _parser(name, module).parse_args(given)
     if getattr(module, "EMULATED", False) and not is_inside():
         return _in_sandbox([name, *given])
     report = _Report(options.json)
-    for row in module.measure(options):
-        report.add(row)
-    if options.csv:
-        import pandas as pd
+    try:
+        for row in module.measure(options):
+            report.add(row)
+    finally:
+        if options.csv:
+            import pandas as pd
 
-        pd.DataFrame(report.rows).to_csv(options.csv, index=False)
+            pd.DataFrame(report.rows).to_csv(options.csv, index=False)
     return int(any(row.get("ok") is False for row in report.rows))
 
 

@@ -35,25 +35,35 @@ OVER_TCP = ":tcp"
 def measure(options: argparse.Namespace) -> Iterator[Row]:
     for size_bytes, keys in product(options.size_bytes, options.keys):
         found: dict[str, list[Found]] = {}
-        for _ in range(options.turns):
-            for code in options.code:
-                with tempfile.TemporaryDirectory() as folder:
-                    job = Job(options.workers, size_bytes, keys, options.repeats, Path(folder))
-                    found.setdefault(code, []).append(_measured(code, job))
-        quartile_s = {code: _quartile([s for turn in turns for s in turn["times_s"]]) for code, turns in found.items()}
-        for code, time_s in quartile_s.items():
-            yield {
-                "size_bytes": size_bytes,
-                "keys": keys,
-                "code": code,
-                "time_s": time_s,
-                "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
-                "times_the_first": quartile_s[options.code[0]] / time_s,
-                "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
-                "server_cpu_us_per_message": _median(found[code], "server_cpu_us_per_message"),
-                "worker_cpu_s_per_gb": _median(found[code], "worker_cpu_s_per_gb"),
-                "faults_per_mb": _median(found[code], "faults_per_mb"),
-            }
+        try:
+            for _ in range(options.turns):
+                for code in options.code:
+                    with tempfile.TemporaryDirectory() as folder:
+                        job = Job(options.workers, size_bytes, keys, options.repeats, Path(folder))
+                        turn = _measured(code, job)
+                        found.setdefault(code, []).append(turn)
+        except KeyboardInterrupt:  # what has been measured by now is worth a table
+            yield from _rows(options, size_bytes, keys, found)
+            raise
+        yield from _rows(options, size_bytes, keys, found)
+
+
+def _rows(options: argparse.Namespace, size_bytes: int, keys: int, found: dict[str, list[Found]]) -> Iterator[Row]:
+    """Yield a row for each code that has had a turn."""
+    quartile_s = {code: _quartile([s for turn in turns for s in turn["times_s"]]) for code, turns in found.items()}
+    for code, time_s in quartile_s.items():
+        yield {
+            "size_bytes": size_bytes,
+            "keys": keys,
+            "code": code,
+            "time_s": time_s,
+            "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
+            "times_the_first": quartile_s[options.code[0]] / time_s,
+            "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
+            "server_cpu_us_per_message": _median(found[code], "server_cpu_us_per_message"),
+            "worker_cpu_s_per_gb": _median(found[code], "worker_cpu_s_per_gb"),
+            "faults_per_mb": _median(found[code], "faults_per_mb"),
+        }
 
 
 def _median(turns: list[Found], name: str) -> float | None:

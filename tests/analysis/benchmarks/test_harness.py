@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from analysis.benchmarks import __main__ as command
-from analysis.benchmarks import harness
+from analysis.benchmarks import harness, transport
 from analysis.benchmarks.codecs import TORCH_TOPK, gradients, measure, torch_topk
 from analysis.benchmarks.combinations import draw, examine
 from testbed.codec.memory import HostMemory
@@ -31,6 +31,28 @@ def test_rows_are_reported_and_judged(tmp_path: Path, capsys: pytest.CaptureFixt
     assert harness.main("made", module(good, bad), ["--csv", str(tmp_path / "rows.csv")]) == 1
     assert capsys.readouterr().out.split() == ["name", "rate_bps", "ok", "a", "1.5", "ok", "b", "2.5", "OUTSIDE"]
     assert (tmp_path / "rows.csv").read_text().splitlines() == ["name,rate_bps,ok", "a,1.5,True", "b,2.5,False"]
+
+
+def test_a_transport_benchmark_that_is_ended_tells_what_it_has_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = iter([[2.0, 4.0], [1.0, 1.0]])
+
+    def measured(code: str, job: transport.Job) -> transport.Found:
+        times_s = next(turns, None)
+        if times_s is None:
+            raise KeyboardInterrupt
+        return {"times_s": times_s}
+
+    monkeypatch.setattr(transport, "_measured", measured)
+    arguments = ["--size-bytes", "1000", "--code", "none:tcp,gloo,socket", "--json"]
+    with pytest.raises(KeyboardInterrupt):
+        harness.main("transport", transport, arguments)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["code"], row["time_s"], row["times_the_first"]) for row in rows] == [
+        ("none:tcp", 2.0, 1.0),
+        ("gloo", 1.0, 2.0),
+    ]
 
 
 def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
