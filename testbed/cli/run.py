@@ -10,7 +10,8 @@ import argparse
 import json
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ from testbed.errors import Diverged, ScenarioError
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
-    from testbed.execution.session import HostProcess
+    from testbed.display.page import Page
+    from testbed.execution.session import Follower, HostProcess
     from testbed.scenario import Scenario
 
 HELP = "run a scenario, and write a run directory"
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: of the one of this machine"
     )
     add_log(parser)
+    parser.add_argument("--view", action="store_true", help="open a page that follows the run, and stays until Ctrl-C")
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary, or the result as JSON")
 
 
@@ -57,9 +60,18 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
         raise ScenarioError("--again: has no effect without --out; name the finished run with --out DIR")
     if arguments.cluster:
         arguments.overrides += [f"cluster.address={arguments.cluster}"]
-    with ExitStack() as hosts:
+    with ExitStack() as hosts, ExitStack() as pages:
+        page = pages.enter_context(_page()) if arguments.view else None
         scenario, early = _read(arguments, hosts)
-        return _run(arguments, scenario, interrupts, begin_s, early)
+        return _run(arguments, scenario, interrupts, begin_s, early, page)
+
+
+@contextmanager
+def _page() -> Iterator[Page]:
+    from testbed.display.page import Page
+
+    with closing(Page()) as page:
+        yield page
 
 
 def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[Scenario, HostProcess | None]:
@@ -78,12 +90,18 @@ def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[Scenario, Ho
 
 
 def _run(
-    arguments: argparse.Namespace, scenario: Scenario, interrupts: Interrupts, begin_s: float, early: HostProcess | None
+    arguments: argparse.Namespace,
+    scenario: Scenario,
+    interrupts: Interrupts,
+    begin_s: float,
+    early: HostProcess | None,
+    page: Page | None,
 ) -> Outcome:
     from testbed import launch
     from testbed.callbacks import LiveLog
     from testbed.display.progress import choose
     from testbed.execution.record import final_status
+    from testbed.execution.session import INTERRUPTED
     from testbed.plan.build import build_plan
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
@@ -93,7 +111,8 @@ def _run(
         raise ScenarioError(f"--cluster: {plan.title} is on this machine alone; add --on cluster")
     launch.check_before_training(scenario, plan)
     _check_resume(arguments)
-    followers = [LiveLog(arguments.log)] if arguments.log else []
+    followers: list[Follower] = [LiveLog(arguments.log)] if arguments.log else []
+    followers += [page] if page else []
     try:
         text = path_of(arguments.scenario).read_bytes()
         run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again)
@@ -115,11 +134,13 @@ def _run(
         with suppress(OSError):  # no one reads it
             print("testbed: " + outcome.message.replace("\n", "\n         "), file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
-    if arguments.json:
-        return code, _result(run.path, code)
-    with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the run keeps its code
-        _print_summary(stored, told=outcome.status not in ("done", "degraded"))
-    return code
+    if not arguments.json:
+        with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the run keeps its code
+            _print_summary(stored, told=outcome.status not in ("done", "degraded"))
+    if page and outcome.exit_code != INTERRUPTED.exit_code:
+        interrupts.deferred = False
+        page.stay()
+    return (code, _result(run.path, code)) if arguments.json else code
 
 
 def _check_resume(arguments: argparse.Namespace) -> None:

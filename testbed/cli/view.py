@@ -7,15 +7,12 @@ anywhere. With --save it is one file, to be shared.
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from testbed.cli.options import Outcome, whole, write
 from testbed.errors import ScenarioError
-
-if TYPE_CHECKING:
-    from analysis.view.server import ViewServer
 
 HELP = "open a page that plays a run back or follows it, or one of a sweep"
 
@@ -32,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.view.opening import saved_page_of, server_of
+    from testbed.display.page import show
 
     if arguments.save is not None:
         if arguments.save.suffix.lower() not in (".html", ".htm"):
@@ -43,20 +41,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return 0
     server = server_of(arguments.runs, arguments.port)
     try:
-        show(server, browser=not arguments.no_browser)
-        print("Ctrl-C ends it", flush=True)
+        show(server.url, browser=not arguments.no_browser)
+        print("Ctrl-C ends it", file=sys.stderr, flush=True)
         threading.Event().wait()
     except KeyboardInterrupt:
         return 0
     finally:
         server.close()
     return 0
-
-
-def show(server: ViewServer, *, browser: bool) -> None:
-    """Say where the page is, and open it in a browser if this machine has a screen."""
-    import webbrowser
-
-    print(f"view: {server.url}", flush=True)
-    if browser:
-        webbrowser.open(server.url)
