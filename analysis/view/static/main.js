@@ -9,6 +9,8 @@ import { Run } from "view/store";
 
 const SPEEDS = [0.001, 0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300];
 const WHOLE_S = 30; // of a long run, at first
+const BEHIND_S = 1.2; // of a run in progress: a message is told when it has arrived, and is to be seen on its way
+const GLIDE_S = 0.5;
 const DETAIL_MS = 250; // from the last change of a window until more of it is asked for
 
 const byId = (id) => document.getElementById(id);
@@ -105,8 +107,8 @@ class Page {
     byId("previous").addEventListener("click", () => this.jump(-1));
     byId("next").addEventListener("click", () => this.jump(1));
     byId("live").addEventListener("click", () => {
+      this.play(false);
       this.clock.following = true;
-      this.seekTo(this.end);
     });
     byId("over").addEventListener("change", (event) => this.learning.show(event.target.value));
     byId("find").addEventListener("change", (event) => this.find(event.target.value.trim()));
@@ -304,19 +306,43 @@ class Page {
   follow() {
     this.source.follow((number, part) => {
       const run = this.runs[number];
-      const started = run.end === 0;
+      const before = run.end;
       run.append(part.history, part.texts);
+      this.pace(run.end - before);
       run.state = part.state;
       this.live[number] = part.live;
-      if (started) this.networks[number].places = null;
       this.showState();
       this.learning.refresh();
       this.drawMarks();
       this.lanes[number].choose();
-      if (this.clock.following) this.seekTo(this.end);
-      else this.redraw(true);
+      if (!part.live) {
+        this.clock.following = false;
+        this.setSpeed();
+      }
+      this.redraw(true);
       return part.live;
     });
+  }
+
+  /** Learn how fast a run in progress is: seconds of its clock in one of ours. */
+  pace(came) {
+    const now = performance.now();
+    if (this.told) {
+      const rate = (came / Math.max(1, now - this.told)) * 1000;
+      this.rate = this.rate === undefined ? rate : 0.7 * this.rate + 0.3 * rate;
+    }
+    this.told = now;
+  }
+
+  /** Move the clock behind the end of a run in progress, as evenly as it comes. */
+  glide(passed) {
+    const behind = BEHIND_S * Math.min(this.rate ?? 1, 20);
+    const aim = Math.max(0, this.end - behind);
+    const gap = aim - this.clock.t;
+    if (gap <= 0) return;
+    this.clock.t = gap > 8 * behind ? aim : this.clock.t + gap * Math.min(1, passed / GLIDE_S);
+    for (const lanes of this.lanes) lanes.follow(this.timeOf(lanes.run));
+    this.due = true;
   }
 
   /** Marks above the slider: faults, changes of traces, evaluations. */
@@ -353,6 +379,7 @@ class Page {
       this.due = true;
       if (this.clock.t >= this.end && !this.live.some(Boolean)) this.play(false);
     }
+    if (this.clock.following) this.glide(passed);
     if (this.due) {
       this.due = false;
       this.draw(now);
