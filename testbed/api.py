@@ -651,6 +651,8 @@ def advise(  # noqa: PLR0913 - what the command has
     budget_s: float = 120.0,
     simulations: int | None = None,
     jobs: int | None = None,
+    tune: str | None = None,
+    trials: int = 4,
 ) -> Advice:
     """Return which technique suits a scenario: candidates are simulated, and ranked with intervals.
 
@@ -663,6 +665,8 @@ def advise(  # noqa: PLR0913 - what the command has
     budget_s    seconds that it may take
     simulations  instead of these: how many simulations it may make, for the same answer on every machine
     jobs        simulations at the same time; by default the number of cores, and 1 where this process has threads
+    tune        an option of the optimizer that is searched for each technique: ``"learning_rate=3e-4..1e-1"``
+    trials      runs of each search
 
     Raise ``ScenarioError`` for a goal that is none, and for a scenario that simulation says nothing about.
     """
@@ -678,7 +682,7 @@ def advise(  # noqa: PLR0913 - what the command has
     def read_it(settings: Sequence[str], on: str | None) -> Scenario:
         return read_text(text, "scenario", settings, Path.cwd(), on)
 
-    words = advising.Words(goal, least, require, jobs, Path(prices) if prices else None)
+    words = advising.Words(goal, least, require, jobs, Path(prices) if prices else None, tune, trials)
     wish = advising.wish(whole, words)
     names = None if techniques is None else ",".join(techniques)
     further = additions() if techniques is None else {}

@@ -10,9 +10,11 @@ from analysis.advise.candidates import Read
 from analysis.advise.elsewhere import Elsewhere
 from analysis.advise.estimate import Estimate, Known
 from analysis.advise.goal import Goal
+from analysis.advise.tuning import Tuned
 from analysis.advise.why import Split
 from testbed.errors import ScenarioError
 from testbed.scenario import Scenario
+from testbed.scenario.sweep import TuningRange
 
 RANKED = "ranked"
 BEATEN = "beaten"
@@ -59,7 +61,8 @@ class Advice:
     notes        what was not decided, and why
     simulations  how many were made
     splits       where the time of the first two to the goal goes
-    elsewhere    who would be the best if all rates or delays were others
+    elsewhere    who would be the best if all rates, delays or payloads were others
+    tuning       the range in which a setting was searched for each technique; ``tuned``: what was found, by name
     """
 
     name: str
@@ -71,6 +74,8 @@ class Advice:
     simulations: int = 0
     splits: Mapping[str, Split] = field(default_factory=dict)
     elsewhere: tuple[Elsewhere, ...] = ()
+    tuning: TuningRange | None = None
+    tuned: Mapping[str, Tuned] = field(default_factory=dict)
 
     @property
     def ranked(self) -> list[Row]:
@@ -84,11 +89,16 @@ class Advice:
 
     def scenario(self, row: Row) -> Scenario:
         """Return the user's scenario with the technique of a row, on its own back end if that takes it."""
-        settings = [*row.settings, *self._length(row.name)]
+        return self.read(self.changes(row), None)
+
+    def changes(self, row: Row) -> list[str]:
+        """Return what makes the scenario of a row of the user's, as texts ``path=value``."""
+        changes = [*row.settings, *self._length(row.name)]
         try:
-            return self.read(settings, None)
+            self.read(changes, None)
         except ScenarioError:
-            return self.read(settings, "simulate")
+            return [*changes, "run.on=simulate"]
+        return changes
 
     def _length(self, name: str) -> Sequence[str]:
         known = self.known[name]

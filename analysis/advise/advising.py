@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +20,7 @@ from analysis.advise.candidates import (
     Refused,
     Technique,
     candidates,
+    plan_with,
     refuse_what_is_not_simulated,
 )
 from analysis.advise.centres import nearer_centres, settings_with_centre
@@ -28,36 +29,47 @@ from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
 from analysis.advise.prices import COLUMNS, Prices, read_prices
 from analysis.advise.published_steps import steps_told
-from analysis.advise.search import Question, Search, Tell
+from analysis.advise.question import Question, Tell
+from analysis.advise.search import Search
 from analysis.advise.why import Split, splits
 from testbed.errors import ScenarioError
+from testbed.execution.tuning import import_optuna
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
+from testbed.scenario.sweep import TuningRange, tuning_range
 from testbed.simulation.prediction_error import error_of
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import NOTHING
 
+TRIALS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for. ``jobs``: simulations at the same time."""
+    """What the user asks for. ``jobs``: simulations at the same time; ``tune``: what is searched for each technique."""
 
     goal: Goal
     constraints: Constraints
     jobs: int = 1
     prices: Prices | None = None
+    tune: TuningRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the user says. ``prices``: of a file; ``jobs``: ``None`` for the number of cores."""
+    """What the user says. ``prices``: of a file; ``jobs``: ``None`` for the number of cores.
+
+    tune    a range, as ``learning_rate=3e-4..1e-1``; ``trials``: how many runs of each technique search in it
+    """
 
     goal: str | None = None
     least: str = TIME
     require: Sequence[str] = ()
     jobs: int | None = None
     prices: Path | None = None
+    tune: str | None = None
+    trials: int = TRIALS
 
 
 def wish(scenario: Scenario, words: Words) -> Wish:
@@ -70,7 +82,16 @@ def wish(scenario: Scenario, words: Words) -> Wish:
             f"(columns {','.join(COLUMNS)})"
         )
     prices = read_prices(words.prices) if words.prices else None
-    return Wish(goal, read_constraints(words.require), words.jobs or len(os.sched_getaffinity(0)), prices)
+    tune = None
+    if words.tune is not None:
+        if goal.accuracy is None:
+            raise ScenarioError(
+                "--tune: a value is searched with which a goal is reached soonest; add --goal accuracy=0.9"
+            )
+        tune = tuning_range(words.tune, words.trials)
+        import_optuna()
+    jobs = words.jobs or len(os.sched_getaffinity(0))
+    return Wish(goal, read_constraints(words.require), jobs, prices, tune)
 
 
 def advise(
@@ -80,13 +101,19 @@ def advise(
     budget: Budget,
     tell: Tell = lambda text: None,
     additions: Mapping[str, Technique] | None = None,
+    explained: bool = True,
 ) -> Advice:
     """Rank the techniques on the user's scenario, and the best of them with each of the ``additions``.
+
+    explained  whether to find out why the first one wins, and what would change that
 
     Raise ``ScenarioError`` for what cannot be answered."""
     own = read([], "simulate")
     refuse_what_is_not_simulated(own)
     found, refused = candidates(read, techniques, asked.goal, asked.constraints)
+    if not found:
+        reasons = [f"{each.name} {each.why}" for each in refused]
+        raise ScenarioError(["advise: no technique is left; loosen --require, or give other --techniques", *reasons])
     notes: list[str] = []
     accuracy = asked.goal.accuracy
     if not _learns(found[0].plan):
@@ -105,6 +132,8 @@ def advise(
         points=asked.constraints.points,
         in_seconds=asked.goal.least == TIME,
         combined=partial(_combined, read, additions or {}, asked),
+        tune=asked.tune,
+        changed=partial(_changed, read, asked.goal),
     )
     pool.prepare([candidate.plan for candidate in found])
     search = Search(question, budget, tell)
@@ -119,9 +148,17 @@ def advise(
         read=read,
         notes=tuple(notes),
         simulations=search.simulated,
-        splits=_splits(search, rows),
-        elsewhere=tuple(elsewhere(search)),
+        splits=_splits(search, rows) if explained else {},
+        elsewhere=tuple(elsewhere(search)) if explained else (),
+        tuning=asked.tune,
+        tuned=search.tuned,
     )
+
+
+def _changed(read: Read, goal: Goal, candidate: Candidate, setting: str) -> Candidate:
+    """Return a candidate with one more setting, a text ``path=value``."""
+    settings = (*(each for each in candidate.settings if not each.startswith(f"{setting.partition('=')[0]}=")), setting)
+    return replace(candidate, settings=settings, plan=plan_with(read, settings, goal))
 
 
 def _combined(

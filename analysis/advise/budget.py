@@ -1,10 +1,19 @@
-"""How much may be simulated: seconds of the clock, or a number of simulations, which is the same on every machine."""
+"""How much may be simulated: seconds of the clock, processor time, or a number of simulations.
+
+A number of simulations is the same on every machine; processor time is what seconds would be on one that does nothing
+else.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from abc import ABC, abstractmethod
+
+from analysis.advise.observation import Limits
+
+_MORE_THAN_FAIR = 1.5  # most simulations take less than their part
 
 
 class Budget(ABC):
@@ -15,41 +24,53 @@ class Budget(ABC):
         """Return whether less than this share has been used."""
 
     @abstractmethod
-    def clock_s(self, share: float) -> float:
-        """Return when, on the monotonic clock, this share will have been used."""
+    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
+        """Return when a simulation has to end: with what is left of this share, of which ``of`` have a fair part.
 
-    def fair_clock_s(self, share: float, of: int) -> float:
-        """Return until when one of ``of`` simulations may run that share what is left up to ``share``."""
-        return self.clock_s(share)
+        virtual_s  and after so much virtual time
+        """
 
     @abstractmethod
     def take(self) -> None:
         """Note that a simulation begins."""
 
 
-_MORE_THAN_FAIR = 1.5  # most simulations take less than their part
-
-
 class Seconds(Budget):
     """Seconds from now on."""
 
     def __init__(self, seconds: float) -> None:
-        self._begin_s = time.monotonic()
         self._seconds = seconds
+        self._begin_s = self._now_s()
+
+    def _now_s(self) -> float:
+        return time.monotonic()
+
+    def _left_s(self, share: float) -> float:
+        return self._begin_s + share * self._seconds - self._now_s()
 
     def allows(self, share: float) -> bool:
-        return time.monotonic() < self.clock_s(share)
+        return self._left_s(share) > 0
 
-    def clock_s(self, share: float) -> float:
-        return self._begin_s + share * self._seconds
-
-    def fair_clock_s(self, share: float, of: int) -> float:
-        now_s = time.monotonic()
-        left_s = self.clock_s(share) - now_s
-        return now_s + min(left_s, _MORE_THAN_FAIR * left_s / max(1, of))
+    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
+        return Limits(virtual_s, clock_s=time.monotonic() + _part_s(self._left_s(share), of))
 
     def take(self) -> None:
         """The clock runs by itself."""
+
+
+class ProcessorSeconds(Seconds):
+    """As many seconds as simulations in ``jobs`` processes would take, if each had a core to itself."""
+
+    def __init__(self, seconds: float, jobs: int) -> None:
+        self._jobs = jobs
+        super().__init__(seconds)
+
+    def _now_s(self) -> float:
+        taken = os.times()
+        return (taken.user + taken.system + taken.children_user + taken.children_system) / self._jobs
+
+    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
+        return Limits(virtual_s, processor_s=_part_s(self._left_s(share), of))
 
 
 class Simulations(Budget):
@@ -62,8 +83,12 @@ class Simulations(Budget):
     def allows(self, share: float) -> bool:
         return self._taken < share * self._count
 
-    def clock_s(self, share: float) -> float:
-        return math.inf
+    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
+        return Limits(virtual_s)
 
     def take(self) -> None:
         self._taken += 1
+
+
+def _part_s(left_s: float, of: int) -> float:
+    return left_s if of <= 1 else min(left_s, _MORE_THAN_FAIR * left_s / of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.advise.goal import Constraints, Goal
 from testbed.codec.options import CODECS
@@ -13,6 +13,7 @@ from testbed.paradigms import PARADIGMS
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
+from testbed.settings.job import Choice
 
 Read = Callable[[Sequence[str], str | None], Scenario]
 """Returns the user's scenario with overrides, on a back end (``None``: its own). Raises ``ScenarioError``."""
@@ -63,7 +64,7 @@ def candidates(
     refused: list[Refused] = []
     for name, technique in {OWN: Technique((), "the scenario as it is"), **techniques}.items():
         try:
-            plan = _plan(read, technique.settings, goal)
+            plan = plan_with(read, technique.settings, goal)
         except (ScenarioError, CapabilityError) as error:
             if name == OWN:
                 raise
@@ -73,26 +74,28 @@ def candidates(
             refused.append(Refused(name, why))
             continue
         same = identity_of(plan)
-        if same in found:
-            found[same] = _named(found[same], name, technique)
-        else:
+        if same not in found:
             found[same] = Candidate(name, technique.settings, technique.summary, plan)
+        elif found[same].name == OWN:
+            found[same] = Candidate(f"{name} ({OWN})", found[same].settings, technique.summary, found[same].plan)
+        else:
+            refused.append(Refused(name, f"is the same as {found[same].name} on this scenario"))
     return list(found.values()), refused
 
 
 def identity_of(plan: Plan) -> str:
-    """Return a text that is equal for Plans of one scenario with one technique and one central data centre."""
-    return repr((plan.technique, [site.name for site in plan.network.sites if site.central]))
+    """Return a text that is equal for Plans of one scenario with one technique and one central data centre.
+
+    A single global server holds the whole model, however it is divided.
+    """
+    technique = plan.technique
+    if len(plan.with_role("global_server")) == 1:
+        technique = replace(technique, shard=Choice(kind="hashed"))
+    return repr((technique, [site.name for site in plan.network.sites if site.central]))
 
 
-def _named(candidate: Candidate, name: str, technique: Technique) -> Candidate:
-    """Return the candidate under the first name that says more than that it is the user's."""
-    if candidate.name != OWN:
-        return candidate
-    return Candidate(f"{name} ({OWN})", candidate.settings, technique.summary, candidate.plan)
-
-
-def _plan(read: Read, settings: Sequence[str], goal: Goal) -> Plan:
+def plan_with(read: Read, settings: Sequence[str], goal: Goal) -> Plan:
+    """Return the Plan of the user's scenario with these settings, simulated to the goal."""
     wanted = [] if goal.accuracy is None else [f"training.target_accuracy={goal.accuracy}"]
     return build_plan(read([*settings, *wanted], "simulate"))
 

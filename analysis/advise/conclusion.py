@@ -15,8 +15,8 @@ from testbed.numbers import between, counted, factor, seconds, share, short, siz
 
 def conclusion(advice: Advice) -> list[str]:
     """Return the sentences; the first names the technique, or says that there is none."""
-    said = [*_first(advice), *_near(advice), why_first(advice.splits), *_elsewhere(advice), *_others(advice)]
-    return [*filter(None, said), *advice.notes]
+    said = [*_first(advice), *_near(advice), *_tuned(advice), why_first(advice.splits), *_elsewhere(advice)]
+    return [*filter(None, [*said, *_others(advice)]), *advice.notes]
 
 
 def quantity(advice: Advice, value: float) -> str:
@@ -81,6 +81,22 @@ def _near(advice: Advice) -> Iterator[str]:
         yield f"The scenario's own technique takes {factor(own.estimate.value / best.estimate.value)} as much."
 
 
+def _tuned(advice: Advice) -> Iterator[str]:
+    """Yield what was searched for each technique, and where the best value may lie beyond the range."""
+    if advice.tuning is None:
+        return
+    path = advice.tuning.path
+    found = {row.name: advice.tuned[row.name] for row in advice.ranked if row.name in advice.tuned}
+    values = ", ".join(f"{name} {each.value}" for name, each in found.items() if each.value)
+    runs = sorted({each.runs for each in advice.tuned.values()})
+    made = between(str(runs[0]), str(runs[-1])) if len(runs) > 1 else str(runs[0] if runs else 0)
+    ends = between(short(advice.tuning.low), short(advice.tuning.high))
+    yield f"{path} was searched ({ends}; {made} runs for each technique): {values or 'none reaches the goal'}."
+    at_end = ", ".join(name for name, each in found.items() if each.at_end)
+    if at_end:
+        yield f"The best value of {at_end} is an end of this range: search further there."
+
+
 def _elsewhere(advice: Advice) -> Iterator[str]:
     """Yield on which other networks another technique would be first."""
     winners = {each.place: each.winner for each in advice.elsewhere}
@@ -89,11 +105,23 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
         if name != here:
             yield f"{name} would be first with {'; '.join(where(name, winners))}."
     if here is not None and len(winners) > 1 and set(winners.values()) == {here}:
-        yield f"{here} stays first with a quarter and four times all rates and delays."
+        and_sizes = ", and of the model's size" if len({place.size for place in winners}) > 1 else ""
+        yield f"{here} stays first with a quarter and four times all rates and delays{and_sizes}."
 
 
 def where(name: str, winners: Mapping[Place, str]) -> Iterator[str]:
     """Yield the places where a technique wins; those of all rates with one delay, or the reverse, as one."""
+    for size_ in sorted({place.size for place in winners}, key=lambda factor_: (factor_ != 1, factor_)):
+        of_size = {place: winner for place, winner in winners.items() if place.size == size_}
+        with_size = "" if size_ == 1 else f", and a model {factor(size_)} as large"
+        for text in _where_of_a_size(name, of_size):
+            yield text + with_size
+
+
+def _where_of_a_size(name: str, winners: Mapping[Place, str]) -> Iterator[str]:
+    if len(winners) == len(FACTORS) ** 2 and set(winners.values()) == {name}:
+        yield "all of the rates and delays"
+        return
     told: set[Place] = set()
     for axis, other in (("delay", "rate"), ("rate", "delay")):
         for value in FACTORS:

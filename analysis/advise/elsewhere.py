@@ -1,4 +1,5 @@
-"""What would change the advice: who wins where all links are slower, faster, nearer or farther."""
+"""What would change the advice: who wins where all links are slower, faster, nearer or farther, or the model is
+smaller or larger. Such a model learns in as many rounds, and a step takes as long: what is sent is of another size."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from statistics import geometric_mean
 from analysis.advise import estimate
 from analysis.advise.estimate import Known
 from analysis.advise.mathematics import period
-from analysis.advise.observation import DONE, STOPPED, Limits, Observation
+from analysis.advise.observation import DONE, STOPPED, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled
 from analysis.advise.pool import Task
 from analysis.advise.search import Search
@@ -20,7 +21,7 @@ from testbed.settings.run import Timeouts
 from testbed.settings.series import Series
 
 FACTORS = (0.25, 1.0, 4.0)
-"""Of all rates, and of all delays."""
+"""Of all rates, of all delays, and of the model's size."""
 PERIODS = 2
 CANDIDATES = 4
 """Of those that learn alike over every network."""
@@ -32,10 +33,11 @@ SHARE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A network whose rates and delays are multiples of the scenario's."""
+    """A network whose rates and delays are multiples of the scenario's, and a model whose size is."""
 
     rate: float
     delay: float
+    size: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,17 @@ class Elsewhere:
 
 def places() -> Iterator[Place]:
     """Yield the places of the map but the scenario's own, the nearest ones first."""
-    corners = [Place(rate, delay) for rate in FACTORS for delay in FACTORS if (rate, delay) != (1, 1)]
-    yield from sorted(corners, key=lambda place: (place.rate != 1) + (place.delay != 1))
+    all_places = [Place(rate, delay, size) for size in FACTORS for rate in FACTORS for delay in FACTORS]
+    others = [place for place in all_places if place != Place(1, 1)]
+    yield from sorted(others, key=lambda place: (place.size != 1, (place.rate != 1) + (place.delay != 1)))
 
 
 def at(plan: Plan, place: Place) -> Plan:
-    """Return a Plan on a network with other rates and delays."""
+    """Return a Plan on a network with other rates and delays, and of a model of another size."""
     links = tuple(_link(link, place) for link in plan.network.links)
     timeouts = _longer(plan.timeouts, place)
-    return replace(plan, network=replace(plan.network, links=links), timeouts=timeouts)
+    simulation = replace(plan.simulation, payloads=place.size)
+    return replace(plan, network=replace(plan.network, links=links), timeouts=timeouts, simulation=simulation)
 
 
 def _link(link: LinkPlan, place: Place) -> LinkPlan:
@@ -82,7 +86,7 @@ def _times(series: Series | None, factor: float) -> Series | None:
 
 def _longer(timeouts: Timeouts, place: Place) -> Timeouts:
     """Return deadlines that hold there, too."""
-    factor = max(1.0, 1 / place.rate, place.delay)
+    factor = max(1.0, place.size / place.rate, place.delay)
     changed = {field.name: factor * getattr(timeouts, field.name) for field in fields(timeouts)}
     return replace(timeouts, **changed)
 
@@ -99,11 +103,14 @@ def elsewhere(search: Search) -> list[Elsewhere]:
         return []
     search.tell("what would change it")
     values = {Place(1, 1): {known.candidate.name: here[known.candidate.name] for known in chosen}}
-    limits = Limits(clock_s=search.budget.clock_s(SHARE))
+    limits = search.budget.limits(SHARE)
+    # unreliable datagrams are made of what is sent as it is
+    sizes_are_fixed = any(known.candidate.plan.transport.best_effort_channels for known in chosen)
     tasks = [
         Task((place, known.candidate.name), _plan(search, known, place), limits)
         for place in places()
         for known in chosen
+        if place.size == 1 or not sizes_are_fixed
     ]
     for task, seen in search.simulate(tasks, SHARE):
         place, name = task.key

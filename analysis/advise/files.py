@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.advise.advice import Advice
@@ -10,13 +13,27 @@ from analysis.advise.conclusion import conclusion
 from analysis.advise.output import frame
 from analysis.figures.advice import draw
 from analysis.report.advice import page
+from testbed.errors import ScenarioError
 from testbed.results import atomic
+from testbed.scenario import Scenario, load
+from testbed.scenario.edited import edited
 
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def write(advice: Advice, out: Path) -> list[Path]:
-    """Write ``advice`` as CSV, text, HTML, PNG and PDF, and ``1-NAME.yaml`` … of the best; return the paths."""
+@dataclass(frozen=True, slots=True)
+class OwnFile:
+    """The user's scenario: its file, and ``overrides``, texts ``path=value``, with which advice was asked for."""
+
+    path: Path
+    overrides: Sequence[str] = ()
+
+
+def write(advice: Advice, out: Path, own: OwnFile | None = None) -> list[Path]:
+    """Write ``advice`` as CSV, text, HTML, PNG and PDF, and ``1-NAME.yaml`` … of the best; return the paths.
+
+    Scenarios are the user's file, if there is one, with the lines that make the technique; else they are written whole.
+    """
     out.mkdir(parents=True, exist_ok=True)
     atomic.write_text(out / "advice.csv", frame(advice).to_csv(index=False))
     atomic.write_text(out / "advice.txt", "\n".join(conclusion(advice)) + "\n")
@@ -28,11 +45,30 @@ def write(advice: Advice, out: Path) -> list[Path]:
             with atomic.replacing(out / f"advice.{form}") as temporary:
                 figure.savefig(temporary, format=form)
             files.append(out / f"advice.{form}")
+    rows = {row.name: row for row in advice.rows}
     for place, (name, scenario) in enumerate(advice.scenarios().items(), 1):
         path = out / f"{place}-{file_name(name)}.yaml"
-        atomic.write_text(path, scenario.to_yaml())
+        if own is None or not _is_edited(own, advice.changes(rows[name]), path, scenario):
+            atomic.write_text(path, scenario.to_yaml())
         files.append(path)
     return files
+
+
+def _is_edited(own: OwnFile, changes: Sequence[str], path: Path, wanted: Scenario) -> bool:
+    """Write the user's file with changes, and the files that it names beside it; return whether it says ``wanted``."""
+    text = edited(own.path, [*own.overrides, *changes])
+    if text is None:
+        return False
+    for file in text.files:
+        copy = path.parent / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not copy.exists() or not copy.samefile(text.folder / file):
+            shutil.copyfile(text.folder / file, copy)
+    atomic.write_text(path, text.text)
+    try:
+        return load(path, allow_code=True) == wanted
+    except ScenarioError:
+        return False
 
 
 def file_name(name: str) -> str:

@@ -35,10 +35,18 @@ Arrival = tuple[float, int, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run is stopped before its end: in virtual time, and on this process' monotonic clock, both in seconds."""
+    """When a run is stopped before its end.
+
+    virtual_s    of training, in virtual time
+    clock_s      on this process' monotonic clock
+    processor_s  of this process, from the start of the run
+    wan_bytes    payload that has crossed the WAN
+    """
 
     virtual_s: float = math.inf
     clock_s: float = math.inf
+    processor_s: float = math.inf
+    wan_bytes: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +142,8 @@ class _Watch:
         self._limits = limits
         self._rounds: list[tuple[float, int, int, str]] = []  # end, steps, samples, worker
         self._scores: list[tuple[int, float, float]] = []
+        self._received_bytes: dict[str, int] = {}  # over the WAN, by node
+        self._begin_s = time.process_time()
         self._stopped = False
         self._master = ""
         self.start_s = 0.0
@@ -147,10 +157,20 @@ class _Watch:
             self._rounds.append((event["t"], event.get("steps") or 1, event.get("samples") or 0, event["node"]))
         elif kind == "evaluate" and event.get("accuracy") is not None:
             self._scores.append((event["round"], event["snapshot_t"], event["accuracy"]))
-        late = event["t"] - self.start_s > self._limits.virtual_s or time.monotonic() > self._limits.clock_s
-        if late and not self._stopped:
+        elif kind == "status" and "wan_down_bytes" in event:
+            self._received_bytes[event["node"]] = event["wan_down_bytes"]
+        if self._is_over(event["t"]) and not self._stopped:
             self._stopped = True
             raise KeyboardInterrupt
+
+    def _is_over(self, now_s: float) -> bool:
+        limits = self._limits
+        return (
+            now_s - self.start_s > limits.virtual_s
+            or time.monotonic() > limits.clock_s
+            or time.process_time() - self._begin_s > limits.processor_s
+            or sum(self._received_bytes.values()) > limits.wan_bytes
+        )
 
     def observation(self, status: str, message: str, plan: Plan, transfers: list[Arrival]) -> Observation:
         rounds = sorted(self._rounds)

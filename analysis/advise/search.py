@@ -3,24 +3,26 @@
 1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several times on.
 2. *Learning.* One training for each mathematics, the most promising first. Once a candidate has reached the goal, the
    others are followed only as far as they could still be better.
-3. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay.
-4. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
+3. *Tuning*, if it is asked for: a search of a setting of the optimizer for each mathematics, with as many runs each.
+4. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay.
+5. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from analysis.advise import estimate, mathematics
 from analysis.advise.budget import Budget
 from analysis.advise.candidates import Candidate, identity_of, rounds_for
-from analysis.advise.estimate import Estimate, Known, Reached, Value
-from analysis.advise.observation import DONE, FAILED, STOPPED, Limits, Observation
+from analysis.advise.estimate import Estimate, Known, Reached
+from analysis.advise.observation import DONE, FAILED, STOPPED, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled, varies
 from analysis.advise.pool import Task, simulate_all
-from analysis.advise.prices import Prices
+from analysis.advise.question import Question, Tell
+from analysis.advise.tuning import Tuned, tune
 from testbed.numbers import counted
 from testbed.plan.model import Plan
 from testbed.simulation.prediction_error import error_of
@@ -43,32 +45,11 @@ COMBINED = 2
 # shares of the budget at which a stage ends
 PACE_SHARE = 0.33
 LEARNING_SHARE = 0.63
+TUNED_LEARNING_SHARE = 0.45
+"""Where the rest up to ``LEARNING_SHARE`` is for tuning."""
 COMBINED_SHARE = 0.72
 FINALISTS_SHARE = 0.82
 ENDS_SHARE = 0.9
-
-Tell = Callable[[str], None]
-"""Shows progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
-
-    points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
-    in_seconds    whether the value is the time in s
-    combined      returns further candidates, made of the best ones
-    another_seed  returns a candidate's Plan of another seed
-    """
-
-    accuracy: float | None
-    value: Value
-    another_seed: Callable[[Candidate, int], Plan]
-    jobs: int
-    prices: Prices | None = None
-    points: float | None = None
-    in_seconds: bool = False
-    combined: Callable[[list[Candidate]], list[Candidate]] = lambda best: []
 
 
 @dataclass(slots=True)
@@ -77,6 +58,7 @@ class Search:
 
     known  what has been found out, by the candidates' names, the scenario's own first
     ends   the accuracy after as many steps as the scenario's own technique makes, of those where it matters
+    tuned  what tuning has found, by the candidates' names
     """
 
     question: Question
@@ -85,13 +67,17 @@ class Search:
     known: dict[str, Known] = field(default_factory=dict)
     simulated: int = 0
     ends: dict[str, float] = field(default_factory=dict)
+    tuned: dict[str, Tuned] = field(default_factory=dict)
 
     def run(self, candidates: Iterable[Candidate]) -> None:
         self._find_paces(candidates, PACE_SHARE)
         if self.question.accuracy is None:
             return
-        self._learn(1.0, LEARNING_SHARE)
-        self._learn(MORE_STEPS, LEARNING_SHARE)
+        learning = LEARNING_SHARE if self.question.tune is None else TUNED_LEARNING_SHARE
+        self._learn(1.0, learning)
+        self._learn(MORE_STEPS, learning)
+        if self.question.tune is not None:
+            self.tuned = tune(self, self.question.tune, LEARNING_SHARE)
         tried = {identity_of(known.candidate.plan) for known in self.known.values()}
         made = self.question.combined([known.candidate for known in self.best()[:COMBINED]])
         combined = [candidate for candidate in made if identity_of(candidate.plan) not in tried]
@@ -162,7 +148,7 @@ class Search:
             plan = self.known[name].candidate.plan
             rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
             left = math.ceil((len(wanted) - done) / self.question.jobs) if done else 1  # the first loads what all need
-            limits = Limits(clock_s=self.budget.fair_clock_s(share, left))
+            limits = self.budget.limits(share, of=left)
             yield Task((name, start_s), sampled(plan, rounds, start_s), limits)
 
     def _take_pace(self, known: Known, seen: Observation) -> None:
@@ -196,15 +182,19 @@ class Search:
         share  of the budget, at which this ends
         """
         self._set_rounds()
+        groups = self.by_mathematics()
+        self.tell(f"learning: {counted(len(groups), 'kind')} of mathematics, to {most:g} times the steps")
+        for task, seen in self.simulate(self._trainings(list(groups.values()), most, share), share):
+            for known in groups[task.key]:
+                known.curves[task.plan.seed] = seen
+
+    def by_mathematics(self) -> dict[str, list[Known]]:
+        """Return the candidates that learn alike, by their mathematics, the most promising first."""
         groups: dict[str, list[Known]] = {}
         for known in self.paced:
             groups.setdefault(known.mathematics, []).append(known)
         values = {key: min(map(self._promise, members)) for key, members in groups.items()}
-        order = sorted(groups, key=values.__getitem__)
-        self.tell(f"learning: {counted(len(order), 'kind')} of mathematics, to {most:g} times the steps")
-        for task, seen in self.simulate(self._trainings([groups[key] for key in order], most, share), share):
-            for known in groups[task.key]:
-                known.curves[task.plan.seed] = seen
+        return {key: groups[key] for key in sorted(groups, key=values.__getitem__)}
 
     def _promise(self, known: Known) -> float:
         """Return the value that a training sample takes."""
@@ -218,11 +208,11 @@ class Search:
             until_s = math.inf
             if first.timed and self.question.in_seconds:  # it shows by itself when it has taken too long
                 rounds = math.ceil(first.rounds * most / MORE_STEPS)
-                until_s = self._bound()
+                until_s = self.bound()
             if rounds and not self._is_followed(first, rounds, until_s):
                 plan = self.training(first, first.candidate.plan, rounds)
                 left = math.ceil((len(waiting) - number) / self.question.jobs)
-                limits = Limits(virtual_s=until_s, clock_s=self.budget.fair_clock_s(share, left))
+                limits = self.budget.limits(share, left, until_s)
                 yield Task(first.mathematics, plan, limits)
 
     def _is_followed(self, known: Known, rounds: int, until_s: float) -> bool:
@@ -240,10 +230,10 @@ class Search:
 
     def worth(self, members: list[Known], most: float) -> int:
         """Return how many rounds these candidates are followed: none of them could be better later."""
-        bound = self._bound()
+        bound = self.bound()
         return max(self._rounds_within(known, bound, most) for known in members)
 
-    def _bound(self) -> float:
+    def bound(self) -> float:
         """Return the value up to which candidates are followed."""
         return MARGIN * min((sum(each) / len(each) for each in self.values().values()), default=math.inf)
 
@@ -305,13 +295,13 @@ class Search:
                 continue
             rounds = max(curve.rounds for curve in known.curves.values())
             if varies(known.candidate.plan) or known.pace.spread(rounds) > SURE:
-                limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
+                limits = self.budget.limits(FINALISTS_SHARE)
                 yield Task(known.candidate.name, sampled(known.candidate.plan, rounds, 0.0), limits)
 
     def _other_seeds(self, seed: int) -> Iterator[Task[str]]:
         for known in {known.mathematics: known for known in self.finalists()}.values():
             plan = self.question.another_seed(known.candidate, seed)
-            limits = Limits(clock_s=self.budget.clock_s(FINALISTS_SHARE))
+            limits = self.budget.limits(FINALISTS_SHARE)
             yield Task(known.mathematics, self.training(known, plan, known.rounds), limits)
 
     # ---- accuracy at the end ----------------------------------------------------------------------------------------
@@ -321,7 +311,7 @@ class Search:
         self.tell("accuracy at the end")
         own = next(iter(self.known.values()))
         followed = {known.candidate.name: known for known in (own, *self.best()) if known.pace is not None}
-        limits = Limits(clock_s=self.budget.clock_s(ENDS_SHARE))
+        limits = self.budget.limits(ENDS_SHARE)
         tasks = [Task(name, self._whole(known), limits) for name, known in followed.items()]
         for task, seen in self.simulate(tasks, ENDS_SHARE):
             if seen.status == DONE and seen.scores:

@@ -3,10 +3,12 @@
     testbed bench advice --seed 7 --scenarios 30 --out advice-7
 
 Each scenario is a folder below ``--out``, in which the advice and every whole run are kept, so that the command goes on
-where it was interrupted. A row: ``regret``, how much more the advised technique takes than the best one, of means over
-seeds; ``rank_of_best``, where the best one stands in the advice; ``covered`` of ``intervals``: how many 90 % intervals
-hold the mean of the whole runs. Runs that have taken ``--far`` times the best one's time are stopped: they are worse.
-The seeds are the scenario's own and the two after it, or ``--other-seeds``, which the advice has not seen.
+where it was interrupted. Budgets are processor time: other work on the machine changes nothing.
+
+A row: ``regret``, how much more the advised technique takes than the best one, of means over the scenario's own seed
+and the two after it; ``rank_of_best``, where the best one stands in the advice; ``covered`` of ``intervals``: how many
+90 % intervals hold the mean of whole runs with three seeds that the advice has not seen; ``covered_own``: with those
+that it may have seen.
 """
 
 from __future__ import annotations
@@ -14,22 +16,24 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from analysis.advise import pool
 from analysis.advise.advising import Words, advise, wish
-from analysis.advise.budget import Seconds
+from analysis.advise.budget import ProcessorSeconds
 from analysis.advise.files import file_name
+from analysis.advise.goal import BYTES, TIME
 from analysis.advise.observation import Limits, Observation
 from analysis.advise.output import as_records
+from analysis.advise.prices import Prices, read_prices
 from analysis.advise.techniques import techniques
 from analysis.benchmarks.drawn_scenarios import DrawnScenario, draw
 from analysis.benchmarks.harness import Row
+from analysis.benchmarks.whole_runs import Followed, Mean, WholeRuns
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.results import atomic
@@ -41,9 +45,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--seed": {"type": int, "default": 1, "help": "of the drawing"},
     "--first": {"type": int, "default": 0, "help": "number of the first scenario"},
     "--scenarios": {"type": int, "default": 3},
-    "--budget": {"type": float, "default": 120.0, "help": "seconds of each advice"},
-    "--far": {"type": float, "default": 2.5},
-    "--other-seeds": {"action": "store_true", "help": "compare with seeds that the advice has not seen"},
+    "--budget": {"type": float, "default": 120.0, "help": "seconds of each advice, if nothing else ran"},
+    "--jobs": {"type": int, "default": len(os.sched_getaffinity(0)), "help": "simulations at once"},
     "--out": {"type": Path, "default": Path("advice-check")},
 }
 
@@ -58,28 +61,39 @@ def _checked(options: Namespace, number: int) -> Row:
     folder = options.out / f"{options.seed}-{number}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scenario.yaml").write_text(drawn.text, encoding="utf-8")
-    advice = _advice(drawn, folder, options.budget)
-    first = OTHERS_FROM if options.other_seeds else 1
-    truth: dict[str, dict[int, float]] = {}
-    for seed in range(first, first + SEEDS):
-        for name, value in _whole_runs(drawn, advice, folder, seed, options.far).items():
-            truth.setdefault(name, {})[seed] = value
-    return _row(options, number, drawn, advice, {name: fmean(values.values()) for name, values in truth.items()})
+    prices = None
+    if drawn.prices:
+        (folder / "prices.csv").write_text(drawn.prices, encoding="utf-8")
+        prices = read_prices(folder / "prices.csv")
+    advice = _advice(drawn, folder, options)
+    follow = partial(_means, drawn, prices, advice, folder, options.jobs)
+    ranked = [row["name"] for row in advice["rows"] if row["outcome"] == "ranked"]
+    own = follow([row["name"] for row in advice["rows"] if row["name"] in advice["settings"]], 1)
+    others = follow(ranked, OTHERS_FROM)
+    return _row(options, number, drawn, advice, own, others)
 
 
-def _advice(drawn: DrawnScenario, folder: Path, budget_s: float) -> dict[str, Any]:
+def _advice(drawn: DrawnScenario, folder: Path, options: Namespace) -> dict[str, Any]:
     """Return what is kept of the advice; it is asked for if there is none yet."""
     path = folder / "advice.json"
     if not path.is_file():
-        begin_s = time.monotonic()
-        words = wish(drawn.read([], "simulate"), Words(drawn.goal, drawn.least))
-        given = advise(drawn.read, techniques(), words, Seconds(budget_s))
-        took_s = time.monotonic() - begin_s
+        begin_s = processor_s()
+        prices = folder / "prices.csv" if drawn.prices else None
+        words = Words(drawn.goal, drawn.least, jobs=options.jobs, prices=prices)
+        asked = wish(drawn.read([], "simulate"), words)
+        given = advise(drawn.read, techniques(), asked, ProcessorSeconds(options.budget, options.jobs), explained=False)
+        took_s = (processor_s() - begin_s) / options.jobs
         scenarios = {row.name: _settings(given.known[row.name], drawn) for row in given.rows if row.name in given.known}
         kept = {"rows": as_records(given), "settings": scenarios, "took_s": took_s, "simulations": given.simulations}
         atomic.write_json(path, kept)
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def processor_s() -> float:
+    """Return the processor time of this process, and of those that it has waited for."""
+    taken = os.times()
+    return taken.user + taken.system + taken.children_user + taken.children_system
 
 
 def _settings(known: Any, drawn: DrawnScenario) -> list[str]:
@@ -88,70 +102,101 @@ def _settings(known: Any, drawn: DrawnScenario) -> list[str]:
     return [*known.candidate.settings, *length, target, "simulation.network=packets"]
 
 
-def _whole_runs(drawn: DrawnScenario, advice: dict[str, Any], folder: Path, seed: int, far: float) -> dict[str, float]:
-    """Return the value of each technique in a whole run with this seed; infinite: not reached, or too far."""
-    values: dict[str, float] = {}
-    kept = folder / f"runs-{seed}"
+def _means(
+    drawn: DrawnScenario,
+    prices: Prices | None,
+    advice: dict[str, Any],
+    folder: Path,
+    jobs: int,
+    names: Sequence[str],
+    first_seed: int,
+) -> Mapping[str, Mean]:
+    """Return the mean value of each technique in whole runs with three seeds, ``first_seed`` and those after it."""
+    if not names:
+        return {}
+    kept = folder / f"runs-{first_seed}"
     kept.mkdir(exist_ok=True)
-    best_s = math.inf
-    order = [row["name"] for row in advice["rows"] if row["name"] in advice["settings"]]
-    plans = {name: _plan(drawn, advice["settings"][name], seed) for name in order}
-    pool.prepare(list(plans.values()))
-
-    def waiting() -> Iterator[pool.Task[str]]:
-        for name in order:
-            if not _place(kept, name).is_file():
-                limit_s = math.inf if drawn.least == "bytes" else far * best_s
-                yield pool.Task(name, plans[name], Limits(virtual_s=limit_s))
-
-    def take(name: str, seen: dict[str, Any]) -> None:
-        nonlocal best_s
-        values[name] = seen["value"] if seen["value"] is not None else math.inf
-        if drawn.least == "time":
-            best_s = min(best_s, values[name])
-
-    for name in order:
-        if (path := _place(kept, name)).is_file():
-            take(name, json.loads(path.read_text(encoding="utf-8")))
-    for task, seen in pool.simulate_all(waiting(), len(os.sched_getaffinity(0))):
-        result = {"name": task.key, "value": _value(seen, drawn), "status": seen.status, "message": seen.message}
-        atomic.write_json(_place(kept, task.key), result)
-        take(task.key, result)
-    return values
+    settings = _kept_settings(advice, folder)
+    high = {row["name"]: row["high"] for row in advice["rows"] if row["outcome"] == "ranked"}
+    pool.prepare([_plan(drawn, settings[name], first_seed) for name in names])
+    runs = WholeRuns(
+        seeds=range(first_seed, first_seed + SEEDS),
+        plan_of=lambda name, seed: _plan(drawn, settings[name], seed),
+        value_of=partial(value_of, drawn, prices),
+        limits=partial(limits_of, drawn, prices),
+        guess=high.get(names[0], math.inf),
+        techniques=[Followed(name, high.get(name, 0.0), kept / f"{file_name(name)}.json") for name in names],
+    )
+    return runs.means(jobs)
 
 
-def _place(kept: Path, name: str) -> Path:
-    return kept / f"{file_name(name)}.json"
+def _kept_settings(advice: dict[str, Any], folder: Path) -> dict[str, list[str]]:
+    """Return the settings of whole runs by technique: those of the first advice, if it was asked for anew."""
+    path = folder / "settings.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    settings = {**advice["settings"], **kept}
+    if settings != kept:
+        atomic.write_json(path, settings)
+    return settings
 
 
 def _plan(drawn: DrawnScenario, settings: list[str], seed: int) -> Plan:
     return build_plan(drawn.read([*settings, f"seed={seed}"], "simulate"))
 
 
-def _value(seen: Observation, drawn: DrawnScenario) -> float | None:
+def value_of(drawn: DrawnScenario, prices: Prices | None, seen: Observation) -> float | None:
     score = seen.first_at(drawn.accuracy)
     if score is None:
         return None
-    return score.at_s if drawn.least == "time" else float(seen.wan_bytes_by(score.at_s))
+    wan_bytes = float(seen.wan_bytes_by(score.at_s))
+    if drawn.least == TIME:
+        return score.at_s
+    if drawn.least == BYTES:
+        return wan_bytes
+    assert prices is not None
+    return wan_bytes * prices.of_byte(seen.pairs) + prices.usd_per_hour * score.at_s / 3600
 
 
-def _row(options: Namespace, number: int, drawn: DrawnScenario, advice: dict[str, Any], truth: dict[str, float]) -> Row:
-    ranked = [row for row in advice["rows"] if row["outcome"] in ("ranked", "beaten")]
-    best = min(truth, key=truth.__getitem__)
-    chosen = ranked[0]["name"] if ranked else ""
-    names = [row["name"] for row in ranked]
-    judged = [(row, truth[row["name"]]) for row in advice["rows"] if row["outcome"] == "ranked"]
-    known = [(row, value) for row, value in judged if math.isfinite(value)]
-    covered = [row["low"] <= value <= row["high"] for row, value in known]
+def limits_of(drawn: DrawnScenario, prices: Prices | None, most: float) -> Limits:
+    """Return when a run has certainly taken more than a value, whatever its bytes cost between these data centres."""
+    if drawn.least == TIME:
+        return Limits(virtual_s=most)
+    if drawn.least == BYTES:
+        return Limits(wan_bytes=most)
+    assert prices is not None
+    least_usd_per_byte = min(prices.usd_per_gb.values()) / 1e9
+    return Limits(virtual_s=most / prices.usd_per_hour * 3600, wan_bytes=most / least_usd_per_byte)
+
+
+def _row(
+    options: Namespace,
+    number: int,
+    drawn: DrawnScenario,
+    advice: dict[str, Any],
+    own: Mapping[str, Mean],
+    others: Mapping[str, Mean],
+) -> Row:
+    names = [row["name"] for row in advice["rows"] if row["outcome"] in ("ranked", "beaten")]
+    exact = {name: mean.value for name, mean in own.items() if mean.is_exact}
+    best = min(exact, key=exact.__getitem__)
+    chosen = names[0] if names else ""
+    intervals = [row for row in advice["rows"] if row["outcome"] == "ranked"]
     return {
         "scenario": f"{options.seed}-{number}",
         "least": drawn.least,
         "advised": chosen,
         "best": best,
-        "regret": truth[chosen] / truth[best] - 1 if chosen and math.isfinite(truth[best]) else math.nan,
+        "regret": exact[chosen] / exact[best] - 1 if chosen and math.isfinite(exact[best]) else math.nan,
         "rank_of_best": names.index(best) + 1 if best in names else 99,
-        "covered": sum(covered),
-        "intervals": len(covered),
+        "covered": sum(_is_covered(row, others) for row in intervals),
+        "covered_own": sum(_is_covered(row, own) for row in intervals),
+        "intervals": len(intervals),
         "took_s": advice["took_s"],
         "simulations": advice["simulations"],
     }
+
+
+def _is_covered(row: Mapping[str, Any], means: Mapping[str, Mean]) -> bool:
+    """Return whether an interval holds the mean; a lower bound lies at the interval's end or above."""
+    mean = means[row["name"]]
+    return mean.is_exact and bool(row["low"] <= mean.value <= row["high"])

@@ -1,7 +1,7 @@
 """Scenarios drawn at random, on which advice is checked: networks, devices, models and goals that differ widely.
 
 3 to 16 data centres; rates by which a model takes 0.2 to 8 training steps to travel, some of which follow shipped
-traces; models of 50 kB to 5 MB; devices of unlike speed; time or bytes to an accuracy.
+traces; models of 50 kB to 5 MB; devices of unlike speed; time, bytes or money to an accuracy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from analysis.advise.goal import BYTES, MONEY, TIME
 from testbed.scenario import Scenario, loads
 from testbed.scenario.reading.section import as_yaml
 
@@ -29,16 +30,17 @@ TRACES: tuple[dict[str, Any], ...] = (
 )
 _TRACE_BPS = (210e6, 100e6, 100e6, 100e6)  # the highest rate of each
 ACCURACIES = (0.85, 0.9, 0.93)
-LEAST = ("time", "time", "bytes")
+LEAST = (TIME, MONEY, BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnScenario:
-    """A scenario, and what is asked of it."""
+    """A scenario, and what is asked of it. ``prices``: the content of a file of prices; empty where none are asked."""
 
     text: str
     accuracy: float
     least: str
+    prices: str = ""
 
     @property
     def goal(self) -> str:
@@ -77,7 +79,20 @@ def draw(seed: int, number: int) -> DrawnScenario:
         "device": {"step_time": f"{1000 * step_s:g} ms", "variation": rng.choice(("0 %", "5 %", "10 %"))},
         "optimizer": {"kind": "adam", "learning_rate": rng.choice((0.001, 0.002, 0.004))},
     }
-    return DrawnScenario(as_yaml(document), rng.choice(ACCURACIES), rng.choice(LEAST))
+    accuracy = rng.choice(ACCURACIES)
+    least = rng.choice(LEAST)
+    prices = _prices(rng, names, size_bytes, (1 + travel_steps) * step_s) if least == MONEY else ""
+    return DrawnScenario(as_yaml(document), accuracy, least, prices)
+
+
+def _prices(rng: Random, names: list[str], size_bytes: int, round_s: float) -> str:
+    """Return prices by which neither transfers nor machines are all that costs, as CSV."""
+    usd_per_gb = [rng.choice((0.02, 0.05, 0.09, 0.14)) for _ in names]
+    round_usd = 2 * sum(usd_per_gb[1:]) * size_bytes / 1e9
+    share_of_machines = rng.choice((0.2, 0.5, 0.8))
+    usd_per_hour = share_of_machines / (1 - share_of_machines) * round_usd / round_s * 3600 / len(names)
+    rows = [f"{name},{each:g},{usd_per_hour:.4g}" for name, each in zip(names, usd_per_gb, strict=True)]
+    return "\n".join(["data_center,usd_per_gb,usd_per_hour", *rows]) + "\n"
 
 
 def _site(rng: Random, name: str, index: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ from testbed.numbers import target
 _WIDTH_IN = 11.0
 _ROW_IN = 0.3
 _BELOW_IN = 2.6
+_BETWEEN_MAPS = 0.5
+_MAP_CHARACTERS = 27  # of names beside each other
 _WIDE = 20  # so many times the least bytes are more than a linear axis shows
 _TITLES = {BYTES: "bytes over the WAN (MB)", MONEY: "costs (USD)"}
 
@@ -62,27 +65,38 @@ def why(axes: Axes, advice: Advice) -> None:
 
 
 def elsewhere(axes: Axes, advice: Advice) -> None:
-    """Draw the technique that is first, by multiples of all rates and of all delays."""
+    """Draw the technique that is first, by multiples of all rates and of all delays, for each size of the model."""
     axes.set_title("First on other networks")
     if not advice.elsewhere:
         _nothing(axes)
         return
     rates = sorted({each.place.rate for each in advice.elsewhere})
     delays = sorted({each.place.delay for each in advice.elsewhere})
+    sizes = sorted({each.place.size for each in advice.elsewhere})
     rows = {row.name: row for row in advice.rows}
     for each in advice.elsewhere:
-        column = rates.index(each.place.rate)
+        column = rates.index(each.place.rate) + sizes.index(each.place.size) * (len(rates) + _BETWEEN_MAPS)
         line = delays.index(each.place.delay)
         look = look_of(advice, rows[each.winner])
         axes.add_patch(Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=look.color, alpha=0.25, edgecolor="white"))
-        axes.text(column, line, each.winner.partition(" (")[0], ha="center", va="center", fontsize=9)
-    axes.set_xticks(range(len(rates)), [f"{rate:g}×" for rate in rates])
+        name = textwrap.fill(each.winner.partition(" (")[0], _MAP_CHARACTERS // len(sizes))
+        axes.text(column, line, name, ha="center", va="center", fontsize=9 if len(sizes) == 1 else 7)
+    starts = [place * (len(rates) + _BETWEEN_MAPS) for place in range(len(sizes))]
+    axes.set_xticks(
+        [start + place for start in starts for place in range(len(rates))],
+        [f"{rate:g}×" for rate in rates] * len(sizes),
+    )
     axes.set_yticks(range(len(delays)), [f"{delay:g}×" for delay in delays])
-    axes.set_xlim(-0.5, len(rates) - 0.5)
+    axes.set_xlim(-0.5, starts[-1] + len(rates) - 0.5)
     axes.set_ylim(-0.5, len(delays) - 0.5)
     axes.set_xlabel("all rates")
     axes.set_ylabel("all delays")
     axes.grid(visible=False)
+    if len(sizes) > 1:
+        for start, size in zip(starts, sizes, strict=True):
+            middle = start + (len(rates) - 1) / 2
+            axes.text(middle, len(delays) - 0.45, f"model {size:g}×", ha="center", va="bottom", fontsize=8)
+        axes.set_title("First on other networks, and with other sizes of the model", pad=16)
 
 
 def _nothing(axes: Axes) -> None:

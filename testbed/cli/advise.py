@@ -55,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--techniques", metavar="NAME,…", help="only these presets; default: all")
     parser.add_argument(
+        "--tune",
+        metavar="NAME=LOW..HIGH",
+        help="search this option of the optimizer for each technique, as learning_rate=3e-4..1e-1; needs Optuna",
+    )
+    parser.add_argument(
+        "--trials", type=whole, default=4, metavar="N", help="runs of each search of --tune; default: %(default)s"
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help="change one value"
     )
     parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds; default: 120")
@@ -75,7 +83,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.advise.advising import Words, advise, wish
     from analysis.advise.budget import Budget, Seconds, Simulations
     from analysis.advise.conclusion import conclusion, confirmation
-    from analysis.advise.files import write
+    from analysis.advise.files import OwnFile, write
     from analysis.advise.output import as_records
     from analysis.advise.techniques import additions, techniques
     from testbed.api import Advice
@@ -94,14 +102,22 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return load(arguments.scenario, [*arguments.overrides, *settings], on=on, allow_code=arguments.allow_code)
 
     scenario = read([], "simulate")
-    words = Words(arguments.goal, arguments.least, arguments.require, arguments.jobs, arguments.prices)
+    words = Words(
+        arguments.goal,
+        arguments.least,
+        arguments.require,
+        arguments.jobs,
+        arguments.prices,
+        arguments.tune,
+        arguments.trials,
+    )
     asked = wish(scenario, words)
     chosen = techniques(arguments.techniques)
     out = arguments.out or Path("advice") / scenario.name
     make_folder(out)
     further = additions() if arguments.techniques is None else {}
     advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell, further)
-    files = [str(path) for path in write(advice, out)]
+    files = [str(path) for path in write(advice, out, OwnFile(arguments.scenario, arguments.overrides))]
     said = conclusion(advice)
     confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out) if arguments.confirm else []
     if confirmed:

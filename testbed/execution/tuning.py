@@ -181,8 +181,13 @@ def _decimal(value: float, digits: int) -> str:
 
 
 @dataclass(slots=True)
-class _Search:
-    """The search of one point."""
+class ValueSearch:
+    """The search of one point: Optuna draws places of the grid, of which none is tried twice.
+
+    >>> search = ValueSearch(settings={}, grid=Grid(range_, own=0.002), seed=1, target=0.9)
+    >>> asked, place = search.next_place()
+    >>> search.take(asked, trial)  # with the grid's value at that place
+    """
 
     settings: Mapping[str, str]
     grid: Grid
@@ -226,6 +231,10 @@ class _Search:
         finished = [trial for trial in self.trials if not trial.is_stopped and trial.errors]
         times = [trial.score for trial in finished if trial.reached and trial.score is not None]
         return _Limits(self.target, min(times, default=None), tuple(trial.errors for trial in finished))
+
+    def end_of(self, trial: Trial) -> str:
+        """Return which end of the range a trial's value is: ``low``, ``high``, or neither."""
+        return {0: "low", self.grid.last: "high"}.get(trial.place, "")
 
     def best(self) -> Trial | None:
         """Return the first of the best trials that were run to their end."""
@@ -280,12 +289,12 @@ def tuned(job: SweepJob, range_: TuningRange, make: MakePoint, tell: Told, warn:
     return _with_best(job, searches, range_, make, seeds)
 
 
-def _search(point: SweepPoint, range_: TuningRange, seed: int) -> _Search:
+def _search(point: SweepPoint, range_: TuningRange, seed: int) -> ValueSearch:
     section, _, option = range_.path.partition(".")
     own = getattr(getattr(point.scenario, section).options, option, None)
     if not isinstance(own, float | int) or own <= 0:
         raise ScenarioError(f"--tune: of {_named(point.settings)}, {range_.path} is no number above 0")
-    return _Search(point.settings, Grid(range_, own), seed, point.plan.training.target_accuracy)
+    return ValueSearch(point.settings, Grid(range_, own), seed, point.plan.training.target_accuracy)
 
 
 def _named(settings: Mapping[str, str]) -> str:
@@ -303,7 +312,7 @@ def _known(path: Path, range_: TuningRange) -> dict[str, Trial]:
     return found.trials if (found.path, found.low, found.high) == (range_.path, range_.low, range_.high) else {}
 
 
-def _trial(point: SweepPoint, place: int, search: _Search, range_: TuningRange, directory: Path) -> Trial:
+def _trial(point: SweepPoint, place: int, search: ValueSearch, range_: TuningRange, directory: Path) -> Trial:
     state = RunDirectory(directory).status().state
     value = point.settings[range_.path]
     is_stopped = state == "interrupted"
@@ -325,7 +334,7 @@ def _trial(point: SweepPoint, place: int, search: _Search, range_: TuningRange, 
     return Trial(place, value, point.id, _bound(search, result, errors), False, is_stopped, errors)
 
 
-def _bound(search: _Search, result: Mapping[str, Any], errors: Mapping[int, float]) -> float:
+def _bound(search: ValueSearch, result: Mapping[str, Any], errors: Mapping[int, float]) -> float:
     """Return the score of a run that has not reached the target: the worse, the further it is from it.
 
     Without a target, it is the last error.
@@ -338,9 +347,9 @@ def _bound(search: _Search, result: Mapping[str, Any], errors: Mapping[int, floa
 
 
 def _with_best(
-    job: SweepJob, searches: Sequence[_Search], range_: TuningRange, make: MakePoint, seeds: Sequence[int]
+    job: SweepJob, searches: Sequence[ValueSearch], range_: TuningRange, make: MakePoint, seeds: Sequence[int]
 ) -> SweepJob:
-    found: list[tuple[_Search, Trial]] = []
+    found: list[tuple[ValueSearch, Trial]] = []
     for search in searches:
         best = search.best()
         if best is None:
@@ -360,12 +369,11 @@ def _with_best(
     return replace(job, sweep=SweepSettings((axis,), tuple(seeds)), points=points, tuning=about)
 
 
-def _told(search: _Search, best: Trial) -> TunedPoint:
-    ends = {0: "low", search.grid.last: "high"}
+def _told(search: ValueSearch, best: Trial) -> TunedPoint:
     return TunedPoint(
         settings=dict(search.settings),
         value=best.value,
-        at_end=ends.get(best.place, ""),
+        at_end=search.end_of(best),
         stopped=sum(trial.is_stopped for trial in search.trials),
         rounds=sum(max(trial.errors, default=0) for trial in search.trials),
     )

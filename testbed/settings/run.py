@@ -94,6 +94,7 @@ class Simulation:
     and flows with checkpoints. ideal: every byte of a link carries payload, flows share links equally, and connections
     have no start-up: for closed forms and bounds. tcp and emulated are former names of flows and packets."""
     network_reason: str = derived("")  # why the Plan has this one (``testbed.plan.network_model``)
+    payloads: float = derived(1.0)  # what is sent is so many times as large as it is: as of a larger model
     costs: dict[str, Row] = option(dict, form="costs")
     """{file: NAME.csv}: what encoding, decoding and optimizer steps cost, as `testbed calibrate --costs` measures it.
     Rows that it lacks are those of the reference machine."""

@@ -44,6 +44,7 @@ class SimulatedNode:
     coding          the core of its codecs
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
     accelerator     the GPU on which its work runs, if any; results are complete when they are returned
+    payloads        what it sends reliably is so many times as large as it is
     """
 
     name: str
@@ -52,6 +53,7 @@ class SimulatedNode:
     paused_until_s: float = 0.0
     ended: bool = False
     accelerator: Accelerator | None = None
+    payloads: float = 1.0
     coding: CodingCore = field(default_factory=CodingCore)
     copies: int = field(init=False)  # how many nodes it represents
 

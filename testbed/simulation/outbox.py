@@ -84,6 +84,7 @@ class SimulatedOutbox:
         if message.channel:
             return self._send_best_effort(peer, message)
         payload_bytes, header_bytes = wire_bytes(message)
+        payload_bytes = round(node.payloads * payload_bytes)
         size_bytes = payload_bytes + header_bytes
         copies = node.copies * peer.inbox.node.copies  # records count the messages of all folded nodes
         if peer.tier == "wan":

@@ -199,6 +199,7 @@ class Simulation:
             Pacer(plan.device, seed, name, self._due.training_since_s),
             WorkerGroup(self._members[name], seed) if name in self._members else None,
             accelerator=accelerator_of(place_of(self._plan, plan)),
+            payloads=self._plan.simulation.payloads,
         )
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._connect

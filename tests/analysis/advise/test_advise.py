@@ -22,7 +22,7 @@ from testbed import api
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.settings.series import Series
-from tests.analysis.advise.small import reader
+from tests.analysis.advise.small import TEXT, reader
 
 TECHNIQUES = {
     "fsa": Technique(("sync=fsa",), "all wait for all"),
@@ -45,9 +45,10 @@ def asked(
     techniques: Mapping[str, Technique] = TECHNIQUES,
     prices: Path | None = None,
     additions: Mapping[str, Technique] | None = None,
+    tune: str | None = None,
 ) -> Advice:
     read = reader(*changes)
-    words = Words(goal, least, require, 1, prices)
+    words = Words(goal, least, require, 1, prices, tune)
     return advise(read, techniques, wish(read([], "simulate"), words), Simulations(count), additions=additions)
 
 
@@ -110,6 +111,12 @@ def test_constraints_refuse(advice: Advice) -> None:
     assert found["dgt"].outcome == REFUSED and "datagrams" in found["dgt"].why
     assert found["fp16"].outcome == REFUSED and "float32" in found["fp16"].why
     assert found["hfa"].outcome != REFUSED
+
+
+def test_constraints_that_leave_nothing_are_told() -> None:
+    with pytest.raises(ScenarioError, match="no technique is left; loosen --require") as told:
+        asked("codec=fp16", require=("fp32",), techniques={"fp16": TECHNIQUES["fp16"]})
+    assert "as written does not send every tensor as float32" in str(told.value)
 
 
 def test_points_of_accuracy_may_be_all_that_is_lost() -> None:
@@ -212,6 +219,7 @@ def test_money_is_what_transfers_and_machines_cost(tmp_path: Path) -> None:
         ({"least": "tine"}, "time"),
         ({"require": ("no-tcp",)}, "no-udp"),
         ({"least": "money"}, "--prices"),
+        ({"tune": "learning_rate=high"}, "not a range"),
     ],
 )
 def test_words_that_say_nothing_are_refused_with_a_cure(words: dict[str, str], told: str) -> None:
@@ -233,16 +241,40 @@ def test_files_and_tables(advice: Advice, tmp_path) -> None:  # type: ignore[no-
     assert list(frame(advice)["name"]) == [row.name for row in advice.rows]
 
 
+def test_scenarios_of_the_best_are_the_users_file_with_a_line_more(advice: Advice, tmp_path: Path) -> None:
+    from analysis.advise.files import OwnFile, write
+    from testbed.scenario import load
+
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"# mine\n{TEXT}", encoding="utf-8")
+    out = tmp_path / "out"
+    best = next(path for path in write(advice, out, OwnFile(mine)) if path.suffix == ".yaml")
+    assert load(best) == advice.scenario(advice.ranked[0])
+    assert best.read_text(encoding="utf-8").startswith("# mine\n")
+    write(advice, out, OwnFile(mine, ["topology.links[*].rate=3 Mbit/s"]))
+    assert load(best) == advice.scenario(advice.ranked[0]), "what the file cannot say in its lines is written whole"
+
+
+def test_two_names_of_one_technique_are_one_candidate() -> None:
+    """A single global server holds the whole model, however it is divided."""
+    found = asked(techniques={"fsa": TECHNIQUES["fsa"], "multigps": Technique(("shard=multigps",))}, count=1)
+    rows = {row.name: row for row in found.rows}
+    assert set(rows) == {"fsa (as written)", "multigps"}
+    assert rows["multigps"].outcome == REFUSED and "the same as fsa (as written)" in rows["multigps"].why
+
+
 def test_why_the_first_wins_and_what_would_change_it() -> None:
-    advice = asked(count=30, techniques={"hfa": TECHNIQUES["hfa"]})
+    advice = asked(count=80, techniques={"hfa": TECHNIQUES["hfa"]})
     first, second = advice.ranked
     assert list(advice.splits) == [first.name, second.name]
     for row in (first, second):
         assert sum(advice.splits[row.name].values()) == pytest.approx(row.time_s)
     here, *others = advice.elsewhere
-    assert here.place == Place(1, 1) and len(others) == 8
+    assert here.place == Place(1, 1) and len(others) == 26
     slower = {each.place: each.values for each in others}
     for name, value in here.values.items():
+        assert slower[Place(1, 1, 4)][name] > value >= slower[Place(1, 1, 0.25)][name]
+        assert slower[Place(0.25, 1, 4)][name] > slower[Place(1, 1, 4)][name]
         assert slower[Place(0.25, 1)][name] > value >= slower[Place(4, 1)][name]  # so small a model passes at once
         assert slower[Place(1, 4)][name] > value > slower[Place(1, 0.25)][name]
 
@@ -251,7 +283,7 @@ def test_what_depends_on_times_is_trained_anew_on_other_networks() -> None:
     advice = asked(count=40, techniques={"mixedsync": Technique(("sync=mixedsync",))})
     here, *others = advice.elsewhere
     assert here.winner == advice.ranked[0].name, "the map has the advice in its middle"
-    assert "mixedsync" in here.values and len(others) == 8
+    assert "mixedsync" in here.values and len(others) >= 8
     slower = {each.place: each.values for each in others}
     assert slower[Place(1, 4)]["mixedsync"] > here.values["mixedsync"] > slower[Place(1, 0.25)]["mixedsync"]
 
@@ -259,7 +291,31 @@ def test_what_depends_on_times_is_trained_anew_on_other_networks() -> None:
 def test_places_where_another_wins_are_told_by_rows_and_columns() -> None:
     winners = {Place(rate, delay): "a" for rate in FACTORS for delay in FACTORS}
     winners |= {Place(rate, 4.0): "b" for rate in FACTORS} | {Place(0.25, 1.0): "b"}
-    assert list(where("b", winners)) == ["4× the delays at all of the rates", "0.25× the rates and 1× the delays"]
+    told = ["4× the delays at all of the rates", "0.25× the rates and 1× the delays"]
+    assert list(where("b", winners)) == told
+    larger = {Place(rate, delay, 4.0): "b" for rate in FACTORS for delay in FACTORS}
+    assert list(where("b", winners | larger)) == [*told, "all of the rates and delays, and a model 4× as large"]
+
+
+def test_a_setting_is_searched_for_each_technique() -> None:
+    """The scenario's own rate is far too small, and the third value that is tried is the range's end."""
+    pytest.importorskip("optuna")
+    slow = "optimizer.learning_rate=0.006"
+    techniques = {"hfa": TECHNIQUES["hfa"]}
+    plain = asked(slow, techniques=techniques, count=40)
+    found = asked(slow, techniques=techniques, count=40, tune="learning_rate=0.002..0.06")
+    assert set(found.tuned) == {"fsa (as written)", "hfa"} or set(found.tuned) == {"as written", "hfa"}
+    for name, tuned in found.tuned.items():
+        assert tuned.runs == 4, name
+    before = {row.name: row.estimate.value for row in plain.ranked if row.estimate}
+    after = {row.name: row for row in found.ranked}
+    best = found.ranked[0]
+    assert best.estimate is not None and best.estimate.value < 0.8 * min(before.values())
+    assert f"optimizer.learning_rate={found.tuned[best.name].value}" in best.settings
+    assert found.scenario(best).optimizer.options.learning_rate == float(found.tuned[best.name].value)
+    assert all(row.estimate.value <= before[name] for name, row in after.items() if row.estimate and name in before)
+    said = " ".join(conclusion(found))
+    assert "optimizer.learning_rate was searched (0.002 to 0.06; 4 runs for each technique)" in said
 
 
 def test_later_parts_of_a_trace() -> None:

@@ -1,0 +1,39 @@
+"""What a search is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.advise.candidates import Candidate
+from analysis.advise.estimate import Value
+from analysis.advise.prices import Prices
+from testbed.plan.model import Plan
+from testbed.scenario.sweep import TuningRange
+
+Tell = Callable[[str], None]
+"""Shows progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
+
+    points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
+    in_seconds    whether the value is the time in s
+    combined      returns further candidates, made of the best ones
+    another_seed  returns a candidate's Plan of another seed
+    tune          the range in which a setting of the optimizer is searched
+    changed       returns a candidate with one more setting, a text ``path=value``
+    """
+
+    accuracy: float | None
+    value: Value
+    another_seed: Callable[[Candidate, int], Plan]
+    jobs: int
+    prices: Prices | None = None
+    points: float | None = None
+    in_seconds: bool = False
+    combined: Callable[[list[Candidate]], list[Candidate]] = lambda best: []
+    tune: TuningRange | None = None
+    changed: Callable[[Candidate, str], Candidate] = lambda candidate, setting: candidate

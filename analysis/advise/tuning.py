@@ -1,0 +1,169 @@
+"""Searches one setting of the optimizer, as the learning rate, for each mathematics, with as many runs for each.
+
+The first run has the value that a technique has anyway, and has been made: tuned is never worse. The others are drawn
+as by ``testbed sweep --tune``. A run is followed only as far as it could still be better than the best technique.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from analysis.advise import estimate, mathematics
+from analysis.advise.budget import Budget
+from analysis.advise.estimate import Known
+from analysis.advise.observation import Observation
+from analysis.advise.pool import Task
+from analysis.advise.question import Question, Tell
+from testbed.execution.tuning import Grid, Trial, ValueSearch
+from testbed.plan.model import Plan
+from testbed.scenario.sweep import TuningRange
+
+_WORSE = 3.0  # a run that misses the goal counts the worse, the further it is from it
+
+
+class Search(Protocol):
+    """What is needed of ``analysis.advise.search.Search``."""
+
+    question: Question
+    budget: Budget
+    known: dict[str, Known]
+
+    @property
+    def tell(self) -> Tell:
+        """Shows progress."""
+
+    @property
+    def seed(self) -> int:
+        """The scenario's own."""
+
+    def by_mathematics(self) -> dict[str, list[Known]]:
+        """Return the candidates that learn alike, the most promising first."""
+
+    def bound(self) -> float:
+        """Return the value up to which candidates are followed."""
+
+    def worth(self, members: list[Known], most: float) -> int:
+        """Return how many rounds candidates are followed."""
+
+    def training(self, known: Known, plan: Plan, rounds: int) -> Plan:
+        """Return the Plan by which a candidate learns."""
+
+    def simulate(self, tasks: Iterable[Task[str]], share: float) -> Iterator[tuple[Task[str], Observation]]:
+        """Simulate tasks as long as the budget allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a search has found: the best value of ``runs`` runs.
+
+    value   empty if none reaches the goal
+    at_end  ``low`` or ``high`` if the value is an end of the range
+    """
+
+    runs: int
+    value: str
+    at_end: str
+
+
+@dataclass(slots=True)
+class _Group:
+    """Candidates that learn alike, and the search of their value. ``asked``: Optuna's trial under way, and its place;
+    ``changed``: the candidates with its value."""
+
+    members: list[Known]
+    values: ValueSearch
+    asked: tuple[Any, int] = (None, 0)
+    changed: list[Known] = field(default_factory=list)
+
+
+def tune(search: Search, range_: TuningRange, share: float) -> dict[str, Tuned]:
+    """Search the value of each candidate up to this share of the budget, and return what was found, by their names.
+
+    What is better than a candidate's own value takes its place in ``search.known``.
+    """
+    groups: dict[str, _Group] = {}
+    for key, members in search.by_mathematics().items():
+        values = _search_of(members[0], range_, search)
+        if values is not None:
+            groups[key] = _Group(members, values)
+    for number in range(range_.trials):
+        search.tell(f"tuning {range_.path}: run {number + 1} of {range_.trials} for each kind of mathematics")
+        for task, seen in search.simulate(_trainings(search, groups, range_.path, share), share):
+            _take(search, groups[task.key], seen)
+    return {known.candidate.name: _tuned(group.values) for group in groups.values() for known in group.members}
+
+
+def _tuned(values: ValueSearch) -> Tuned:
+    best = values.best()
+    if best is None or not best.reached:
+        return Tuned(len(values.trials), "", "")
+    return Tuned(len(values.trials), best.value, values.end_of(best))
+
+
+def _search_of(known: Known, range_: TuningRange, search: Search) -> ValueSearch | None:
+    """Return the search of a candidate's value; ``None`` if its optimizer has no such setting."""
+    option = range_.path.partition(".")[2]
+    own = known.candidate.plan.technique.optimizer.options.get(option)
+    if not isinstance(own, float | int) or own <= 0:
+        return None
+    return ValueSearch({}, Grid(range_, own), search.seed, search.question.accuracy)
+
+
+def _trainings(search: Search, groups: Mapping[str, _Group], path: str, share: float) -> Iterator[Task[str]]:
+    """Yield the next training of each group. That with a group's own value has been made, and is taken at once."""
+    for key, group in groups.items():
+        asked, place = group.values.next_place()
+        group.asked = asked, place
+        if not group.values.trials:
+            _note(group, min(_score(search, known) for known in group.members), 0.0)
+            continue
+        setting = f"{path}={group.values.grid.value(place)}"
+        group.changed = [_with(search, known, setting) for known in group.members]
+        rounds = search.worth(group.members, 1.0)
+        if rounds:
+            first = group.changed[0]
+            until_s = search.bound() if first.timed and search.question.in_seconds else math.inf
+            limits = search.budget.limits(share, virtual_s=until_s)
+            yield Task(key, search.training(first, first.candidate.plan, rounds), limits)
+
+
+def _with(search: Search, known: Known, setting: str) -> Known:
+    """Return a candidate with one more setting, of which nothing but the pace is known."""
+    candidate = search.question.changed(known.candidate, setting)
+    return replace(known, candidate=candidate, mathematics=mathematics.signature(candidate.plan), curves={})
+
+
+def _score(search: Search, known: Known) -> float:
+    """Return a candidate's value with the first seed; infinite if it does not reach the goal."""
+    assert search.question.accuracy is not None
+    end = estimate.reached(known, search.question.accuracy).get(search.seed)
+    return math.inf if end is None else search.question.value(end)
+
+
+def _take(search: Search, group: _Group, seen: Observation) -> None:
+    """Note a training, and let what is better take the place of what was known."""
+    best = math.inf
+    for place, (known, other) in enumerate(zip(group.members, group.changed, strict=True)):
+        other.curves[search.seed] = seen
+        score = _score(search, other)
+        if score < _score(search, known):
+            search.known[known.candidate.name] = other
+            group.members[place] = other
+        best = min(best, score)
+    assert search.question.accuracy is not None
+    nearest = max((score.accuracy for score in seen.scores), default=0.0)
+    _note(group, best, max(0.0, search.question.accuracy - nearest))
+
+
+def _note(group: _Group, score: float, missing: float) -> None:
+    """Tell the search what its trial has come to. ``missing``: accuracy, of one that did not reach the goal."""
+    asked, place = group.asked
+    is_reached = math.isfinite(score)
+    if not is_reached:
+        reached = [trial.score for trial in group.values.trials if trial.reached and trial.score is not None]
+        score = max(reached, default=1.0) * (1 + _WORSE * missing)
+    value = group.values.grid.value(place)
+    group.values.take(asked, Trial(place, value, "", score, is_reached, False, {}))

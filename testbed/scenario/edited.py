@@ -1,0 +1,104 @@
+"""A user's scenario file with some values changed, and all else as it was written, comments too.
+
+    technique: hfa            # in place of what the file had on the axes of techniques
+    training: {rounds: 60}    # in the place where the file has it
+
+The text is for a file in another folder: classes of code are named by their whole paths, and other files have to be
+copied beside it, as a scenario reads none from outside its folder (``Edited.files``).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from testbed.axes import names_code
+from testbed.scenario import presets, shipped
+from testbed.scenario.load import completed
+
+_NO_LINE_BREAKS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The text, and the files in the scenario's folder that it names, relative to that folder."""
+
+    text: str
+    folder: Path
+    files: tuple[Path, ...]
+
+
+def edited(path: Path, changes: Sequence[str]) -> Edited | None:
+    """Return a scenario file with ``changes``, texts ``path=value`` as after ``--set``.
+
+    ``None`` where a path means several places, or one that the file has in another form: such a change has no line of
+    its own in the file.
+    """
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = _NO_LINE_BREAKS
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    path = shipped.path_of(path)
+    document = yaml.load(path.read_text(encoding="utf-8"))
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name == presets.KEY:
+            _choose(document, value)
+        elif not _set(document, completed(name).split("."), yaml.load(value)):
+            return None
+    folder = path.parent.resolve()
+    files = sorted(set(_files(document, folder)))
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    return Edited(stream.getvalue(), folder, tuple(files))
+
+
+def _choose(document: CommentedMap, name: str) -> None:
+    """Replace what the document has on the axes of techniques by a line with the preset's name."""
+    kept = presets.with_preset(document, name)
+    for key in [key for key in document if key not in kept]:
+        del document[key]
+    optimizer = document.get("optimizer")
+    if isinstance(optimizer, MutableMapping):
+        optimizer.pop("at", None)
+    document[presets.KEY] = name
+
+
+def _set(section: Any, path: Sequence[str], value: Any) -> bool:
+    """Set a value below a section; return whether that is a place of its own."""
+    *sections, last = path
+    for key in sections:
+        if not isinstance(section, MutableMapping) or not key.isidentifier():
+            return False
+        section = section.setdefault(key, CommentedMap())
+    if not isinstance(section, MutableMapping) or not last.isidentifier():
+        return False
+    section[last] = value
+    return True
+
+
+def _files(node: Any, folder: Path) -> Iterator[Path]:
+    """Yield the files below ``folder`` that texts of the document name; classes of code there get their whole paths."""
+    entries: Iterator[tuple[Any, Any]] = iter(())
+    if isinstance(node, MutableMapping):
+        entries = iter(list(node.items()))
+    elif isinstance(node, MutableSequence):
+        entries = iter(list(enumerate(node)))
+    for key, value in entries:
+        if not isinstance(value, str):
+            yield from _files(value, folder)
+        elif names_code(value):
+            node[key] = _with_whole_path(value, folder)
+        elif (file := folder / value).is_file() and file.resolve().is_relative_to(folder):
+            yield Path(value)
+
+
+def _with_whole_path(code: str, folder: Path) -> str:
+    place, _, name = code.rpartition(":")
+    return f"{(folder / place).resolve()}:{name}" if place.endswith(".py") else code
