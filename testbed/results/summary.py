@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
@@ -64,7 +64,9 @@ from testbed.results.intervals import union
 from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 SCHEMA_VERSION = 1
 _OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
@@ -218,25 +220,25 @@ def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None 
     For consecutive rounds this is their mean duration; gaps (evaluation) do not count, overlaps count once.
     ``copies``: how many workers each node represents (``stands_for``), if any represents more than itself.
     """
-    edges = rounds[["t0_s", "t_s"]].to_numpy()
     workers = 0
     total_s = 0.0
-    for node, rows in rounds.groupby("node").indices.items():
-        count = (copies or {}).get(str(node), 1)
-        total_s += count * (union(edges[rows]).total() / len(rows))
+    for node, rows, covered_s in _covered(rounds):
+        count = (copies or {}).get(node, 1)
+        total_s += count * (covered_s / len(rows))
         workers += count
     return total_s / workers if workers else None
 
 
 def step_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
     """Return the mean over workers of (time covered by its rounds / its training steps); ``None`` without steps."""
+    steps_of_rounds = rounds["steps"].fillna(1).to_numpy(float)
     workers = 0
     total_s = 0.0
-    for node, own in rounds.groupby("node"):
-        steps = float(own["steps"].fillna(1).sum())
+    for node, rows, covered_s in _covered(rounds):
+        steps = float(steps_of_rounds[rows].sum())
         if steps:
-            count = (copies or {}).get(str(node), 1)
-            total_s += count * union(own[["t0_s", "t_s"]].to_numpy()).total() / steps
+            count = (copies or {}).get(node, 1)
+            total_s += count * covered_s / steps
             workers += count
     return total_s / workers if workers else None
 
@@ -250,11 +252,21 @@ def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None)
     """
     if not rounds["samples"].any():
         return None
+    samples = rounds["samples"].fillna(0).to_numpy(float)
     rates = []
-    for node, own in rounds.groupby("node"):
-        covered_s = union(own[["t0_s", "t_s"]].to_numpy()).total()
-        rates.append((copies or {}).get(str(node), 1) * float(own["samples"].sum()) / covered_s if covered_s else 0.0)
+    for node, rows, covered_s in _covered(rounds):
+        rates.append((copies or {}).get(node, 1) * float(samples[rows].sum()) / covered_s if covered_s else 0.0)
     return sum(rates)
+
+
+def _covered(rounds: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp], float]]:
+    """Yield each worker, the numbers of the rows that are its rounds, and the time that these cover (s).
+
+    Rows of arrays, as a frame for each of thousands of workers would take a millisecond.
+    """
+    edges = rounds[["t0_s", "t_s"]].to_numpy()
+    for node, rows in rounds.groupby("node").indices.items():
+        yield str(node), rows, union(edges[rows]).total()
 
 
 def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf | None) -> dict[str, Any]:
