@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analysis.view.listing import Listing, listing_of
 from analysis.view.page import saved_page
 from analysis.view.server import ViewServer
 from analysis.view.source import ViewedRun, saved, viewed
 from testbed.errors import ScenarioError
 from testbed.results import rundir
+
+if TYPE_CHECKING:
+    from analysis.view.listing import Listing
 
 MOST_TOGETHER = 4
 
@@ -38,6 +41,8 @@ def saved_page_of(paths: Sequence[Path]) -> str:
 
 def _listing_among(paths: Sequence[Path]) -> Listing | None:
     if len(paths) == 1 and not rundir.is_run(paths[0]):
+        from analysis.view.listing import listing_of  # which takes half a second to import
+
         return listing_of(paths[0])
     return None
 

@@ -152,10 +152,32 @@ export class Lanes {
     }
   }
 
-  draw() {
+  /** Draw the lanes, if they may look otherwise than before (`anew`), and the moment over them. */
+  draw(anew) {
     const context = fitted(this.canvas);
     if (!context) return;
     const { clientWidth: width, clientHeight: height } = this.canvas;
+    if (anew || !this.layer || this.layer.width !== this.canvas.width || this.layer.height !== this.canvas.height) {
+      this.layer ??= document.createElement("canvas");
+      this.layer.width = this.canvas.width;
+      this.layer.height = this.canvas.height;
+      const own = this.layer.getContext("2d");
+      own.setTransform(context.getTransform());
+      this.drawLanes(own, width, height);
+    }
+    context.drawImage(this.layer, 0, 0, width, height);
+    const now = this.x(this.page.timeOf(this.run));
+    if (now >= this.left && now <= width) {
+      context.strokeStyle = look.accent;
+      context.lineWidth = 1.5;
+      context.beginPath();
+      context.moveTo(now, 0);
+      context.lineTo(now, height);
+      context.stroke();
+    }
+  }
+
+  drawLanes(context, width, height) {
     this.drawAxis(context, width, height);
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW));
     context.save();
@@ -169,15 +191,6 @@ export class Lanes {
     }
     if (this.page.critical) this.drawCritical(context);
     context.restore();
-    const now = this.x(this.page.timeOf(this.run));
-    if (now >= this.left && now <= width) {
-      context.strokeStyle = look.accent;
-      context.lineWidth = 1.5;
-      context.beginPath();
-      context.moveTo(now, 0);
-      context.lineTo(now, height);
-      context.stroke();
-    }
   }
 
   drawAxis(context, width, height) {
@@ -241,9 +254,10 @@ export class Lanes {
     let painted = -1;
     for (const row of rows) {
       if (ends[row] < this.from || begins[row] > this.to) continue;
-      const x = Math.max(this.left, this.x(begins[row]));
-      const right = Math.min(width, Math.max(x + 0.7, this.x(ends[row])));
+      const begin = Math.max(this.left, this.x(begins[row]));
+      const right = Math.min(width, Math.max(begin + 0.7, this.x(ends[row])));
       if (right <= painted + 0.3) continue;
+      const x = Math.max(begin, painted - 0.5);
       context.fillStyle = colourOf(row);
       context.fillRect(x, top, right - x, high);
       painted = Math.max(painted, right);

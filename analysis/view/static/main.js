@@ -390,7 +390,7 @@ class Page {
   draw(now) {
     const { t } = this.clock;
     for (const network of this.networks) network.draw(this.timeOf(network.run));
-    for (const lanes of this.lanes) lanes.draw();
+    for (const lanes of this.lanes) lanes.draw(this.all);
     if (this.all || now - (this.charted ?? 0) > 120) {
       this.charted = now;
       this.all = false;

@@ -297,7 +297,7 @@ export class Network {
     context.lineCap = "round";
     for (const { kind, wide, lines } of [...strokes.values()].sort((a, b) => a.kind - b.kind)) {
       context.strokeStyle = kind === 5 ? look.broken : colourOfUse(kind);
-      context.lineWidth = this.places.links.length > 1500 ? wide / 2 : wide;
+      context.lineWidth = Math.max(0.7, wide * Math.min(1, 80 / this.places.links.length));
       context.globalAlpha = kind === 0 ? 0.75 : 1;
       context.setLineDash(kind === 5 ? [4, 7] : []);
       context.beginPath();

@@ -11,8 +11,10 @@ export function seconds(value, span = value) {
 /** A moment of a run's clock, with as many digits as the window that is seen needs. */
 export function moment(value, window) {
   const digits = window < 0.05 ? 5 : window < 0.5 ? 4 : window < 5 ? 3 : 2;
-  if (window < 600) return `${value.toFixed(digits)} s`;
-  return seconds(value, 7201);
+  if (window < 300) return `${value.toFixed(digits)} s`;
+  const padded = (number) => String(Math.floor(number)).padStart(2, "0");
+  if (window < 7200) return `${Math.floor(value / 60)}:${padded(value % 60)} min`;
+  return `${Math.floor(value / 3600)}:${padded((value % 3600) / 60)} h`;
 }
 
 export function rate(bps) {
