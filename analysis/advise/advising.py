@@ -27,6 +27,7 @@ from analysis.advise.centres import nearer_centres, settings_with_centre
 from analysis.advise.elsewhere import SHARE, elsewhere
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
+from analysis.advise.observation import Limits
 from analysis.advise.prices import COLUMNS, Prices, read_prices
 from analysis.advise.published_steps import steps_told
 from analysis.advise.question import Question, Tell
@@ -130,7 +131,7 @@ def advise(
         jobs=asked.jobs,
         prices=asked.prices,
         points=asked.constraints.points,
-        in_seconds=asked.goal.least == TIME,
+        within=partial(_within, asked.goal),
         combined=partial(_combined, read, additions or {}, asked),
         tune=asked.tune,
         changed=partial(_changed, read, asked.goal),
@@ -244,6 +245,21 @@ def _value(goal: Goal) -> Callable[[Reached], float]:
     if goal.least == BYTES:
         return lambda reached: max(reached.wan_bytes, 1.0)  # whose logarithms are taken
     return lambda reached: max(reached.usd, 1e-12)
+
+
+def _within(goal: Goal, known: Known, most: float) -> Limits:
+    """Return when a candidate's run has certainly taken more than ``most`` of what is to be least."""
+    if goal.least == TIME:
+        return Limits(virtual_s=most)
+    if goal.least == BYTES:
+        return Limits(wan_bytes=most)
+    assert known.prices is not None and known.pace is not None
+    of_second = known.prices.usd_per_hour / 3600
+    of_byte = known.prices.of_byte(known.pace.first.pairs)
+    return Limits(
+        virtual_s=most / of_second if of_second else math.inf,
+        wan_bytes=most / of_byte if of_byte else math.inf,
+    )
 
 
 def _seeded(read: Read, goal: Goal) -> Callable[[Candidate, int], Plan]:

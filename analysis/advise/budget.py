@@ -6,12 +6,12 @@ else.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
-from analysis.advise.observation import Limits
+from analysis.advise.observation import UNLIMITED, Limits
 
 _MORE_THAN_FAIR = 1.5  # most simulations take less than their part
 
@@ -24,10 +24,10 @@ class Budget(ABC):
         """Return whether less than this share has been used."""
 
     @abstractmethod
-    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
+    def limits(self, share: float, of: int = 1, within: Limits = UNLIMITED) -> Limits:
         """Return when a simulation has to end: with what is left of this share, of which ``of`` have a fair part.
 
-        virtual_s  and after so much virtual time
+        within  other limits of the simulation, which are kept
         """
 
     @abstractmethod
@@ -51,8 +51,8 @@ class Seconds(Budget):
     def allows(self, share: float) -> bool:
         return self._left_s(share) > 0
 
-    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
-        return Limits(virtual_s, clock_s=time.monotonic() + _part_s(self._left_s(share), of))
+    def limits(self, share: float, of: int = 1, within: Limits = UNLIMITED) -> Limits:
+        return replace(within, clock_s=time.monotonic() + _part_s(self._left_s(share), of))
 
     def take(self) -> None:
         """The clock runs by itself."""
@@ -69,8 +69,8 @@ class ProcessorSeconds(Seconds):
         taken = os.times()
         return (taken.user + taken.system + taken.children_user + taken.children_system) / self._jobs
 
-    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
-        return Limits(virtual_s, processor_s=_part_s(self._left_s(share), of))
+    def limits(self, share: float, of: int = 1, within: Limits = UNLIMITED) -> Limits:
+        return replace(within, processor_s=_part_s(self._left_s(share), of))
 
 
 class Simulations(Budget):
@@ -83,8 +83,8 @@ class Simulations(Budget):
     def allows(self, share: float) -> bool:
         return self._taken < share * self._count
 
-    def limits(self, share: float, of: int = 1, virtual_s: float = math.inf) -> Limits:
-        return Limits(virtual_s)
+    def limits(self, share: float, of: int = 1, within: Limits = UNLIMITED) -> Limits:
+        return within
 
     def take(self) -> None:
         self._taken += 1

@@ -49,6 +49,9 @@ class Limits:
     wan_bytes: float = math.inf
 
 
+UNLIMITED = Limits()
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """An evaluation: the accuracy (share) of the values after ``round``, and when these values were there (s)."""

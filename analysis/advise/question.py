@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.advise.candidates import Candidate
-from analysis.advise.estimate import Value
+from analysis.advise.estimate import Known, Value
+from analysis.advise.observation import Limits
 from analysis.advise.prices import Prices
 from testbed.plan.model import Plan
 from testbed.scenario.sweep import TuningRange
@@ -20,7 +21,7 @@ class Question:
     """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
 
     points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
-    in_seconds    whether the value is the time in s
+    within        returns when a candidate's run has certainly taken more than a value
     combined      returns further candidates, made of the best ones
     another_seed  returns a candidate's Plan of another seed
     tune          the range in which a setting of the optimizer is searched
@@ -33,7 +34,7 @@ class Question:
     jobs: int
     prices: Prices | None = None
     points: float | None = None
-    in_seconds: bool = False
+    within: Callable[[Known, float], Limits] = lambda known, most: Limits()
     combined: Callable[[list[Candidate]], list[Candidate]] = lambda best: []
     tune: TuningRange | None = None
     changed: Callable[[Candidate, str], Candidate] = lambda candidate, setting: candidate

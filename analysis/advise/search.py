@@ -18,7 +18,7 @@ from analysis.advise import estimate, mathematics
 from analysis.advise.budget import Budget
 from analysis.advise.candidates import Candidate, identity_of, rounds_for
 from analysis.advise.estimate import Estimate, Known, Reached
-from analysis.advise.observation import DONE, FAILED, STOPPED, Observation
+from analysis.advise.observation import DIVERGED, DONE, FAILED, STOPPED, UNLIMITED, Observation
 from analysis.advise.pace import WARM_UP, Pace, sampled, varies
 from analysis.advise.pool import Task, simulate_all
 from analysis.advise.question import Question, Tell
@@ -205,24 +205,24 @@ class Search:
         for number, members in enumerate(waiting):
             first = members[0]
             rounds = self.worth(members, most)
-            until_s = math.inf
-            if first.timed and self.question.in_seconds:  # it shows by itself when it has taken too long
+            within = UNLIMITED
+            if first.timed:  # it shows by itself when it has taken too much: its first rounds tell little of later ones
                 rounds = math.ceil(first.rounds * most / MORE_STEPS)
-                until_s = self.bound()
-            if rounds and not self._is_followed(first, rounds, until_s):
+                within = self.question.within(first, self.bound())
+            if rounds and not self._is_followed(first, rounds):
                 plan = self.training(first, first.candidate.plan, rounds)
                 left = math.ceil((len(waiting) - number) / self.question.jobs)
-                limits = self.budget.limits(share, left, until_s)
-                yield Task(first.mathematics, plan, limits)
+                yield Task(first.mathematics, plan, self.budget.limits(share, left, within))
 
-    def _is_followed(self, known: Known, rounds: int, until_s: float) -> bool:
+    def _is_followed(self, known: Known, rounds: int) -> bool:
         """Return whether a candidate has been followed so far already, or to the goal, or to another end."""
         seen = known.curves.get(self.seed)
         if seen is None:
             return False
-        if seen.status not in (DONE, STOPPED) or seen.rounds >= rounds:
+        if seen.status not in (DONE, STOPPED) or seen.rounds >= rounds or self._has_reached(known):
             return True
-        return self._has_reached(known) or (seen.rounds > 0 and seen.ends_s[-1] >= until_s)
+        left = estimate.left_at(known)
+        return known.timed and left is not None and self.question.value(left) >= self.bound()
 
     def _has_reached(self, known: Known) -> bool:
         assert self.question.accuracy is not None
@@ -281,12 +281,12 @@ class Search:
             known = self.known[task.key]
             if known.pace is not None and seen.rounds > known.pace.first.rounds:
                 known.pace = replace(known.pace, first=seen)
-        for more in range(1, SEEDS):
-            seed = self.seed + more
-            self.tell(f"finalists: seed {seed}")
-            for late, seen in self.simulate(self._other_seeds(seed), FINALISTS_SHARE):
+        for _ in range(SEEDS):  # another seed may make others finalists
+            self.tell("finalists: other seeds")
+            for late, seen in self.simulate(self._other_seeds(), FINALISTS_SHARE):
+                mathematics_, seed = late.key
                 for known in self.known.values():
-                    if known.mathematics == late.key and seen.status in (DONE, "diverged"):
+                    if known.mathematics == mathematics_ and seen.status in (DONE, DIVERGED):
                         known.curves[seed] = seen
 
     def _whole_paces(self) -> Iterator[Task[str]]:
@@ -298,11 +298,15 @@ class Search:
                 limits = self.budget.limits(FINALISTS_SHARE)
                 yield Task(known.candidate.name, sampled(known.candidate.plan, rounds, 0.0), limits)
 
-    def _other_seeds(self, seed: int) -> Iterator[Task[str]]:
-        for known in {known.mathematics: known for known in self.finalists()}.values():
-            plan = self.question.another_seed(known.candidate, seed)
-            limits = self.budget.limits(FINALISTS_SHARE)
-            yield Task(known.mathematics, self.training(known, plan, known.rounds), limits)
+    def _other_seeds(self) -> Iterator[Task[tuple[str, int]]]:
+        """Yield trainings with the seeds that finalists lack, seed by seed: all are compared by the same ones."""
+        found = {known.mathematics: known for known in self.finalists()}.values()
+        for seed in range(self.seed + 1, self.seed + SEEDS):
+            for known in found:
+                if seed not in known.curves:
+                    plan = self.question.another_seed(known.candidate, seed)
+                    training = self.training(known, plan, known.rounds)
+                    yield Task((known.mathematics, seed), training, self.budget.limits(FINALISTS_SHARE))
 
     # ---- accuracy at the end ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from analysis.advise import estimate, mathematics
 from analysis.advise.budget import Budget
 from analysis.advise.estimate import Known
-from analysis.advise.observation import Observation
+from analysis.advise.observation import UNLIMITED, Observation
 from analysis.advise.pool import Task
 from analysis.advise.question import Question, Tell
 from testbed.execution.tuning import Grid, Trial, ValueSearch
@@ -125,9 +125,9 @@ def _trainings(search: Search, groups: Mapping[str, _Group], path: str, share: f
         rounds = search.worth(group.members, 1.0)
         if rounds:
             first = group.changed[0]
-            until_s = search.bound() if first.timed and search.question.in_seconds else math.inf
-            limits = search.budget.limits(share, virtual_s=until_s)
-            yield Task(key, search.training(first, first.candidate.plan, rounds), limits)
+            within = search.question.within(first, search.bound()) if first.timed else UNLIMITED
+            training = search.training(first, first.candidate.plan, rounds)
+            yield Task(key, training, search.budget.limits(share, within=within))
 
 
 def _with(search: Search, known: Known, setting: str) -> Known:
