@@ -166,13 +166,16 @@ def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, li
     return inside, outside, [graph.host((up,), (down,)) for up, down in ports]
 
 
-def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """Return a ring all-reduce on uneven links: a rank sends when its last and its left neighbour's have arrived."""
+def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1, steps: int | None = None) -> Graph:
+    """Return a ring all-reduce on uneven links: a rank sends when its last and its left neighbour's have arrived.
+
+    steps  its first ones; ``None``: all, twice as many as there are other ranks
+    """
     draw = random.Random(f"ring/{seed}")
     graph = Graph()
     hosts = [graph.host((graph.link(draw.uniform(1e7, 1e8), draw.uniform(0.001, 0.05)),)) for _ in range(ranks)]
     before: list[int] = []
-    for _ in range(2 * (ranks - 1)):
+    for _ in range(2 * (ranks - 1) if steps is None else steps):
         now = []
         for rank, host in enumerate(hosts):
             after = (before[rank], before[rank - 1]) if before else ()
@@ -211,6 +214,7 @@ def star(sites: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
 WORKLOADS: dict[str, Callable[[], Graph]] = {
     "star of 300": lambda: star(300),
     "ring of 64": lambda: ring(64),
+    "ring of 1000, 20 of 1998 steps": lambda: ring(1000, steps=20),
     "random pairs, 100 sites": lambda: random_traffic(100, 2000),
     "two tiers, 10 x 10": lambda: two_tier(10, 10),
     "two tiers, 100 x 10": lambda: two_tier(100, 10),
