@@ -217,14 +217,16 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
 def critical_hops(frames: Frames, chosen: Collection[int]) -> pd.DataFrame:
     """Return the transfers for which rounds were as long as they were: ``round, source, target, t0_s, t_s``.
 
-    Of each chosen round, those on the path of the worker that completed it last, in the order of time.
+    Of each chosen round, those on the path of the worker whose data waited least: all others waited for them.
     """
     transfers = frames["transfers"]
     tensors = transfers[transfers["message"].isin((*UPWARDS, BLOCK, *DOWNWARDS)) & transfers["round"].isin(chosen)]
     index = _index(frames, tensors)
     rounds = frames["rounds"]
-    rounds = rounds[rounds["round"].isin(chosen)]
-    last = rounds.loc[rounds.groupby("round")["t_s"].idxmax(), ["node", "round", "t0_s", "t_s"]]
+    spans = rounds.loc[rounds["round"].isin(chosen), ["node", "round", "t0_s", "t_s"]]
+    waiting = PARTS.index("waiting")
+    waited = [_split(index, *span)[waiting] for span in zip(*(spans[name].tolist() for name in spans), strict=True)]
+    last = spans.loc[spans.assign(waited_s=waited).groupby("round")["waited_s"].idxmin()]
     rows = []
     for worker, round_, begin, end in zip(*(last[name].tolist() for name in last), strict=True):
         path = _path(index, worker, round_, begin, end)

@@ -32,7 +32,7 @@ from analysis import load as stored
 from testbed import errors, launch
 from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun, live_logs
 from testbed.display import progress as displays
-from testbed.display.notebook import as_output, html_of
+from testbed.display.notebook import Widget, as_output, html_of
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.record import final_status
 from testbed.execution.scripts import is_scripted
@@ -161,6 +161,12 @@ class Run(stored.StoredRun):
         from testbed.display.summary import summary_of
 
         return html_of(*summary_of(self), picture=self.path / "figure.png")
+
+    def view(self, height: int = 760) -> Widget:
+        """Return the page that plays the run back, as a widget of a notebook; ``height``: in pixels."""
+        from analysis.view.source import saved
+
+        return Widget(saved([self.path]), height)
 
 
 def open_run(path: str | Path) -> Run:

@@ -18,12 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
-from analysis.breakdown import DOWNWARDS, UPWARDS
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.metrics import utilisation
-from analysis.peers import PEER_MESSAGES
+from analysis.view.history import LANES, Names, Part, history
 from testbed.results.summary import training_start_s
 
 # widths at which 8.5 pt reads well on a phone, and across a desktop page
@@ -65,10 +64,12 @@ def timeline(figure: Figure, run: StoredRun) -> None:
     nodes = run.time_split["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
     factor, unit = (1000.0, "ms") if end - begin < 5 else (1.0, "s")
-    tables = _between(run, begin, end)
+    names = Names.of(run.plan)
+    columns = history(run.tables, names, Part(from_s=begin, to_s=end))
+    tables = {name: pd.DataFrame(columns[name]) for name in ("rounds", "work", "messages")}
     for place, node in enumerate(nodes):
-        for rows, (low, height), color in _tracks(tables, node):
-            spans = np.clip(rows[["t0_s", "t_s"]].to_numpy(float), begin, end)
+        for rows, (low, height), color in _tracks(tables, names.nodes[node]):
+            spans = np.clip(rows[["t0", "t"]].to_numpy(float), begin, end)
             seen = visible(spans, (end - begin) / COLUMNS_DRAWN)
             _bars(axes, (seen - begin) * factor, place + low, height, color)
     rounds = run.tables["rounds"]
@@ -125,27 +126,18 @@ def _bars(axes: Axes, spans: Any, low: float, height: float, color: str) -> None
     axes.add_patch(PathPatch(path, facecolor=color, linewidth=0))
 
 
-def _between(run: StoredRun, begin_s: float, end_s: float) -> dict[str, pd.DataFrame]:
-    """Return the tables of what nodes do, with only the rows that lie in a span of time, in part or as a whole."""
-    tables = {name: run.tables[name] for name in ("computes", "rounds", "transfers", "waits")}
-    inside = {name: rows[(rows["t_s"] > begin_s) & (rows["t0_s"] < end_s)] for name, rows in tables.items()}
-    transfers = inside["transfers"]
-    inside["transfers"] = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS, *PEER_MESSAGES))]
-    return inside
-
-
-def _tracks(tables: Mapping[str, pd.DataFrame], node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
+def _tracks(tables: Mapping[str, pd.DataFrame], node: int) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     """Return a node's rows, with the low edge and the height of their bars in its lane, and their colour."""
-    transfers = tables["transfers"]
-    rounds = tables["rounds"]
-    waits = tables["waits"]
-    spans = rounds if (rounds["node"] == node).any() else waits
-    computes = tables["computes"]
+    rounds, work, messages = (tables[name] for name in ("rounds", "work", "messages"))
+    own = work[work["node"] == node]
+    waits = own[own["lane"] == LANES.index("wait")]
+    computes = own[own["lane"] < LANES.index("wait")]
+    spans = rounds[rounds["node"] == node]
     return [
-        (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),
-        (transfers[transfers["target"] == node], (0.50, 0.38), _SLICES["receiving"]),
-        (transfers[transfers["source"] == node], (0.12, 0.38), _SLICES["sending"]),
-        (computes[computes["node"] == node], (0.12, 0.76), _SLICES["compute"]),
+        (spans if len(spans) else waits, (0.12, 0.76), _SLICES["waiting"]),
+        (messages[messages["target"] == node], (0.50, 0.38), _SLICES["receiving"]),
+        (messages[messages["source"] == node], (0.12, 0.38), _SLICES["sending"]),
+        (computes, (0.12, 0.76), _SLICES["compute"]),
     ]
 
 

@@ -90,12 +90,12 @@ def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Colu
 
     What the page can derive is not there: the use of a link is the change of its bytes.
     """
-    between = {name: _within(frames[name], part) for name in ("transfers", "computes", "waits", "holds")}
+    between = {name: _within(frames[name], part) for name in ("transfers", "computes", "waits", "holds", "rounds")}
     return {
         "samples": _samples(frames["links"], names),
         "messages": _messages(between["transfers"], names, part),
         "work": _work(between, names, part),
-        "rounds": _rounds(frames["rounds"], names, part),
+        "rounds": _rounds(between["rounds"], names, part),
         "scores": _scores(frames["accuracy"]),
         "training": {"t": _column(frames["training"]["t_s"], 6)},
         "carried": _carried(frames["transfers"]),

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _FORMAT = '<pre style="line-height:1.25;font-family:monospace;white-space:pre;overflow-x:auto">{code}</pre>'
+
+
+@dataclass(frozen=True)
+class Widget:
+    """A page in a frame of a notebook, which needs no server. ``page``: HTML that holds everything itself."""
+
+    page: str = field(repr=False)
+    height: int
+
+    def _repr_html_(self) -> str:
+        size = f'width="100%" height="{self.height}" style="border:0"'
+        return f'<iframe srcdoc="{html.escape(self.page)}" title="testbed view" {size}></iframe>'
 
 
 def is_notebook() -> bool:

@@ -4,6 +4,7 @@ A picture of a document comes from a run that a reader can repeat. The comment b
 
     <!-- picture: runs/fsa/figure.png -->                        the blocks of the document above it make the file
     <!-- picture: run/figure.png of testbed run quickstart -->   this command makes the file
+    <!-- page: run.html of testbed view run --save run.html -->  likewise, before the frame of a saved page
 
 The picture is stored where the image's link points to, with few colours, so that the repository stays small. A
 notebook is executed from top to bottom and stored with its outputs. Without PATH, all documents and notebooks are
@@ -30,6 +31,9 @@ from PIL import Image
 from tests.docs.blocks import NOT_RUN, ROOT, Page, blocks_of, documents, shell
 
 PICTURE = re.compile(r"<!-- picture: (?P<file>\S+)(?: of (?P<command>.+?))? -->\n!\[(?P<alt>[^\]]*)\]\((?P<link>\S+)\)")
+PAGE = re.compile(
+    r"<!-- page: (?P<file>\S+) of (?P<command>.+?) -->\n<iframe src=\"(?P<link>\S+)\" title=\"(?P<alt>[^\"]*)\""
+)
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 COLOURS = 96
 WIDTH = 1100  # pixels, at most; a page of the site is narrower
@@ -48,6 +52,15 @@ class Picture:
 
 def pictures_of(document: Path) -> list[Picture]:
     """Return the pictures of a document, in order."""
+    return _found(PICTURE, document)
+
+
+def pages_of(document: Path) -> list[Picture]:
+    """Return the saved pages that a document shows in a frame."""
+    return _found(PAGE, document)
+
+
+def _found(pattern: re.Pattern[str], document: Path) -> list[Picture]:
     text = document.read_text(encoding="utf-8")
     return [
         Picture(
@@ -57,7 +70,7 @@ def pictures_of(document: Path) -> list[Picture]:
             alt=found["alt"],
             stored=(document.parent / found["link"]).resolve(),
         )
-        for found in PICTURE.finditer(text)
+        for found in pattern.finditer(text)
     ]
 
 
@@ -68,14 +81,15 @@ def make(document: Path) -> None:
     """
     page = Page(str(document.relative_to(ROOT)))
     blocks = [block for block in blocks_of(document) if NOT_RUN not in block.notes]
-    for picture in pictures_of(document):
+    for picture in (*pictures_of(document), *pages_of(document)):
         if picture.command:
             shell(picture.command)
         else:
             while blocks and blocks[0].line < picture.line:
                 page.execute(blocks.pop(0))
         picture.stored.parent.mkdir(parents=True, exist_ok=True)
-        picture.stored.write_bytes(reduced(Path(picture.file).read_bytes()))
+        made = Path(picture.file).read_bytes()
+        picture.stored.write_bytes(reduced(made) if picture.file.endswith(".png") else made)
         tell_size(picture.stored)
 
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import pytest
 
 from tests.docs.blocks import EXCERPT, NOT_RUN, ROOT, SLOW, Page, blocks_of, check_excerpt, documents, tokens_of
-from tests.docs.pictures import pictures_of
+from tests.docs.pictures import pages_of, pictures_of
 from tests.emulation.inside import skip_reason
 
 LANGUAGES = {"sh", "python", "yaml", "toml", EXCERPT, "text"}  # text is not executed
@@ -85,4 +85,13 @@ def test_every_picture_of_a_document_is_stored_and_says_which_run_makes_it() -> 
         pictures = pictures_of(path)
         assert len(pictures) == path.read_text(encoding="utf-8").count("\n!["), f"{path}: which run makes the picture?"
         for picture in pictures:
-            assert picture.alt and picture.stored.stat().st_size < 150_000, picture
+            most = 2_000_000 if picture.stored.suffix == ".webp" else 150_000  # that one moves
+            assert picture.alt and picture.stored.stat().st_size < most, picture
+
+
+def test_every_frame_of_a_document_has_its_page() -> None:
+    for path in documents():
+        pages = pages_of(path)
+        assert len(pages) == path.read_text(encoding="utf-8").count("\n<iframe"), f"{path}: which run makes the page?"
+        for page in pages:
+            assert page.alt and page.stored.stat().st_size < 1_000_000, page

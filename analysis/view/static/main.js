@@ -65,6 +65,7 @@ class Page {
     panel.querySelector("h2").textContent = this.runs.length > 1 ? run.label : "Network";
     canvas.setAttribute("aria-label", this.describe(run));
     byId("networks").append(panel);
+    panel.querySelector(".relayed").hidden = run.plot.overlay === "star";
     const network = new Network(canvas, panel.querySelector(".tip"), run, this);
     panel.querySelector(".nearer").addEventListener("click", () => network.magnify(1.4));
     panel.querySelector(".farther").addEventListener("click", () => network.magnify(1 / 1.4));

@@ -7,6 +7,7 @@ const MARGIN = 46;
 const APART = 3.2; // pixels between the two directions of a link and its middle
 const CELL = 34; // pixels: data centres of one cell are drawn as one
 const CLUSTERED = 150; // from so many vertices on
+const RELAYED = new Set(["merge", "spread"]); // messages that an overlay passes on
 const MOST_DOTS = 4000;
 const NEAR = 12; // pixels from the pointer to what it shows
 
@@ -436,6 +437,7 @@ export class Network {
   drawMessages(context, t) {
     const { messages } = this.run.tables;
     const byColour = new Map();
+    const rings = [];
     const rows = this.run.inFlight(t);
     const stride = Math.max(1, Math.ceil(rows.length / MOST_DOTS));
     for (let place = 0; place < rows.length; place += stride) {
@@ -444,7 +446,9 @@ export class Network {
       if (x === undefined) continue;
       const colour = colourOfMessage(this.run.texts[messages.kind[row]]);
       if (!byColour.has(colour)) byColour.set(colour, []);
-      byColour.get(colour).push(x, y, 2.2 + Math.min(4.5, 1.2 * Math.log10(1 + messages.bytes[row] / 1000)));
+      const radius = 2.2 + Math.min(4.5, 1.2 * Math.log10(1 + messages.bytes[row] / 1000));
+      byColour.get(colour).push(x, y, radius);
+      if (RELAYED.has(this.run.texts[messages.kind[row]])) rings.push(x, y, radius + 3);
     }
     context.strokeStyle = look.paper;
     context.lineWidth = 0.8;
@@ -458,6 +462,13 @@ export class Network {
       context.fill();
       if (rows.length < 600) context.stroke();
     }
+    context.strokeStyle = look.ink;
+    context.beginPath();
+    for (let place = 0; place < rings.length; place += 3) {
+      context.moveTo(rings[place] + rings[place + 2], rings[place + 1]);
+      context.arc(rings[place], rings[place + 1], rings[place + 2], 0, 2 * Math.PI);
+    }
+    context.stroke();
   }
 
   /** Where a message is when it has come a `share` of its way: along the links between its nodes. */
