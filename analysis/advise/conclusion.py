@@ -90,7 +90,7 @@ def _tuned(advice: Advice) -> Iterator[str]:
     values = ", ".join(f"{name} {each.value}" for name, each in found.items() if each.value)
     runs = sorted({each.runs for each in advice.tuned.values()})
     made = between(str(runs[0]), str(runs[-1])) if len(runs) > 1 else str(runs[0] if runs else 0)
-    ends = between(short(advice.tuning.low), short(advice.tuning.high))
+    ends = between(f"{advice.tuning.low:g}", f"{advice.tuning.high:g}")
     yield f"{path} was searched ({ends}; {made} runs for each technique): {values or 'none reaches the goal'}."
     at_end = ", ".join(name for name, each in found.items() if each.at_end)
     if at_end:

@@ -73,12 +73,13 @@ class Search:
         self._find_paces(candidates, PACE_SHARE)
         if self.question.accuracy is None:
             return
+        tried = {identity_of(known.candidate.plan) for known in self.known.values()}  # as they are, before tuning
         learning = LEARNING_SHARE if self.question.tune is None else TUNED_LEARNING_SHARE
         self._learn(1.0, learning)
         self._learn(MORE_STEPS, learning)
         if self.question.tune is not None:
             self.tuned = tune(self, self.question.tune, LEARNING_SHARE)
-        tried = {identity_of(known.candidate.plan) for known in self.known.values()}
+        tried |= {identity_of(known.candidate.plan) for known in self.known.values()}
         made = self.question.combined([known.candidate for known in self.best()[:COMBINED]])
         combined = [candidate for candidate in made if identity_of(candidate.plan) not in tried]
         if combined:

@@ -68,11 +68,13 @@ def why_first(shown: Mapping[str, Split]) -> str:
         return ""
     (first, mine), (second, other), *_ = shown.items()
     gains = {part: other[part] - mine[part] for part in mine}
-    most = max(gains, key=gains.__getitem__)
-    least = min(gains, key=gains.__getitem__)
     ahead_s = sum(gains.values())
-    if ahead_s <= _ALIKE * sum(mine.values()):
+    total_s = sum(mine.values())
+    if ahead_s <= _ALIKE * total_s:
         return f"{first} and {second} take about the same time."
-    more = f", and {seconds(-gains[least])} more on {WORDS[least]}" if gains[least] < -_ALIKE * gains[most] else ""
-    less = f"{seconds(gains[most])} less on {WORDS[most]}"
-    return f"{first} is {seconds(ahead_s)} ahead of {second}: it spends {less}{more}."
+    by_size = sorted(
+        (part for part in gains if abs(gains[part]) > _ALIKE * total_s), key=lambda part: -abs(gains[part])
+    )
+    less = [f"{seconds(gains[part])} less on {WORDS[part]}" for part in by_size if gains[part] > 0]
+    more = [f"{seconds(-gains[part])} more on {WORDS[part]}" for part in by_size if gains[part] < 0]
+    return f"{first} is {seconds(ahead_s)} ahead of {second}: it spends {', '.join([*less, *more])}."

@@ -12,6 +12,7 @@ the next call of the same sweep goes on from there.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
@@ -245,7 +246,9 @@ class ValueSearch:
 def import_optuna() -> Any:
     """Return the module ``optuna``. Raise ``CapabilityError`` if it is not installed."""
     try:
-        import optuna
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in a notebook, of a progress bar that is not shown
+            import optuna
     except ImportError as error:
         cure = "pip install 'testbed[tune]'"
         raise CapabilityError(f"--tune needs Optuna, which cannot be imported ({error}): {cure}") from error

@@ -264,17 +264,16 @@ def test_two_names_of_one_technique_are_one_candidate() -> None:
 
 
 def test_why_the_first_wins_and_what_would_change_it() -> None:
-    advice = asked(count=80, techniques={"hfa": TECHNIQUES["hfa"]})
+    advice = asked(count=40, techniques={"hfa": TECHNIQUES["hfa"]})
     first, second = advice.ranked
     assert list(advice.splits) == [first.name, second.name]
     for row in (first, second):
         assert sum(advice.splits[row.name].values()) == pytest.approx(row.time_s)
     here, *others = advice.elsewhere
-    assert here.place == Place(1, 1) and len(others) == 26
+    assert here.place == Place(1, 1) and len(others) >= 10
     slower = {each.place: each.values for each in others}
     for name, value in here.values.items():
         assert slower[Place(1, 1, 4)][name] > value >= slower[Place(1, 1, 0.25)][name]
-        assert slower[Place(0.25, 1, 4)][name] > slower[Place(1, 1, 4)][name]
         assert slower[Place(0.25, 1)][name] > value >= slower[Place(4, 1)][name]  # so small a model passes at once
         assert slower[Place(1, 4)][name] > value > slower[Place(1, 0.25)][name]
 
@@ -298,22 +297,18 @@ def test_places_where_another_wins_are_told_by_rows_and_columns() -> None:
 
 
 def test_a_setting_is_searched_for_each_technique() -> None:
-    """The scenario's own rate is far too small, and the third value that is tried is the range's end."""
+    """The scenario's own rate is too small; the values tried then are three times as much, a third, and a drawn one."""
     pytest.importorskip("optuna")
     slow = "optimizer.learning_rate=0.006"
-    techniques = {"hfa": TECHNIQUES["hfa"]}
-    plain = asked(slow, techniques=techniques, count=40)
-    found = asked(slow, techniques=techniques, count=40, tune="learning_rate=0.002..0.06")
-    assert set(found.tuned) == {"fsa (as written)", "hfa"} or set(found.tuned) == {"as written", "hfa"}
-    for name, tuned in found.tuned.items():
-        assert tuned.runs == 4, name
-    before = {row.name: row.estimate.value for row in plain.ranked if row.estimate}
-    after = {row.name: row for row in found.ranked}
-    best = found.ranked[0]
-    assert best.estimate is not None and best.estimate.value < 0.8 * min(before.values())
-    assert f"optimizer.learning_rate={found.tuned[best.name].value}" in best.settings
-    assert found.scenario(best).optimizer.options.learning_rate == float(found.tuned[best.name].value)
-    assert all(row.estimate.value <= before[name] for name, row in after.items() if row.estimate and name in before)
+    plain = asked(slow, techniques={}, count=10)
+    found = asked(slow, techniques={}, count=16, tune="learning_rate=0.002..0.06")
+    (before,) = plain.ranked
+    (best,) = found.ranked
+    tuned = found.tuned[best.name]
+    assert before.estimate is not None and best.estimate is not None
+    assert tuned.runs == 4 and best.estimate.value < 0.8 * before.estimate.value
+    assert best.settings == (f"optimizer.learning_rate={tuned.value}",)
+    assert found.scenario(best).optimizer.options.learning_rate == float(tuned.value)
     said = " ".join(conclusion(found))
     assert "optimizer.learning_rate was searched (0.002 to 0.06; 4 runs for each technique)" in said
 
