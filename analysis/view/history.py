@@ -76,7 +76,7 @@ class Part:
            are there in any case
     from_s, to_s  what lies in this span of time, in part or as a whole
     rows   the most rows of a table; where there are more, messages of a round become one, work is joined, and at last
-           the shortest are left out
+           rounds are left out
     """
 
     sites: Collection[str] | None = None
@@ -153,8 +153,7 @@ def _messages(transfers: pd.DataFrame, names: Names, part: Part) -> Columns:
         grouped = moved.groupby(place, sort=False, observed=True)
         moved = grouped.agg(t0_s=("t0_s", "min"), t_s=("t_s", "max"), payload_bytes=("payload_bytes", "sum"))
         moved = moved.reset_index().assign(key=NO_KEY)
-    if len(moved) > part.rows:
-        moved = moved.nlargest(part.rows, "payload_bytes")
+    moved = _some_rounds(moved, part.rows)
     moved = moved.sort_values("t0_s", kind="stable")
     return {
         "t0": _column(moved["t0_s"], 6),
@@ -194,9 +193,7 @@ def _work(between: Frames, names: Names, part: Part) -> Columns:
         work = work[work["node"].astype(str).map(data_center_of).isin(part.sites)]
     if len(work) > part.rows:
         work = _joined(work)
-    if len(work) > part.rows:
-        lasting = (work["t_s"] - work["t0_s"]).nlargest(part.rows).index
-        work = work.loc[lasting]
+    work = _some_rounds(work, part.rows)
     work = work.sort_values("t0_s", kind="stable")
     return {
         "t0": _column(work["t0_s"], 6),
@@ -206,6 +203,18 @@ def _work(between: Frames, names: Names, part: Part) -> Columns:
         "text": names.numbered(work["text"]),
         "round": _column(work["round"].fillna(-1), 0),
     }
+
+
+def _some_rounds(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Leave out rounds, evenly over the run, until few enough rows are left; then the shortest of what is left."""
+    if len(rows) <= most:
+        return rows
+    numbers = np.sort(rows["round"].dropna().unique())
+    kept = numbers[:: math.ceil(len(rows) / most)]
+    some = rows[rows["round"].isin(kept)]
+    some = some if len(some) else rows
+    lasting = (some["t_s"] - some["t0_s"]).nlargest(most).index
+    return some.loc[lasting]
 
 
 def _joined(work: pd.DataFrame) -> pd.DataFrame:

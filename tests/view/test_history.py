@@ -52,7 +52,9 @@ def test_where_there_is_no_room_messages_of_a_round_become_one_and_no_byte_is_lo
     assert len(few["t"]) < len(whole["t"]) and set(few["key"]) == {NO_KEY}
     assert sum(few["bytes"]) == sum(whole["bytes"])
     least = history(run.tables, Names.of(run.plan), Part(rows=10))
-    assert len(least["messages"]["t"]) == 10 and len(least["work"]["t"]) == 10
+    assert 0 < len(least["messages"]["t"]) <= 10 and 0 < len(least["work"]["t"]) <= 10
+    some = history(run.tables, Names.of(run.plan), Part(rows=60))["messages"]
+    assert max(some["round"]) - min(some["round"]) >= 5  # of eight: rounds are left out evenly
 
 
 def test_samples_of_a_link_keep_the_ends_of_what_does_not_change(run: StoredRun) -> None:

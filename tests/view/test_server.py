@@ -2,8 +2,14 @@
 
 import http.client
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -150,6 +156,27 @@ def test_a_folder_of_runs_is_a_table(run: Path) -> None:
         server.close()
     with pytest.raises(ScenarioError, match="neither a run, nor a sweep, nor a folder of runs"):
         server_of([run / "tables"])
+
+
+@pytest.mark.slow  # 15 s
+def test_a_run_opens_its_page_at_the_start_and_keeps_it_until_it_is_interrupted(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "testbed.cli.main", "run", "quickstart", "--on", "simulate", "--view", "--quiet",
+               "--set", "training.rounds=10", "--out", str(tmp_path / "run")]  # fmt: skip
+    environment = {**os.environ, "BROWSER": "true"}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment
+    ) as run:
+        assert run.stderr is not None
+        url = next(line for line in run.stderr if line.startswith("view: http")).removeprefix("view: ").strip()
+        with urllib.request.urlopen(f"{url}stream") as stream:  # until the run has ended
+            told = [json.loads(line.removeprefix(b"data: ")) for line in stream if line.startswith(b"data: ")]
+        assert sum(len(part["history"]["rounds"]["t"]) for part in told) == 60  # of six workers
+        assert [part["live"] for part in told][-1] is False and len(told) > 1
+        assert any("stays until" in line for line in run.stderr)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(30) == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url)
 
 
 def test_the_command_writes_a_page(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -273,11 +273,18 @@ class Page {
     this.windowChanged(run.lanes);
   }
 
+  /** The rows of a moment: those that were asked for, or all that the page has. */
+  rowsAt(run, t) {
+    const { detail } = run.lanes;
+    return detail && detail.from <= t && t <= detail.to ? detail.run : run;
+  }
+
   /** Ask for all rows of a window of which the page has only some. */
   windowChanged(lanes) {
     const { run } = lanes;
-    if (!this.source || !run.partial) return;
+    if (!this.source || !(run.partial || run.thinned)) return;
     clearTimeout(lanes.asking);
+    if (lanes.whole && lanes.site === null) return; // which the page began with
     lanes.asking = setTimeout(async () => {
       const site = lanes.site === null ? "" : run.plot.vertices[lanes.site];
       const asked = { from: lanes.from, to: lanes.to };
@@ -289,16 +296,23 @@ class Page {
   }
 
   showState() {
+    byId("partial").textContent = "";
     const badge = byId("state");
     const { state } = this.runs[0];
     badge.textContent = this.live[0] ? "live" : state;
     badge.className = `badge ${this.live[0] ? "live" : state}`;
     byId("live").hidden = !this.live[0];
     const parts = this.runs.filter((run) => run.partial && run.partial.length < run.plot.sites);
-    byId("partial").hidden = !parts.length;
-    if (parts.length) {
+    const thinned = this.runs.some((run) => run.thinned);
+    byId("partial").hidden = !parts.length && !thinned;
+    if (thinned) {
       byId("partial").textContent =
-        `Work and local messages are shown of ${parts[0].partial.length} of ${parts[0].plot.sites} data centres` +
+        "Of so long a run, messages of a round are drawn as one, and some rounds are left out" +
+        (this.source ? "; come closer in the time to see all." : " in this file.");
+    }
+    if (parts.length) {
+      byId("partial").textContent +=
+        ` Work and local messages are shown of ${parts[0].partial.length} of ${parts[0].plot.sites} data centres` +
         (this.source ? "; choose another one to see its nodes." : " in this file; `testbed view` on the run shows all.");
     }
   }

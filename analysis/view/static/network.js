@@ -435,20 +435,22 @@ export class Network {
   }
 
   drawMessages(context, t) {
-    const { messages } = this.run.tables;
+    const source = this.page.rowsAt(this.run, t);
+    const { messages } = source.tables;
     const byColour = new Map();
     const rings = [];
-    const rows = this.run.inFlight(t);
+    const rows = source.inFlight(t);
     const stride = Math.max(1, Math.ceil(rows.length / MOST_DOTS));
     for (let place = 0; place < rows.length; place += stride) {
       const row = rows[place];
-      const [x, y] = this.along(row, (t - messages.t0[row]) / Math.max(1e-9, messages.t[row] - messages.t0[row])) ?? [];
+      const share = (t - messages.t0[row]) / Math.max(1e-9, messages.t[row] - messages.t0[row]);
+      const [x, y] = this.along(row, share, messages) ?? [];
       if (x === undefined) continue;
-      const colour = colourOfMessage(this.run.texts[messages.kind[row]]);
+      const colour = colourOfMessage(source.texts[messages.kind[row]]);
       if (!byColour.has(colour)) byColour.set(colour, []);
       const radius = 2.2 + Math.min(4.5, 1.2 * Math.log10(1 + messages.bytes[row] / 1000));
       byColour.get(colour).push(x, y, radius);
-      if (RELAYED.has(this.run.texts[messages.kind[row]])) rings.push(x, y, radius + 3);
+      if (RELAYED.has(source.texts[messages.kind[row]])) rings.push(x, y, radius + 3);
     }
     context.strokeStyle = look.paper;
     context.lineWidth = 0.8;
@@ -472,8 +474,7 @@ export class Network {
   }
 
   /** Where a message is when it has come a `share` of its way: along the links between its nodes. */
-  along(row, share) {
-    const { messages } = this.run.tables;
+  along(row, share, messages = this.run.tables.messages) {
     const { plot } = this.run;
     const { clusters, clusterOf } = this.places;
     const source = messages.source[row];

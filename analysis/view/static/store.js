@@ -47,6 +47,7 @@ export class Run {
     this.label = label;
     this.state = data.state;
     this.partial = data.partial;
+    this.thinned = data.thinned;
     this.texts = [];
     this.tables = {};
     this.links = this.plot.links.name.map(() => ({ t: [], bytes: [], rate: [], backlog: [], dropped: [] }));

@@ -6,6 +6,7 @@ const byId = (id) => document.getElementById(id);
 const MOST_TOGETHER = 4;
 const LIVE = new Set(["pending", "running"]);
 const AGAIN_MS = 3000;
+const AXIS_PX = 84; // an axis of the parallel coordinates, at least
 const LESS_IS_BETTER = new Set(["time_to_target_s", "round_time_s", "wan_mb", "training_s", "rounds"]);
 
 async function embedded() {
@@ -264,9 +265,10 @@ class Sweep {
 
   drawParallel() {
     const canvas = byId("parallel");
+    const { axes } = this;
+    canvas.style.minWidth = `${axes.length * AXIS_PX}px`; // a narrow screen scrolls
     const context = fitted(canvas);
     if (!context) return;
-    const { axes } = this;
     const top = 34;
     const bottom = canvas.clientHeight - 12;
     const gap = (canvas.clientWidth - 120) / Math.max(1, axes.length - 1);
