@@ -277,7 +277,7 @@ class Search:
         return [self.known[name] for name in order[:FINALISTS]]
 
     def _look_closer(self) -> None:
-        self.tell("finalists: all rounds to the goal")
+        self.tell("all rounds to the goal")
         for task, seen in self.simulate(self._whole_paces(), FINALISTS_SHARE):
             known = self.known[task.key]
             if known.pace is not None and seen.rounds > known.pace.first.rounds:
@@ -291,13 +291,16 @@ class Search:
                         known.curves[seed] = seen
 
     def _whole_paces(self) -> Iterator[Task[str]]:
-        for known in self.finalists():
+        """Yield every round up to the goal, of candidates whose time until then is not sure, the best first."""
+        found = self.estimates()
+        for name in sorted(found, key=lambda name: found[name].value):
+            known = self.known[name]
             if known.timed or known.pace is None:
                 continue
             rounds = max(curve.rounds for curve in known.curves.values())
             if varies(known.candidate.plan) or known.pace.spread(rounds) > SURE:
-                limits = self.budget.limits(FINALISTS_SHARE)
-                yield Task(known.candidate.name, sampled(known.candidate.plan, rounds, 0.0), limits)
+                plan = sampled(known.candidate.plan, rounds, 0.0)
+                yield Task(name, plan, self.budget.limits(FINALISTS_SHARE))
 
     def _other_seeds(self) -> Iterator[Task[tuple[str, int]]]:
         """Yield trainings with the seeds that finalists lack, seed by seed: all are compared by the same ones."""

@@ -98,6 +98,16 @@ def test_what_depends_on_times_is_simulated_whole() -> None:
     assert score is not None and curve is not None and curve.at_s == pytest.approx(score.at_s)
 
 
+def test_every_round_to_the_goal_is_looked_at_where_rates_change() -> None:
+    """Of everything that reaches it: a technique may seem far behind by a few rounds of a bad time."""
+    changing = "topology.links[*].rate_trace={use: cross-traffic, scale: 0.01, repeat_after: 20 s}"
+    advice = asked(changing, count=30, techniques={"hfa": TECHNIQUES["hfa"], "slow": Technique(("codec=fp16",))})
+    assert len(advice.ranked) > 1
+    for row in advice.ranked:
+        known = advice.known[row.name]
+        assert known.pace is not None and known.pace.first.rounds >= known.curves[1].rounds, row.name
+
+
 def test_candidates_of_one_mathematics_are_trained_once() -> None:
     """An order changes when a layer travels, and not what is learned."""
     alone = asked("training.rounds=8", techniques={}, goal="accuracy=99 %")
