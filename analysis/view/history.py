@@ -44,6 +44,20 @@ LANES = ("compute", "codec", "wait", "held")
 MOST_ROWS = 120_000  # of a table: a page with more takes seconds to open
 POINTS = 2_000  # of a curve that grows with every message
 NO_KEY = -1
+_WITHIN = ("transfers", "computes", "waits", "holds", "rounds")  # tables of which a part may be asked for
+_COLUMNS = {
+    "samples": ("t", "link", "bytes", "rate_bps", "backlog_bytes", "dropped"),
+    "messages": ("t0", "t", "source", "target", "kind", "round", "key", "bytes"),
+    "work": ("t0", "t", "node", "lane", "text", "round"),
+    "rounds": ("t0", "t", "node", "round", "loss", "steps"),
+    "scores": ("t", "accuracy", "loss", "round"),
+    "training": ("t",),
+    "carried": ("t", "bytes"),
+    "staleness": ("t", "updates"),
+    "changes": ("t", "link", "text"),
+    "faults": ("t", "text", "begins", "places"),
+    "notes": ("t", "text"),
+}
 
 
 @dataclass
@@ -90,20 +104,31 @@ def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Colu
 
     What the page can derive is not there: the use of a link is the change of its bytes.
     """
-    between = {name: _within(frames[name], part) for name in ("transfers", "computes", "waits", "holds", "rounds")}
-    return {
-        "samples": _samples(frames["links"], names),
-        "messages": _messages(between["transfers"], names, part),
-        "work": _work(between, names, part),
-        "rounds": _rounds(between["rounds"], names, part),
-        "scores": _scores(frames["accuracy"]),
-        "training": {"t": _column(frames["training"]["t_s"], 6)},
-        "carried": _carried(frames["transfers"]),
-        "staleness": _staleness(frames["updates"]),
-        "changes": _changes(frames["replay"], names),
-        "faults": _faults(frames["faults"], names),
-        "notes": _notes(frames["warnings"], names),
-    }
+    within = {name: _within(frames[name], part) for name in _WITHIN}
+    has = {name for name in frames if len(within.get(name, frames[name]))}
+    found: dict[str, Columns] = {name: {column: [] for column in columns} for name, columns in _COLUMNS.items()}
+    if "links" in has:
+        found["samples"] = _samples(frames["links"], names)
+    if "transfers" in has:
+        found["messages"] = _messages(within["transfers"], names, part)
+        found["carried"] = _carried(frames["transfers"])
+    if has & {"computes", "waits", "holds"}:
+        found["work"] = _work(within, names, part)
+    if "rounds" in has:
+        found["rounds"] = _rounds(within["rounds"], names, part)
+    if "accuracy" in has:
+        found["scores"] = _scores(frames["accuracy"])
+    if "training" in has:
+        found["training"] = {"t": _column(frames["training"]["t_s"], 6)}
+    if "updates" in has:
+        found["staleness"] = _staleness(frames["updates"])
+    if "replay" in has:
+        found["changes"] = _changes(frames["replay"], names)
+    if "faults" in has:
+        found["faults"] = _faults(frames["faults"], names)
+    if "warnings" in has:
+        found["notes"] = _notes(frames["warnings"], names)
+    return found
 
 
 def _within(rows: pd.DataFrame, part: Part) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from testbed.results.tables import GrowingTables, empty_frames
 MOST_NODES = 150  # whose work a page holds; of others, its server tells when they are looked at
 LARGEST_SAVED_BYTES = 2_900_000
 _POLL_EVERY_S = 0.5
+_MOST_OF_A_CORE = 0.015  # that a page of a run in progress takes from it; where a poll costs more, it comes less often
 _ROUNDS_TRACED = 200  # whose critical path a page has
 _HOPS_TRACED = 60_000  # transfers that are looked through for that
 _LIVE = ("pending", "running")
@@ -38,7 +39,7 @@ class ViewedRun:
         self._parts: list[bytes] = []  # of a run in progress: what has been told, as JSON
         self._told_texts = 0
         self._growing: GrowingTables | None = GrowingTables(path / "events") if self.is_live else None
-        self._polled_s = -math.inf
+        self._next_s = -math.inf  # when the run in progress is read again
         self._lock = threading.Lock()
 
     @property
@@ -108,9 +109,11 @@ class ViewedRun:
     def news(self, number: int, told: int) -> tuple[list[bytes], bool]:
         """Return the parts of a run in progress after the first ``told``, as JSON, and whether more may come."""
         with self._lock:
-            if self._growing is not None and time.monotonic() - self._polled_s >= _POLL_EVERY_S:
-                self._polled_s = time.monotonic()
+            if self._growing is not None and time.monotonic() >= self._next_s:
+                begin_s = time.thread_time()
                 self._poll(number)
+                cost_s = time.thread_time() - begin_s
+                self._next_s = time.monotonic() + max(_POLL_EVERY_S, cost_s / _MOST_OF_A_CORE)
             return self._parts[told:], self._growing is not None
 
     def _poll(self, number: int) -> None:

@@ -47,13 +47,28 @@ def build(events: Path) -> dict[str, pa.Table]:
     """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
     with ThreadPoolExecutor(_THREADS) as pool:  # Arrow and zlib work without the interpreter's lock
         read = list(pool.map(read_part, parts(events)))
-    return _finished_all(read)
+    return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
 
 
 def read_part(path: Path) -> dict[str, pa.Table]:
-    """Return the events of one file by table, in their order. Ignore a last line without a newline."""
+    """Return the events of one file by table, in their order. Ignore a last line without a newline.
+
+    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
+    """
     part = PartReader(path)
-    found, lost = _by_table(part.lines().splitlines(), writer_of(path))
+    lines: dict[str, list[bytes]] = defaultdict(list)
+    lost = 0
+    for line in part.lines().splitlines():
+        if (kind := _KIND.search(line)) is None:
+            lost += bool(line.strip())
+        else:
+            for name in _TABLES_OF.get(kind[1], ()):
+                lines[name].append(line)
+    found = {}
+    for name, own in lines.items():
+        rows, damaged = _read(own, _SCHEMAS[name])
+        found[name] = _placed(rows, writer_of(path))
+        lost += damaged + len(rows) - len(found[name])
     if lost or part.damaged:
         what = "lines after a damaged place" if part.damaged else f"{lost} damaged line(s)"
         warning = _warning(path, found, f"{path.name}: {what} were left out of the tables")
@@ -63,52 +78,47 @@ def read_part(path: Path) -> dict[str, pa.Table]:
 
 def empty_frames() -> dict[str, pd.DataFrame]:
     """Return all tables without a row."""
-    return {name: frame(table) for name, table in _finished_all([]).items()}
+    return {name: frame(_finished([], name)) for name in TABLES}
 
 
 class GrowingTables:
-    """The tables of a directory of events that is being written, a few rows at a time."""
+    """The tables of a directory of events that is being written, a few rows at a time.
+
+    Rows are made without Arrow, whose start for each table takes longer than a second's events do.
+    """
 
     def __init__(self, events: Path) -> None:
         self._events = events
         self._files: dict[Path, PartReader | None] = {}  # None: all of it has been read
+        self._empty = empty_frames()
 
     def poll(self) -> dict[str, pd.DataFrame]:
-        """Return the rows of all tables that have been written since the last call, each table ordered by time."""
-        lines: list[bytes] = []
+        """Return the rows that have been written since the last call, each table ordered by time.
+
+        Rates of links, which need the sample before, are missing.
+        """
+        import pandas as pd
+
+        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for path in parts(self._events):
             reader = self._files[path] if path in self._files else PartReader(path)
             if reader is not None:
-                lines += reader.lines().splitlines()
+                for event in decoded(reader.lines().splitlines()):
+                    for name in _TABLES_OF.get(str(event.get("kind")).encode(), ()):
+                        rows[name] += [event] if isinstance(event.get("t"), float | int) else []
                 self._files[path] = None if reader.ended else reader
-        found, _ = _by_table(lines, "")
-        return {name: frame(table) for name, table in _finished_all([found]).items()}
+        found = dict(self._empty)
+        for name, own in rows.items():
+            own.sort(key=lambda event: float(event["t"]))  # stable: one writer's events keep their order
+            columns = {column.name: [_value(event, column) for event in own] for column in TABLES[name].columns}
+            found[name] = pd.DataFrame(columns)
+        return found
 
 
-def _by_table(lines: Iterable[bytes], writer: str) -> tuple[dict[str, pa.Table], int]:
-    """Return the events of lines by table, and how many lines were lost.
-
-    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
-    """
-    own: dict[str, list[bytes]] = defaultdict(list)
-    lost = 0
-    for line in lines:
-        if (kind := _KIND.search(line)) is None:
-            lost += bool(line.strip())
-        else:
-            for name in _TABLES_OF.get(kind[1], ()):
-                own[name].append(line)
-    found = {}
-    for name, of_table in own.items():
-        rows, damaged = _read(of_table, _SCHEMAS[name])
-        found[name] = _placed(rows, writer)
-        lost += damaged + len(rows) - len(found[name])
-    return found, lost
-
-
-def _finished_all(read: Iterable[Mapping[str, pa.Table]]) -> dict[str, pa.Table]:
-    read = list(read)
-    return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
+def _value(event: dict[str, Any], column: Column) -> Any:
+    if column.name == "duration_s":
+        return event["t"] - event.get("t0", event["t"])
+    return event.get(column.field or column.name)
 
 
 def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:

@@ -102,7 +102,7 @@ def test_a_run_in_progress_is_told_as_it_is_written_until_it_ends(tmp_path: Path
         viewed = server.run(0)
         parts, more = viewed.news(0, 0)
         assert len(parts) == 1 and more
-        viewed._polled_s = 0.0
+        viewed._next_s = 0.0
         assert viewed.news(0, 1) == ([], True)  # nothing new is not told
         run.set_status("interrupted", "")
         told = get(server, "%stream")[1].split(b"\n\n")

@@ -345,13 +345,14 @@ class Page {
     if (this.told) {
       const rate = (came / Math.max(1, now - this.told)) * 1000;
       this.rate = this.rate === undefined ? rate : 0.7 * this.rate + 0.3 * rate;
+      this.every = 0.7 * (this.every ?? 1) + (0.3 * (now - this.told)) / 1000;
     }
     this.told = now;
   }
 
   /** Move the clock behind the end of a run in progress, as evenly as it comes. */
   glide(passed) {
-    const behind = BEHIND_S * Math.min(this.rate ?? 1, 20);
+    const behind = Math.max(BEHIND_S, 1.2 * (this.every ?? 1)) * Math.min(this.rate ?? 1, 20);
     const aim = Math.max(0, this.end - behind);
     const gap = aim - this.clock.t;
     if (gap <= 0) return;
