@@ -105,8 +105,17 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
         if name != here:
             yield f"{name} would be first with {'; '.join(where(name, winners))}."
     if here is not None and len(winners) > 1 and set(winners.values()) == {here}:
-        and_sizes = ", and of the model's size" if len({place.size for place in winners}) > 1 else ""
-        yield f"{here} stays first with a quarter and four times all rates and delays{and_sizes}."
+        yield f"{here} stays first {_everywhere(winners)}."
+
+
+def _everywhere(winners: Mapping[Place, str]) -> str:
+    """Return where was looked, as the end of a sentence."""
+    whole = len(FACTORS) ** 2
+    if len(winners) == whole * len(FACTORS):
+        return "with a quarter and four times all rates and delays, and of the model's size"
+    if len(winners) >= whole:
+        return "with a quarter and four times all rates and delays"
+    return f"on {counted(len(winners) - 1, 'other network')}; the budget did not suffice to look at more"
 
 
 def where(name: str, winners: Mapping[Place, str]) -> Iterator[str]:

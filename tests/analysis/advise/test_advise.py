@@ -15,7 +15,7 @@ from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
 from analysis.advise.centres import nearer_centres, settings_with_centre
 from analysis.advise.conclusion import conclusion, confirmation, where
-from analysis.advise.elsewhere import FACTORS, Place
+from analysis.advise.elsewhere import FACTORS, Elsewhere, Place, places
 from analysis.advise.observation import Limits, Observation, Score, observe
 from analysis.advise.pace import later
 from testbed import api
@@ -304,6 +304,14 @@ def test_places_where_another_wins_are_told_by_rows_and_columns() -> None:
     assert list(where("b", winners)) == told
     larger = {Place(rate, delay, 4.0): "b" for rate in FACTORS for delay in FACTORS}
     assert list(where("b", winners | larger)) == [*told, "all of the rates and delays, and a model 4× as large"]
+
+
+def test_where_the_best_stays_first_is_told_as_far_as_it_was_looked_at(advice: Advice) -> None:
+    values = {advice.ranked[0].name: 1.0, "other": 2.0}
+    everywhere = (Elsewhere(Place(1, 1), values), *(Elsewhere(place, values) for place in places()))
+    for count, told in ((3, "2 other networks; the budget"), (9, "rates and delays."), (27, "of the model's size.")):
+        said = " ".join(conclusion(replace(advice, elsewhere=everywhere[:count])))
+        assert told in said.partition("stays first")[2], count
 
 
 def test_a_setting_is_searched_for_each_technique() -> None:
