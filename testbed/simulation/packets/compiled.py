@@ -357,9 +357,17 @@ class CompiledMachine(Machine):
         super().make_room()
 
     def numbers_now(self) -> list[int]:
+        """See ``events.numbers_at``."""
         net = self.net
-        scheduled = self._arrays["event"][: net.events]
-        return sorted(event.number for event in scheduled if event.time_s == net.next_s)
+        scheduled = self._arrays["event"]
+        numbers = []
+        places = [0]
+        while places:  # below an event of a heap there are none of an earlier time
+            place = places.pop()
+            if place < net.events and scheduled[place].time_s == net.next_s:
+                numbers.append(scheduled[place].number)
+                places += (2 * place + 1, 2 * place + 2)
+        return sorted(numbers)
 
     def _extend(self, kind: str, count: int) -> None:
         """Make an array of ``count`` records, and copy those that there are."""

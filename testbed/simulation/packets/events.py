@@ -59,5 +59,13 @@ def pop_event(net: Network) -> int:
 
 
 def numbers_at(net: Network, time_s: float) -> list[int]:
-    """Return the numbers of the events at ``time_s``, in order."""
-    return sorted(number for at_s, number, _, _ in net.event_list if at_s == time_s)
+    """Return the numbers of the events at ``time_s``, in order, if none is scheduled for an earlier time."""
+    events = net.event_list
+    numbers = []
+    places = [0]
+    while places:  # below an event of a heap there are none of an earlier time
+        place = places.pop()
+        if place < len(events) and events[place][0] == time_s:
+            numbers.append(events[place][1])
+            places += (2 * place + 1, 2 * place + 2)
+    return sorted(numbers)
