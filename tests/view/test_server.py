@@ -1,5 +1,6 @@
 """The server of a page: strangers get nothing, paths of the disk are no paths of it, and a run in progress is told."""
 
+import html
 import http.client
 import json
 import os
@@ -19,6 +20,7 @@ import pytest
 from analysis.view.opening import saved_page_of, server_of
 from analysis.view.server import ViewServer
 from analysis.view.source import LARGEST_SAVED_BYTES
+from testbed.api import open_run
 from testbed.cli.main import main
 from testbed.errors import ScenarioError
 from testbed.results.rundir import RunDirectory
@@ -156,6 +158,14 @@ def test_a_folder_of_runs_is_a_table(run: Path) -> None:
         server.close()
     with pytest.raises(ScenarioError, match="neither a run, nor a sweep, nor a folder of runs"):
         server_of([run / "tables"])
+
+
+def test_a_notebook_shows_the_page_in_a_frame(run: Path) -> None:
+    shown = open_run(run).view(height=500)._repr_html_()
+    held = re.fullmatch(
+        r'<iframe srcdoc="([^"]*)" title="testbed view" width="100%" height="500" [^>]*></iframe>', shown
+    )
+    assert held is not None and html.unescape(held[1]).startswith("<!doctype html>")
 
 
 @pytest.mark.slow  # 15 s
