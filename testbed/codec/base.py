@@ -9,7 +9,7 @@ holds) is kept per wire key. First values travel exactly, outside the codec; bot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from typing import Any
 
 import torch
@@ -18,8 +18,10 @@ from torch import Tensor
 from testbed.codec.context import CodecContext
 from testbed.codec.options import CodecDeclarations
 from testbed.costs import DECODE, ENCODE, Cost, cost_of
+from testbed.key_shape import KeyShape
 from testbed.state import Remembering
 
+Parts = tuple[Tensor, ...]
 NOTHING = ()  # see ``Codec.value_state``
 
 
@@ -52,6 +54,9 @@ class Codec(CodecDeclarations, Remembering, ABC):
     """
 
     cost_name: str = ""
+
+    def declare(self, wire_key: int, shape: KeyShape) -> None:
+        """Note the shape of the key's tensors. Called once, before all others, where the codec is ``by_shape``."""
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         """Note that both ends hold exactly ``value`` for this key from now on (its first value, or after a restart)."""
@@ -101,6 +106,38 @@ class Codec(CodecDeclarations, Remembering, ABC):
                 self.cost_name, operation, self.encode_s_per_element if encodes else self.decode_s_per_element
             )
         return None
+
+
+class SummedCodec(Codec):
+    """A codec whose payloads can be summed over all contributors, in one step or in several, each from the one before.
+
+    It declares ``summed``. All-reduce asks it for what is to be summed (``summing``). Where each contribution is sent
+    by itself, a payload is what it would sum if it were the only one.
+    """
+
+    @abstractmethod
+    def summing(self, wire_key: int, tensor: Tensor, contributors: int) -> Generator[Parts, Parts, Tensor]:
+        """Return the sum of the tensors of all ``contributors``, each of which is at the same place in its own.
+
+        Yield tensors whose sums are needed, and get these; any number of times.
+        """
+
+    def encode(self, wire_key: int, tensor: Tensor) -> Parts:
+        parts: list[Tensor] = []
+        steps = self.summing(wire_key, tensor, 1)
+        mine, _ = advanced(steps, None)
+        while mine is not None:
+            parts += [part.flatten() for part in mine]
+            mine, _ = advanced(steps, mine)
+        return tuple(parts)
+
+
+def advanced(steps: Generator[Parts, Parts, Tensor], sums: Parts | None) -> tuple[Parts, None] | tuple[None, Tensor]:
+    """Return what is to be summed next, or what has come of it; ``sums``: of what was yielded before."""
+    try:
+        return (next(steps) if sums is None else steps.send(sums)), None
+    except StopIteration as end:
+        return None, end.value
 
 
 MakeCodec = Callable[[Any, CodecContext], Codec]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.costs import Cost
+from testbed.key_shape import KeyShape
 
 
 class ChangesCodec(Codec):
@@ -37,6 +38,9 @@ class ChangesCodec(Codec):
 
     def cost(self, operation: str, size: int) -> Cost | None:
         return self._codec.cost(operation, size)
+
+    def declare(self, wire_key: int, shape: KeyShape) -> None:
+        self._codec.declare(wire_key, shape)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._milestones[wire_key] = value

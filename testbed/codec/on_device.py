@@ -14,6 +14,7 @@ from torch import Tensor
 from testbed.codec.base import NOTHING, Codec
 from testbed.costs import ON_GPU, Cost, cost_of
 from testbed.devices.accelerator import CODING, CPU, Accelerator
+from testbed.key_shape import KeyShape
 
 T = TypeVar("T")
 
@@ -39,6 +40,9 @@ class OnDevice(Codec):
         if cost is None:
             return cost_of(f"{ON_GPU} none", operation, _ASSUMED_ELEMENT_S)
         return Cost(f"{ON_GPU} {cost.row}", _ASSUMED_ELEMENT_S)
+
+    def declare(self, wire_key: int, shape: KeyShape) -> None:
+        self._codec.declare(wire_key, shape)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._complete(lambda: self._codec.begin(wire_key, self._here(value)))

@@ -6,6 +6,7 @@ Field metadata (``help``, ``min``, ``max``, ``above``, ``choices``) is what the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -22,8 +23,11 @@ class CodecDeclarations:
     elementwise what is decoded of an element depends on that element (and its past) alone: of a tensor that is cut, the
                 pieces give the same numbers. ``dense`` codecs are
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
+    fades       part of what it keeps back is never sent, by default; with the options of ``to_add_up`` all is
+    summed      it is a ``SummedCodec``: all-reduce sums its payloads on their way, whatever it remembers
     sparse      of most tensors some elements are sent, and the others later
-    size_only   the payload's size follows from the tensor's size alone
+    size_only   the payload's size follows from the tensor's size alone, and with ``by_shape`` from its shape
+    by_shape    it treats tensors by their shapes, which ``Codec.declare`` tells it: tensors do not travel joined
     encode_s_per_element, decode_s_per_element
                 seconds for one element of a large tensor on one core, in virtual time; for codecs that the table of
                 measured costs does not have. The default is about a copy with some arithmetic
@@ -35,8 +39,11 @@ class CodecDeclarations:
     dense: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
+    fades: ClassVar[bool] = False
+    summed: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
     size_only: ClassVar[bool] = False
+    by_shape: ClassVar[bool] = False
     encode_s_per_element: ClassVar[float] = 4e-9
     decode_s_per_element: ClassVar[float] = 4e-9
     geomx: ClassVar[tuple[str, str]] = ("", "")
@@ -47,6 +54,11 @@ class CodecDeclarations:
         """Return the options with which what it sends and what it keeps back add up to what it was given; those that
         differ. Momentum correction and clipping are to be left out where tensors are not gradients."""
         return {}
+
+    @classmethod
+    def sends_part(cls, options: Any) -> bool:
+        """Return whether with these options an element is sent once in a while, so that a momentum would repeat it."""
+        return cls.sparse
 
     @classmethod
     def pull_on(cls, options: Any, tier: int) -> str:
@@ -214,6 +226,105 @@ class MsTopKOptions(SparseOptions):
     samplings: int = option(30, "counts that the published search makes", min=1, max=100)
 
 
+def _without_fading(options: Any) -> dict[str, Any]:
+    return {} if options.decay == 1 else {"decay": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class SparseLoCoOptions(CodecDeclarations):
+    """Of every chunk the largest elements, as two-bit values, with a decayed error feedback (Sarfi et al., 2025)."""
+
+    has_memory: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+    size_only: ClassVar[bool] = True
+    fades: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="sparseloco",
+            summary="15 local steps, then of every 4 096 changes the 64 largest cross the WAN, as two-bit values",
+            source="Sarfi et al., 2025",
+            settings={
+                "sync": {"kind": "diloco", "h": 15, "outer_learning_rate": 1, "outer_momentum": 0},
+                "codec": {"tier1": "none", "tier2": {}},
+            },
+            defining=("sync.kind",),
+        ),
+    )
+
+    chunk: int = option(4096, "elements of a chunk", min=2, max=4096)
+    k: int = option(64, "elements of a chunk that are sent; as many as it has: all, without their places", min=1)
+    bits: int = option(2, "bits of a value", min=1, max=8)
+    sigmas: float = option(6.0, "width of all bins together, in standard deviations", above=0, max=100)
+    decay: float = option(0.95, "what is left, after a round, of what was not sent (β); 1: all", above=0, max=1)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what cannot be: more elements than a chunk has."""
+        if self.k > self.chunk:
+            yield "k", f"{self.k} of {self.chunk} elements", f"write {self.chunk} or less"
+
+    @classmethod
+    def sends_part(cls, options: Any) -> bool:
+        return bool(options.k < options.chunk)
+
+    @classmethod
+    def to_add_up(cls, options: Any) -> dict[str, Any]:
+        return _without_fading(options)
+
+
+@dataclass(frozen=True, slots=True)
+class DeMoOptions(CodecDeclarations):
+    """Each worker keeps its momentum to itself, and sends its largest cosine coefficients (Peng et al., 2024)."""
+
+    has_memory: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+    size_only: ClassVar[bool] = True
+    by_shape: ClassVar[bool] = True
+    fades: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="demo",
+            summary="every step, of each tile of 64 × 64 the 32 largest cosine coefficients of a worker's momentum",
+            source="Peng et al., 2024",
+            settings={
+                "codec": {},
+                "paradigm": {"kind": "allreduce"},
+                "optimizer": {"kind": "signsgd", "learning_rate": "0.004"},
+            },
+            defining=("optimizer.kind",),
+        ),
+    )
+
+    chunk: int = option(64, "longest side of a tile", min=1, max=256)
+    k: int = option(32, "coefficients of a tile that are sent", min=1, max=65_536)
+    decay: float = option(0.999, "of the momentum (β); 1: nothing of it fades", above=0, max=1)
+
+    @classmethod
+    def to_add_up(cls, options: Any) -> dict[str, Any]:
+        return _without_fading(options)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSgdOptions(CodecDeclarations):
+    """Of every matrix the two factors of a low-rank approximation (Vogels et al., 2019)."""
+
+    has_memory: ClassVar[bool] = True
+    size_only: ClassVar[bool] = True
+    by_shape: ClassVar[bool] = True
+    summed: ClassVar[bool] = True
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="powersgd",
+            summary="no servers: of every matrix the factors of an approximation of rank 2 are summed, around a ring",
+            source="Vogels et al., NeurIPS 2019",
+            settings={"codec": {"start": 100}, "paradigm": {"kind": "allreduce"}},
+        ),
+    )
+
+    rank: int = option(2, "columns of a factor", min=1, max=1024)
+    least_saving: float = option(2.0, "a matrix is sent as it is unless this is so many times smaller", min=1, max=1e6)
+    start: int = option(0, "steps, at first, in which all is sent as it is", max=10**9)
+
+
 CODECS: Axis[CodecDeclarations] = Axis(
     "codec",
     {
@@ -226,6 +337,9 @@ CODECS: Axis[CodecDeclarations] = Axis(
         "mstopk": MsTopKOptions,
         "topk": TopKOptions,
         "randomk": RandomKOptions,
+        "sparseloco": SparseLoCoOptions,
+        "demo": DeMoOptions,
+        "powersgd": PowerSgdOptions,
     },
     base="testbed.codec.base:Codec",
 )

@@ -6,10 +6,13 @@ from typing import Any
 
 from testbed.codec.base import Codec, MakeCodec
 from testbed.codec.context import CodecContext
+from testbed.codec.demo import DeMo
 from testbed.codec.fp16 import Fp16Codec
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import CODECS
+from testbed.codec.powersgd import PowerSgd
 from testbed.codec.sparse import bisparse, dgc, mpq, mstopk, randomk, topk
+from testbed.codec.sparseloco import SparseLoCo
 from testbed.codec.twobit import TwoBitCodec
 
 _MAKERS: dict[str, MakeCodec] = {
@@ -22,6 +25,9 @@ _MAKERS: dict[str, MakeCodec] = {
     "mstopk": mstopk,
     "topk": topk,
     "randomk": randomk,
+    "sparseloco": SparseLoCo,
+    "demo": DeMo,
+    "powersgd": PowerSgd,
 }
 
 

@@ -30,6 +30,7 @@ from testbed.engine.reply import PULL_ROUND, Value
 from testbed.engine.root_store import ParameterState, RootStore
 from testbed.engine.slicing import slicer_of, table_widths
 from testbed.errors import ScenarioError
+from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
@@ -209,7 +210,13 @@ class AsynchronousRootStore(RootStore):
         self._asked_for = plan.training.rounds
         self._scores: State = {}  # of the model, for a checkpoint
 
-    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
+    async def declare(
+        self,
+        sizes: dict[int, int],
+        codec: CodecChoice | None,
+        widths: dict[int, int],
+        shapes: dict[int, KeyShape],
+    ) -> None:
         if self._model is None:
             return
         if not sizes:

@@ -6,7 +6,7 @@ A worker uses it towards its local server, a local server towards the global ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
 from testbed.errors import ScenarioError
+from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.model import Plan
@@ -154,6 +155,7 @@ class KVWorker:
         self._route = route or PushRoute(world.send)
         self._slices: dict[int, list[Slice]] = {}
         self._sizes: dict[int, int] = {}
+        self._shapes: dict[int, KeyShape] = {}  # by wire key, where they are declared
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._unanswered: dict[tuple[int, int], tuple[int, Message]] = {}  # each with the number of its server
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
@@ -172,12 +174,17 @@ class KVWorker:
     # ---- keys and first values ----------------------------------------------------------------------------------
 
     async def declare(
-        self, sizes: Sequence[int], codec: CodecChoice | None = None, widths: Mapping[int, int] | None = None
+        self,
+        sizes: Sequence[int],
+        codec: CodecChoice | None = None,
+        widths: Mapping[int, int] | None = None,
+        shapes: Mapping[int, KeyShape] | None = None,
     ) -> None:
         """Declare the keys to the servers: key ``k`` has ``sizes[k]`` elements.
 
         codec   chosen by a script
         widths  the elements of a row of each key that is a table of which rows are pulled
+        shapes  of the keys, where a codec of this tier or of one above treats tensors by them
         """
         self._choice = codec
         if codec is not None:
@@ -191,6 +198,10 @@ class KVWorker:
             self._sizes[piece.wire_key] = piece.stop - piece.start
             if widths and piece.key in widths:
                 self._tables[piece.wire_key] = TableCodec(self._codec, widths[piece.key])
+            if shapes:
+                self._shapes[piece.wire_key] = shapes[piece.key].part(piece.start, piece.stop)
+        for wire_key, shape in self._shapes.items():
+            self._codec.declare(wire_key, shape)
         if self._resumed:
             self._codec.load_state(below("codec", self._resumed))
             take_over(self._states_of_tables(), below("table", self._resumed))
@@ -200,7 +211,7 @@ class KVWorker:
             placed = [piece for piece in slices if piece.server == index]
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
-            meta = self._declared_meta()
+            meta = self._declared_meta(placed)
             parts = self._declaration(placed)
             await self._send(server, Message(MessageKind.DECLARE, meta=meta, parts=parts))
 
@@ -230,8 +241,11 @@ class KVWorker:
     def _states_of_tables(self) -> dict[str, Stateful]:
         return {str(wire_key): table for wire_key, table in self._tables.items()}
 
-    def _declared_meta(self) -> dict[str, Any]:
-        return {"codec": list(self._choice)} if self._choice else {}
+    def _declared_meta(self, pieces: Sequence[Slice]) -> dict[str, Any]:
+        meta: dict[str, Any] = {"codec": list(self._choice)} if self._choice else {}
+        if self._shapes:
+            meta["shapes"] = [astuple(self._shapes[piece.wire_key]) for piece in pieces]
+        return meta
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Set the first value of a key. Exactly one node of a run does this; ``notes`` may name the optimizer."""
@@ -411,7 +425,7 @@ class KVWorker:
         pieces = [piece for key in sorted(self._slices) for piece in self._slices[key]]
         for index in moved:
             placed = [piece for piece in pieces if piece.server == index]
-            meta = self._declared_meta()
+            meta = self._declared_meta(placed)
             parts = self._declaration(placed)
             declaration = Message(MessageKind.DECLARE, meta=meta, parts=parts, priority=_BEFORE_ALL)
             await self._send(self._servers[index], declaration)

@@ -22,7 +22,7 @@ def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     choice = plan.technique.optimizer
     contribution = sync_setup.contribution_of(plan)
     if contribution is Contribution.GRADIENT:
-        optimizer = ModelOptimizer(choice.kind, choice.options, learner.values())
+        optimizer = ModelOptimizer(choice.kind, choice.options, learner.values(), learner.shapes)
         return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
     return _local_steps(plan, learner, learner.values(), contribution, contribution_weight(plan, node))
 
@@ -42,7 +42,7 @@ def _local_steps(
 ) -> LocalSteps:
     choice = plan.technique.optimizer
     streaming = sync_setup.streaming(plan)
-    optimizer = ModelOptimizer(choice.kind, choice.options, values)
+    optimizer = ModelOptimizer(choice.kind, choice.options, values, learner.shapes)
     if streaming is not None:
         return StreamedSteps(learner, optimizer, weight, streaming)
     return LocalSteps(learner, optimizer, contribution, weight)

@@ -24,7 +24,7 @@ from testbed.kvstore.session import ScriptOptimizer
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.state import Remembering, below, under
-from testbed.training.optimizers import KeyOptimizer, clip_factor, sum_of_squares
+from testbed.training.optimizers import KeyOptimizer, Norms, clip_factor, sum_of_squares
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Future, Work, World
@@ -51,15 +51,23 @@ class OverwriteUpdate(Remembering):
         pass
 
 
+class OuterOfModels(KeyOptimizer):
+    """An outer optimizer of means of models: it steps along the values less their mean."""
+
+    def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
+        """``gradient``: the mean of models."""
+        super().step(self.value - gradient.to(self.value.device), member, norms)
+
+
 def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
     """Return what makes the state of a key from its first value: an optimizer, or an overwriting update."""
-    algorithm, options = sync_setup.worker_sync(plan)
-    outer = algorithm.outer_optimizer(options)
+    outer = sync_setup.outer_optimizer(plan)
+    models = sync_setup.contribution_of(plan) is Contribution.MODEL
     if outer is not None:
-        return lambda value: KeyOptimizer(*outer, value)
+        kind = OuterOfModels if models else KeyOptimizer
+        return lambda value: kind(outer.kind, outer.options, value)
     optimizer = plan.technique.optimizer
     is_script = MODELS[plan.training.model.kind].takes == SCRIPT  # which may name an optimizer with its first values
-    models = sync_setup.contribution_of(plan) is Contribution.MODEL
     if is_script or models or optimizer.options.get("at") == "worker":
         return OverwriteUpdate
     return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)

@@ -36,6 +36,7 @@ from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.engine.upstream import Upstream
 from testbed.errors import RunFailed
+from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
@@ -197,7 +198,11 @@ class Server:
         sizes = dict(zip(keys, columns[0], strict=True))
         widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
         choice = message.meta.get("codec")
+        given = message.meta.get("shapes", ())
+        shapes = {key: KeyShape(tuple(each), role) for key, (each, role) in zip(keys, given, strict=bool(given))}
         codec = self._codecs[member] = self._make_codec(choice, member)
+        for key, shape in shapes.items():
+            codec.declare(key, shape)
         self._tables |= {(member, key): TableCodec(codec, width) for key, width in widths.items()}
         self._processes[member] = self._members.peers.joined_in(member)
         if member in self._lost:
@@ -211,7 +216,7 @@ class Server:
             self._knows_keys = True
             self._sizes = sizes
             self._first_key = min(sizes, default=-1)
-            self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
+            self._world.spawn(self._upstream.declare(sizes, choice, widths, shapes), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
 
     def _on_init(self, message: Message) -> None:

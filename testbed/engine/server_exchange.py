@@ -22,7 +22,7 @@ from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import TRAIN, Membership
 from testbed.engine.peers import Peers
 from testbed.engine.reply import ReplyControl, merge_controls
-from testbed.engine.slicing import needs_loss, table_widths
+from testbed.engine.slicing import needs_loss, shapes_to_declare, table_widths
 from testbed.plan.asynchronous import rounds_of_each
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import State, below, under
@@ -64,6 +64,7 @@ class ServerExchange(Exchange):
             self._handover.give(self._provide)
         self._widths = table_widths(plan, parts.learner)
         self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
+        self._shapes = shapes_to_declare(plan, parts.learner.shapes)
         self._needs_reports = sync_setup.needs_reports(plan)
         self._needs_loss = needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
@@ -95,7 +96,7 @@ class ServerExchange(Exchange):
 
         A worker that joins a run in progress takes the values that the servers have.
         """
-        await self._store.declare(self._buckets.sizes, widths=self._widths)
+        await self._store.declare(self._buckets.sizes, widths=self._widths, shapes=self._shapes)
         if self._is_master and not joining:
             first = await self._buckets.joined(self._world, dict(enumerate(self._learner.values())))
             for number, value in first.items():
@@ -118,7 +119,7 @@ class ServerExchange(Exchange):
     async def _resume(self, state: State, after: int) -> None:
         self._peers.begun(after)
         self._store.load_state(below("store", state))
-        await self._store.declare(self._buckets.sizes, widths=self._widths)
+        await self._store.declare(self._buckets.sizes, widths=self._widths, shapes=self._shapes)
         if not self._node.trains:
             return
         self._work.load_state(below("work", state))

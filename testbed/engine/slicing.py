@@ -10,6 +10,7 @@ from typing import Any
 from testbed.codec.options import CODECS, ROWS
 from testbed.engine import sync_setup
 from testbed.errors import ScenarioError
+from testbed.key_shape import KeyShape
 from testbed.plan.model import Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.events import Contribution
@@ -62,7 +63,15 @@ def _elements_are_alike(plan: Plan, script_codec: str | None = None) -> bool:
     technique = plan.technique
     codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
     whole_tensors = OPTIMIZERS[technique.optimizer.kind].whole_tensors and optimizer_at_top(plan)
-    return all(codec.dense or codec.elementwise for codec in codecs) and not whole_tensors
+    alike = all((codec.dense or codec.elementwise) and not codec.by_shape for codec in codecs)
+    return alike and not whole_tensors
+
+
+def shapes_to_declare(plan: Plan, shapes: Sequence[KeyShape], script_codec: str | None = None) -> dict[int, KeyShape]:
+    """Return the shapes of keys where a codec treats tensors by them, else none: only then do they travel."""
+    technique = plan.technique
+    codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
+    return dict(enumerate(shapes)) if any(codec.by_shape for codec in codecs) else {}
 
 
 def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.model import DECLARED, NodePlan, Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
@@ -54,16 +54,23 @@ def streaming(plan: Plan) -> Streaming | None:
     return algorithm.streaming(options)
 
 
+def outer_optimizer(plan: Plan) -> Choice | None:
+    """Return the optimizer along changes of models: the scenario's, or that of the algorithm, which may have none."""
+    if plan.technique.outer_optimizer.kind != DECLARED:
+        return plan.technique.outer_optimizer
+    algorithm, options = worker_sync(plan)
+    declared = algorithm.outer_optimizer(options)
+    return None if declared is None else Choice(kind=declared[0], options=declared[1])
+
+
 def stepped_with(plan: Plan) -> Choice:
     """Return the optimizer that, without servers, every worker steps with after an exchange.
 
     It is the scenario's for gradients, the outer optimizer for changes of models, and their mean where there is none.
     """
-    algorithm, options = worker_sync(plan)
-    if algorithm.contribution is Contribution.GRADIENT:
+    if contribution_of(plan) is Contribution.GRADIENT:
         return plan.technique.optimizer
-    kind, made = algorithm.outer_optimizer(options) or ("sgd", {"learning_rate": 1.0})
-    return Choice(kind=kind, options=made)
+    return outer_optimizer(plan) or Choice(kind="sgd", options={"learning_rate": 1.0})
 
 
 def needs_reports(plan: Plan) -> bool:

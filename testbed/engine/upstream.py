@@ -13,6 +13,7 @@ from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import PULL_ROUND, Value
+from testbed.key_shape import KeyShape
 from testbed.state import Remembering
 from testbed.world import Future, Work, World
 
@@ -27,7 +28,13 @@ class Upstream(Remembering, ABC):
     is_top = False
     ends = False
 
-    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
+    async def declare(
+        self,
+        sizes: dict[int, int],
+        codec: CodecChoice | None,
+        widths: dict[int, int],
+        shapes: dict[int, KeyShape],
+    ) -> None:
         """Declare the keys, as ``KVWorker.declare``."""
 
     @abstractmethod
@@ -138,9 +145,15 @@ class ParentServers(Upstream):
     def ends(self) -> bool:  # type: ignore[override]
         return self._store.first_control.last
 
-    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
+    async def declare(
+        self,
+        sizes: dict[int, int],
+        codec: CodecChoice | None,
+        widths: dict[int, int],
+        shapes: dict[int, KeyShape],
+    ) -> None:
         self._begun = max(self._begun, self._first_round() * self._pushes_per_round)
-        await self._store.declare([sizes[key] for key in sorted(sizes)], codec, widths)
+        await self._store.declare([sizes[key] for key in sorted(sizes)], codec, widths, shapes)
         self._declared.set_result(None)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:

@@ -101,6 +101,7 @@ class KVStore:
         self._session = session
         self._keys: dict[Hashable, int] = {}
         self._first: list[Tensor] = []
+        self._dimensions: list[tuple[int, ...]] = []  # of the tensors, by the numbers of their keys
         self._shapes: list[torch.Size] = []
         self._last: dict[int, Handle] = {}
         self._untaken: deque[tuple[int, Posted]] = deque()  # key and push, of values that can no longer be taken
@@ -182,6 +183,7 @@ class KVStore:
         if not tensor.numel():
             raise ScenarioError(f"init({key!r}): a tensor without elements; leave it out")
         self._keys[key] = len(self._first)
+        self._dimensions.append(tuple(tensor.shape))
         self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
         self._shapes.append(tensor.shape)
 
@@ -373,7 +375,7 @@ class KVStore:
             self._begun_by = call
             self._refuse_differences_of_sums()
             self._begun = self._session.ask(
-                "begin", self._first, self._optimizer, self._compression, self.together or 0
+                "begin", self._first, self._optimizer, self._compression, self.together or 0, self._dimensions
             )
         return self._begun
 

@@ -9,7 +9,7 @@ from typing import Any
 from testbed.axes import Axis, CodeFile, sha256_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
-from testbed.plan.model import Plan, TechniquePlan, TrainingPlan
+from testbed.plan.model import DECLARED, Plan, TechniquePlan, TrainingPlan
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
@@ -26,10 +26,10 @@ def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile,
     found: dict[tuple[str, str], CodeFile | None] = {}
     for part in (technique, training):
         for field in fields(part):
-            axis = AXES.get(field.name.removesuffix("_tier1").removesuffix("_tier2"))
-            if axis is not None:
-                kind = getattr(part, field.name).kind
-                found[axis.name, kind] = axis.code_of(kind)
+            axis = AXES.get(field.name.removesuffix("_tier1").removesuffix("_tier2").removeprefix("outer_"))
+            choice = getattr(part, field.name)
+            if axis is not None and choice.kind != DECLARED:
+                found[axis.name, choice.kind] = axis.code_of(choice.kind)
     return tuple(file for file in found.values() if file is not None)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from topologies.graph import Paths
 
 PLAN_VERSION = 1
+DECLARED = "declared"
 
 # What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
 # above the highest, two cores cannot move a LAN's packets through a queue.
@@ -190,6 +191,7 @@ class TechniquePlan:
     overlay_tier1: Choice
     overlay_tier2: Choice
     shard: Choice
+    outer_optimizer: Choice = field(default_factory=lambda: Choice(kind=DECLARED))  # that of the synchronisation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,7 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
     sync = scenario.sync
     codec = scenario.codec
     overlay = scenario.overlay
+    outer = scenario.outer_optimizer
     return model.TechniquePlan(
         paradigm=_choice(scenario.paradigm),
         sync_tier1=_choice(sync.tier2 if scenario.paradigm.declared.tiers == 1 else sync.tier1),
@@ -50,6 +51,7 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
         overlay_tier1=_choice(overlay.tier1),
         overlay_tier2=_choice(overlay.tier2),
         shard=_choice(scenario.shard),
+        outer_optimizer=_choice(outer) if outer else Choice(kind=model.DECLARED),
     )
 
 

@@ -20,10 +20,10 @@ from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS
 from testbed.scenario import Scenario
+from testbed.scenario.rules.facts import outer_of
 from testbed.settings.job import Device
 from testbed.settings.run import Simulation
 from testbed.suggest import nearest_or_all, suggestion
-from testbed.training.options import OPTIMIZERS
 
 _OF_WINDOWS = (
     "slow_start_after_idle",
@@ -50,6 +50,7 @@ def warnings_for(
         *_servers(scenario),
         *_lan_rounds(scenario, nodes),
         *_momentum(scenario),
+        *_outer(scenario),
         *_backups(scenario),
         *_precision(scenario, nodes),
         *_checkpoints(scenario),
@@ -205,14 +206,13 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
 
     What such a mean makes of one element: ``docs/measurements/techniques.md``.
     """
-    outer = scenario.sync.tier1.declared.outer_optimizer(scenario.sync.tier1.options)
+    outer = outer_of(scenario)
     kind = scenario.optimizer.kind
     options = scenario.optimizer.options
     place = "optimizer"
-    if outer is not None:
-        kind = outer[0]
-        options = OPTIMIZERS.options(*outer)
-        place = "sync"
+    if outer is not None and scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT:
+        kind, options = outer
+        place = "sync" if scenario.outer_optimizer is None else "outer_optimizer"
     elif scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT or scenario.workload is not None:
         return  # a script brings its own optimizer
     option = next((name for name in ("momentum", "beta1") if getattr(options, name, 0.0) > 0), "")
@@ -224,6 +224,16 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
         )
 
 
+def _outer(scenario: Scenario) -> Iterator[str]:
+    """Yield that the scenario's outer optimizer takes the place of the algorithm's, whose options say otherwise."""
+    sync = scenario.sync.tier1
+    declared = sync.declared.outer_optimizer(sync.options)
+    if scenario.outer_optimizer is None or declared is None:
+        return
+    if declared != sync.declared.outer_optimizer(type(sync.options)()):
+        yield f"outer_optimizer: '{scenario.outer_optimizer.kind}' takes the place of the outer step that 'sync' sets"
+
+
 def _sparse_senders(scenario: Scenario) -> Iterator[tuple[str, bool]]:
     """Yield place and name of what sends some elements of a sum, and whether it has a momentum of its own."""
     paradigm = scenario.paradigm
@@ -231,7 +241,7 @@ def _sparse_senders(scenario: Scenario) -> Iterator[tuple[str, bool]]:
     if codecs["tier1"] == codecs["tier2"] and paradigm.declared.tiers < 2:  # one value, which stands once
         del codecs["tier1"]
     for tier, codec in codecs.items():
-        if codec.declared.sparse:
+        if codec.declared.sends_part(codec.options):
             yield f"codec.{tier}: '{codec.kind}'", getattr(codec.options, "momentum", 0.0) > 0
     if paradigm.declared.sparse(paradigm.options):
         yield f"paradigm.algorithm: '{paradigm.options.algorithm}'", False

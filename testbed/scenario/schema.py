@@ -102,6 +102,8 @@ class Scenario:
     """When a round is complete, and which nodes wait for others."""
     optimizer: Technique = option(Choice(kind="adam"), axis="optimizer")
     """How parameters are updated, and where."""
+    outer_optimizer: Technique | None = option(None, axis="optimizer")
+    """How values move along the mean change of models that local steps have made; by default as 'sync' says."""
     codec: PerTier = option(Choice(kind="none"), axis="codec", tiers=True)
     """How tensors become payloads."""
     order: Technique = option(Choice(kind="fifo"), axis="order")

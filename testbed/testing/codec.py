@@ -17,6 +17,7 @@ from torch import Tensor
 from testbed.codec.base import NOTHING, Codec
 from testbed.codec.errors import NonFiniteNumbers
 from testbed.codec.table import make_codec
+from testbed.key_shape import MATRIX, KeyShape
 from testbed.messages import Message, MessageKind, decode_header, encode_header
 from testbed.testing.requirement import Broken, require, requirement
 from testbed.testing.subject import Subject
@@ -51,6 +52,12 @@ def numbers(size: int, seed: int = 0) -> Tensor:
     return tensor + torch.where(tensor >= 0, 1e-3, -1e-3)
 
 
+def shape_of(size: int) -> KeyShape:
+    """Return the shape of a matrix of ``size`` elements, as square as can be; of a prime number, that of a vector."""
+    rows = next(each for each in range(math.isqrt(size), 0, -1) if size % each == 0)
+    return KeyShape((rows, size // rows), MATRIX) if rows > 1 else KeyShape((size,))
+
+
 def bytes_of(parts: Parts) -> int:
     """Return the bytes of all parts together."""
     return sum(part.nbytes for part in parts)
@@ -74,9 +81,12 @@ class Tier:
         self.number = number
         self._sums = subject.entry.pull_on(subject.options, number) == "sparse-sum"
 
-    def make(self) -> Codec:
-        """Return a new end of a connection."""
-        return make_codec(self.subject.kind, dict(self.subject.values), self.number, CONTRIBUTORS, seed=7)
+    def make(self, size: int = 0) -> Codec:
+        """Return a new end of a connection. ``size``: the key is declared as a matrix of so many elements."""
+        codec = make_codec(self.subject.kind, dict(self.subject.values), self.number, CONTRIBUTORS, seed=7)
+        if size and self.subject.entry.by_shape:
+            codec.declare(KEY, shape_of(size))
+        return codec
 
     def value(self, size: int, seed: int = 0) -> Tensor:
         """Return a value: with ``sparse-sum`` the sum of what all contributors have sent."""
@@ -93,8 +103,8 @@ class Direction:
         self.tier = tier
         self.up = up
         self.size = size
-        self.source = tier.make()
-        self.target = tier.make()
+        self.source = tier.make(size)
+        self.target = tier.make(size)
         self.begin(tier.value(size, 99) if first is None else first)
 
     def begin(self, value: Tensor) -> None:
@@ -317,7 +327,7 @@ def state_is_taken_over(subject: Subject) -> None:
         for seed in range(3):
             old.over(old.tensor(seed))
         new = Direction(old.tier, old.up, old.size)
-        new.source, new.target = (_with_state_of(end, old.tier) for end in (old.source, old.target))
+        new.source, new.target = (_with_state_of(end, old) for end in (old.source, old.target))
         for seed in (5, 6):
             before = old.send(old.tensor(seed))
             after = new.send(old.tensor(seed))
@@ -326,13 +336,13 @@ def state_is_taken_over(subject: Subject) -> None:
             require(equal, f"{old}, other numbers are decoded after load_state(state())")
 
 
-def _with_state_of(old: Codec, tier: Tier) -> Codec:
+def _with_state_of(old: Codec, way: Direction) -> Codec:
     """Return a new end that has loaded a copy of the state of ``old``."""
     state = old.state()
     for name, content in state.items():
         flat = isinstance(name, str) and isinstance(content, Tensor | int | float | str)
         require(flat, f"{name!r} in the state is a {type(content).__name__}", "flatten it: {f'residual/{key}': tensor}")
-    new = tier.make()
+    new = way.tier.make(way.size)
     new.load_state({name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()})
     return new
 
@@ -344,7 +354,7 @@ def _with_state_of(old: Codec, tier: Tier) -> Codec:
 def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
     """With has_memory = True, and only then, payloads depend on earlier tensors."""
     remembers = False
-    for way in directions(subject, LARGEST):
+    for way in directions(subject, 1000, LARGEST):
         for seed in range(3):
             way.send(way.tensor(seed))
         remembers |= not same(way.send(way.tensor(9)), way.anew().send(way.tensor(9)))
@@ -410,8 +420,12 @@ def what_is_sent_arrives(subject: Subject) -> None:
 
 @requirement("add what was not sent to the next tensor of that key: residual = tensor + residual − decoded")
 def what_is_held_back_is_sent_later(subject: Subject) -> None:
-    """With memory, the part of a constant tensor that has not arrived stays bounded over the rounds."""
-    for tier in tiers(subject) if subject.entry.has_memory else ():
+    """With memory, the part of a constant tensor that has not arrived stays bounded over the rounds.
+
+    Where what is held back fades, so it is with the options of to_add_up.
+    """
+    kept = _adding_up(subject) if subject.entry.fades else subject
+    for tier in tiers(kept) if subject.entry.has_memory else ():
         missing = _growing_difference(tier, only_missing=True)
         require(not missing, f"what has not arrived grows: {missing}")
 
@@ -419,10 +433,13 @@ def what_is_held_back_is_sent_later(subject: Subject) -> None:
 @requirement("take what was sent off the residual as it is decoded, and name options that multiply in to_add_up")
 def nothing_is_sent_twice(subject: Subject) -> None:
     """With memory and the options of to_add_up, of a constant tensor no more arrives than was sent."""
-    plain = replace(subject, values={**subject.values, **subject.entry.to_add_up(subject.options)})
-    for tier in tiers(plain) if subject.entry.has_memory else ():
+    for tier in tiers(_adding_up(subject)) if subject.entry.has_memory else ():
         off = _growing_difference(tier, only_missing=False)
         require(not off, f"what arrived and what was sent differ more and more: {off}")
+
+
+def _adding_up(subject: Subject) -> Subject:
+    return replace(subject, values={**subject.values, **subject.entry.to_add_up(subject.options)})
 
 
 def _growing_difference(tier: Tier, *, only_missing: bool) -> str:

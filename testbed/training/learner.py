@@ -9,6 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from testbed.key_shape import KeyShape
 from testbed.state import Stateful
 from testbed.training.shapes import ModelShape
 
@@ -40,6 +41,11 @@ class Learner(Protocol):
     """The part of a training job that the worker role needs."""
 
     sizes: tuple[int, ...]  # elements of each key
+
+    @property
+    def shapes(self) -> tuple[KeyShape, ...]:
+        """Shapes of the keys."""
+
     epoch: int  # the pass over this worker's samples that its last step belonged to
 
     def gradient(self, step: int) -> StepResult: ...

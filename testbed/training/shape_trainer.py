@@ -26,6 +26,7 @@ class ShapeTrainer(Remembering):
     def __init__(self, shape: ModelShape, batch_size: int) -> None:
         self.shape = shape
         self.sizes = shape.sizes
+        self.shapes = shape.shapes
         self._batch_size = batch_size
         self._values = [_tensor(size) for size in self.sizes]
 

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.key_shape import KeyShape, shapes_of
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentShape:
-    """A block of layers: elements of each of its keys, and floating-point operations for one sample (2 per MAC)."""
+    """A block of layers: elements of each of its keys, and floating-point operations for one sample (2 per MAC).
+
+    dimensions  of the tensor of each key; none of a declared model, of which sizes alone are known
+    """
 
     name: str
     sizes: tuple[int, ...]
     forward_flops: float
     backward_flops: float
+    dimensions: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,13 @@ class ModelShape:
     def sizes(self) -> tuple[int, ...]:
         """Elements of each key."""
         return tuple(size for segment in self.segments for size in segment.sizes)
+
+    @property
+    def shapes(self) -> tuple[KeyShape, ...]:
+        """Return the shapes of the keys; without dimensions each is a vector."""
+        if not all(segment.dimensions for segment in self.segments if segment.sizes):
+            return tuple(KeyShape((size,)) for size in self.sizes)
+        return shapes_of([each for segment in self.segments for each in segment.dimensions])
 
     @property
     def keys(self) -> tuple[range, ...]:

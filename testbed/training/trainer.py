@@ -17,6 +17,7 @@ from torch.nn import functional
 from testbed import buffers
 from testbed.devices.accelerator import CPU, EVALUATION, accelerator_of
 from testbed.errors import ScenarioError
+from testbed.key_shape import KeyShape, shapes_of
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
@@ -192,6 +193,10 @@ class Trainer:
         """Segments with their sizes and their work."""
         sample = as_model_input(self._dataset.train_inputs[:1]).to("meta")
         return measure(type(self.model).__name__, copy.deepcopy(self.model).to("meta"), sample)
+
+    @cached_property
+    def shapes(self) -> tuple[KeyShape, ...]:
+        return shapes_of([tuple(parameter.shape) for parameter in self._parameters], frozenset(self.widths))
 
     @property
     def widths(self) -> Mapping[int, int]:

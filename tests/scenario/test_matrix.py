@@ -54,7 +54,7 @@ def test_what_a_pair_needs_it_really_needs() -> None:
             with pytest.raises(ScenarioError) as caught:
                 loads(GOOD, overrides=texts)
             assert need.partition(".")[2].replace("=", ": ") in str(caught.value)
-    assert len(seen) == 5
+    assert len(seen) == 6
 
 
 def test_a_combination_is_refused_exactly_when_one_of_its_pairs_is() -> None:

@@ -41,6 +41,12 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
         "paradigm={kind: hips, inside: servers, pull: rows}",
     ],
     (*SCRIPT, RING): [AT_SERVERS],
+    ("outer_optimizer=nesterov",): ["+sync=diloco"],
+    ("sync=diloco", "outer_optimizer=lars"): ["outer_optimizer=sgd"],
+    ("sync=diloco", "outer_optimizer={kind: nesterov, clip_norm: 1}"): [
+        "outer_optimizer={kind: nesterov, clip_norm: 0}"
+    ],
+    ("paradigm=gossip", "codec=demo"): ["codec=fp16"],
     (RING, "recovery={on_failure: continue}"): ["recovery={on_failure: restart}", AT_SERVERS],
     (GLOO, "run.on=simulate"): ["run.on=local", "run.on=emulate", RING],
     (GLOO, "transport.tls=true"): [RING, "transport.tls=false"],

@@ -24,6 +24,7 @@ from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import needs_loss
+from testbed.key_shape import KeyShape
 from testbed.placing import SIZES_ONLY, place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import inside_of
@@ -96,14 +97,20 @@ class InsideStore(Remembering):
     def _is_first(self) -> bool:
         return self._group.rank == 0
 
-    async def declare(self, sizes: Sequence[int], codec: None = None, widths: Mapping[int, int] | None = None) -> None:
+    async def declare(
+        self,
+        sizes: Sequence[int],
+        codec: None = None,
+        widths: Mapping[int, int] | None = None,
+        shapes: Mapping[int, KeyShape] | None = None,
+    ) -> None:
         """As ``KVWorker.declare``: the first worker does it for all."""
         assert not widths, "tables travel whole here"
         self._sizes = tuple(sizes)
         self._buckets = grouped(range(len(sizes)), sizes, BUCKET_BYTES)
         self._bucket_of = {key: number for number, bucket in enumerate(self._buckets) for key in bucket}
         if self._is_first:
-            await self._store.declare(sizes)
+            await self._store.declare(sizes, shapes=shapes)
 
     async def init(self, key: int, tensor: Tensor) -> None:
         """As ``KVWorker.init``; the master worker is the first of its data centre."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
-from testbed.codec.base import Codec
+from testbed.codec.base import Codec, SummedCodec
 from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
@@ -24,12 +26,14 @@ from testbed.engine.collectives.sums import (
     OwnChoice,
     OwnSiteSums,
     SiteSums,
+    StepwiseSum,
     TopKSum,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.slicing import gradients_of_a_step
+from testbed.engine.slicing import gradients_of_a_step, shapes_to_declare
+from testbed.key_shape import KeyShape
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE
@@ -54,7 +58,8 @@ def allreduce_worker(
     """
     learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
-    buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
+    shapes = shapes_to_declare(plan, learner.shapes)
+    buckets = buckets_by_fragment(plan, learner.sizes, 0 if shapes else options.bucket)
     ranks = ranks_of(plan)
     if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
         ranks.peers_of(ranks.names[0])  # refuse before anything starts
@@ -70,12 +75,12 @@ def allreduce_worker(
 
         def sums(ranks: Ranks, tier: int) -> list[BucketSum]:
             make = _SumMaker(plan, world, mail, ranks, tier, library)
-            return [make.sum_of(number, size) for number, size in enumerate(sizes)]
+            return [make.sum_of(number, size, shapes.get(buckets[number][0])) for number, size in enumerate(sizes)]
 
         across = Reduction(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
         inside = None
         if sync_setup.lan_rounds(plan) > 1:
-            step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan))
+            step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan), learner.shapes)
             inside = Reduction(sums(ranks.inside(world.node), 1), step, weight_inside(plan, node))
         reports = Collectives(world, mail, ranks.names, name="reports") if sync_setup.needs_reports(plan) else None
         return Reductions(across, inside, reports)
@@ -84,7 +89,7 @@ def allreduce_worker(
         choice = sync_setup.stepped_with(plan)
         workers = gradients_of_a_step(plan)
         if options.optimizer_work == "replicated":
-            return WholeStep(choice, values, workers)
+            return WholeStep(choice, values, workers, learner.shapes)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
         group = Collectives(world, mail, names, name="optimizer")
         updates = options.optimizer_work == "update"
@@ -114,19 +119,26 @@ class _SumMaker:
         self._tier = tier
         self._prefix = "inside " if tier == 1 else ""
 
-    def sum_of(self, bucket: int, elements: int) -> BucketSum:
+    def sum_of(self, bucket: int, elements: int, key: KeyShape | None = None) -> BucketSum:
+        """``key``: shape of the only key of the bucket, where a codec treats tensors by their shapes."""
         options = self._options
         world = self._world
         ranks = self._ranks
         name = f"bucket {bucket}"
         declared = CODECS[self._choice.kind]
+        algorithm = ALL_REDUCE.get(options.algorithm, ring)
+        if declared.summed:
+            summed = self._declared(world.node, bucket, key)
+            assert isinstance(summed, SummedCodec), f"{self._choice.kind} says that it is one"
+            shape = ranks.shape(options.segments or self._segments(elements))
+            return StepwiseSum(world, self._group(ranks.names, name, shape=shape), algorithm, summed, bucket)
         if not declared.exact and (not declared.dense or declared.has_memory):
-            return GatheredSum(world, self._group(ranks.names, name), self._codec_on_device, bucket)
+            make = partial(self._codec_on_device, bucket=bucket, shape=key)
+            return GatheredSum(world, self._group(ranks.names, name), make, bucket)
         hierarchical = options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical
         if options.algorithm in ALL_REDUCE or (hierarchical and self._tier == 1):  # which is dense inside a data centre
-            codec = None if declared.exact else self._codec(world.node)  # exact: values travel as they are
             shape = ranks.shape(options.segments or self._segments(elements))
-            algorithm = ALL_REDUCE.get(options.algorithm, ring)
+            codec = None if declared.exact else self._codec(world.node)  # exact: values travel as they are
             return DenseSum(world, self._group(ranks.names, name, codec, shape), algorithm)
         own = OwnChoice(world, options.density, self._plan.seed, options.selector, bucket)
         if not hierarchical:
@@ -155,9 +167,16 @@ class _SumMaker:
         changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
         return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes, sender)
 
-    def _codec_on_device(self, sender: str) -> Codec:
-        """Return the same where this worker's gradients are."""
+    def _declared(self, sender: str, bucket: int, shape: KeyShape | None) -> Codec:
+        """Return the same where the only key of the bucket has this shape."""
         codec = self._codec(sender)
+        if shape is not None:
+            codec.declare(bucket, shape)
+        return codec
+
+    def _codec_on_device(self, sender: str, bucket: int, shape: KeyShape | None) -> Codec:
+        """Return the same where this worker's gradients are."""
+        codec = self._declared(sender, bucket, shape)
         node = self._plan.node(self._world.node)
         on_host = node.device.kind == CPU.type
         return codec if on_host else OnDevice(codec, accelerator_of(place_of(self._plan, node)))

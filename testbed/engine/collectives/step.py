@@ -17,6 +17,7 @@ from torch import Tensor
 from testbed.engine import coding
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.local_work import optimizer_work
+from testbed.key_shape import KeyShape
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
 from testbed.settings.job import Choice
 from testbed.state import Remembering, State, below, under
@@ -48,9 +49,12 @@ class OptimizerStep(Remembering, ABC):
 class WholeStep(OptimizerStep):
     """Every worker takes the whole step. ``workers``: whose gradients are summed."""
 
-    def __init__(self, optimizer: Choice, values: Sequence[Tensor], workers: int) -> None:
+    def __init__(self, optimizer: Choice, values: Sequence[Tensor], workers: int, shapes: Sequence[KeyShape]) -> None:
         self._workers = workers
-        self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
+        self._optimizers = [
+            KeyOptimizer(optimizer.kind, optimizer.options, value, shape)
+            for value, shape in zip(values, shapes, strict=True)
+        ]
 
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         def step() -> None:
@@ -89,7 +93,7 @@ class SharedStep(OptimizerStep):
         self._shares = shares
         self._updates = updates
         self._sizes = [value.numel() for value in values]
-        self._norms = OPTIMIZERS[optimizer.kind].whole_tensors
+        self._norms = OPTIMIZERS[optimizer.kind].by_norms
         self._reads = UPDATE_READS + (NORM_READS if self._norms else 0)
         self._adapt_from = optimizer.options.get("adapt_from", 0)
         everything = tuple(Piece(key, 0, size) for key, size in enumerate(self._sizes))

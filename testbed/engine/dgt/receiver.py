@@ -34,6 +34,7 @@ from testbed.engine.inbox import Handler, Mail
 from testbed.engine.kvworker import CodecMaker
 from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
+from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
@@ -350,6 +351,9 @@ class _CodecOfBlocks(Codec):
 
     def cost(self, operation: str, size: int) -> Cost | None:
         return BLOCKS_DECODED if operation == DECODE else self._inner.cost(operation, size)
+
+    def declare(self, wire_key: int, shape: KeyShape) -> None:
+        self._inner.declare(wire_key, shape)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._inner.begin(wire_key, value)

@@ -41,7 +41,7 @@ class OwnModel(Remembering):
         self._learner = learner
         self._work = work
         self._factor = factor
-        self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
+        self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values, learner.shapes)
 
     def begin_at(self, steps: int) -> None:
         """Take the place of a worker that has made so many steps (``LocalWork.begin_at``)."""

@@ -33,8 +33,10 @@ from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.engine.session import Session
+from testbed.engine.slicing import shapes_to_declare
 from testbed.errors import RunFailed
 from testbed.finite import end_or_leave_out
+from testbed.key_shape import shapes_of
 from testbed.kvstore.session import Posted, ScriptJob, ScriptOptimizer
 from testbed.kvstore.store import pull_of
 from testbed.plan.model import NodePlan, Plan
@@ -138,12 +140,13 @@ class ScriptExchange(Exchange):
         await self._go_on(lambda what: what == BEGIN)
         if self._next is None:
             return  # the script has ended without a store
-        values, optimizer, compression, together = self._next[1]
+        values, optimizer, compression, together, dimensions = self._next[1]
         codec = compression[0] if compression else None
         self._buckets = script_buckets_of(self._plan, [value.numel() for value in values], together, codec)
         if state is not None:
             self._store.load_state(below("store", state))
-        await self._store.declare(self._buckets.sizes, compression)
+        shapes = shapes_to_declare(self._plan, shapes_of(dimensions), codec)
+        await self._store.declare(self._buckets.sizes, compression, shapes=shapes)
         if optimizer is not None:
             self._handover = None  # values at the servers are all that there is
         if state is not None:

@@ -40,7 +40,7 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
         starting = asyncio.Lock()
         sums = [LibrarySum(world, group, options.backend, number, starting) for number in range(len(buckets))]
         reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
-        step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan))
+        step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan), learner.shapes)
         return Reductions(Reduction(sums, step, contribution_weight(plan, node)), reports=reports)
 
     return data_parallel(plan, node, learner, buckets, make_reductions, files, overlaps=options.overlap == BUCKETS)

@@ -116,7 +116,7 @@ def axis(name: str, table: Table) -> ReadAs:
         options = {key: value for key, value in found if key != "kind"}
         return Technique(kind, entry, options_of(entry)(**options))
 
-    write = PlainSerializer(lambda technique: technique.resolved())
+    write = PlainSerializer(lambda technique: technique and technique.resolved())
     kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), write, _OrShort(table)]
     return ReadAs(kinds, opened)
 

@@ -14,6 +14,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.scenario.reading.axes import TIERS, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.schema import Scenario
+from testbed.training.options import OPTIMIZERS
 from testbed.training.options.declarations import SCRIPT
 from testbed.training.options.optimizers import AUTO
 
@@ -66,7 +67,9 @@ def optimizer_place(scenario: Scenario) -> str:
     place: str = getattr(options, "at", "")
     if place != AUTO:
         return place
-    return "worker" if _needs_workers(scenario) and "worker" in places_of(scenario.optimizer.declared) else "global"
+    places = places_of(scenario.optimizer.declared)
+    on_workers = _needs_workers(scenario) or ("global" not in places and tiers_of(scenario) > 0)
+    return "worker" if on_workers and "worker" in places else "global"
 
 
 def _needs_workers(scenario: Scenario) -> bool:
@@ -78,6 +81,18 @@ def _needs_workers(scenario: Scenario) -> bool:
         return True
     waits = all(tier.declared.waits for _, tier in scenario.sync)
     return waits and "sparse-sum" in pulls_of(scenario).values()
+
+
+def outer_of(scenario: Scenario) -> tuple[str, Any] | None:
+    """Return kind and options of the optimizer along changes of models; ``None`` if their mean is taken as it is.
+
+    The scenario's own, or that of the algorithm that workers face.
+    """
+    if scenario.outer_optimizer is not None:
+        return scenario.outer_optimizer.kind, scenario.outer_optimizer.options
+    sync = scenario.sync.tier1
+    declared = sync.declared.outer_optimizer(sync.options)
+    return None if declared is None else (declared[0], OPTIMIZERS.options(*declared))
 
 
 def places_of(optimizer: type[Any]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from testbed.scenario.rules.facts import (
     is_scripted,
     kinds,
     lan_rounds_option,
+    outer_of,
     overlaps,
     pulls_rows,
     pushed,
@@ -105,6 +106,16 @@ def codec_of_paradigm(scenario: Scenario) -> Found:
         yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or another algorithm")
 
 
+def models_have_no_shape(scenario: Scenario) -> Found:
+    codec = scenario.codec.tier2
+    if without_servers(scenario) and scenario.paradigm.declared.models and codec.declared.by_shape:
+        others = kinds(CODECS, lambda each: not each.by_shape)
+        problem = (
+            f"workers send each other whole models as one tensor, and '{codec.kind}' treats tensors by their shapes"
+        )
+        yield Violation(("codec",), problem, f"write codec: {others}")
+
+
 def codecs_of_models_add_up(scenario: Scenario) -> Found:
     codec = scenario.codec.tier2
     plain = codec.declared.to_add_up(codec.options)
@@ -149,10 +160,10 @@ def shared_work_is_of_norms(scenario: Scenario) -> Found:
     kind = _stepped_with(scenario)
     if not OPTIMIZERS[kind].whole_tensors:
         if options.optimizer_work == "norms":
-            fitting = kinds(OPTIMIZERS, lambda each: each.whole_tensors)
+            fitting = kinds(OPTIMIZERS, lambda each: each.by_norms)
             problem = "'norms' are taken once for all workers, and the steps of this optimizer need none"
             yield Violation(("paradigm", "optimizer_work"), problem, f"write 'update', or 'optimizer: {fitting}'")
-    elif kind not in OPTIMIZERS.shipped:
+    elif not OPTIMIZERS[kind].by_norms:
         problem = f"workers share norms of whole tensors, and '{kind}' takes what it needs of a tensor by itself"
         yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
     elif options.shared_by == "data_center" and len(set(_workers(scenario).values())) > 1:
@@ -165,10 +176,9 @@ def shared_work_is_of_norms(scenario: Scenario) -> Found:
 
 def _stepped_with(scenario: Scenario) -> str:
     """Return the kind of optimizer that every worker steps with after an exchange, as the engine chooses it."""
-    sync = scenario.sync.tier1
-    if sync.declared.contribution is Contribution.GRADIENT:
+    if pushed(scenario) is Contribution.GRADIENT:
         return scenario.optimizer.kind
-    outer = sync.declared.outer_optimizer(sync.options)
+    outer = outer_of(scenario)
     return outer[0] if outer else "sgd"
 
 

@@ -19,6 +19,7 @@ from testbed.scenario.rules.facts import (
     lan_rounds_option,
     optimizer_place,
     places_of,
+    pushed,
     sums_inside_data_centers,
     tiers_of,
     updates_on_workers,
@@ -139,6 +140,25 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
                 f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
                 "write 'at: global'",
             )
+
+
+def outer_optimizers_follow_changes(scenario: Scenario) -> Found:
+    """An outer optimizer steps along changes of models, element by element, at the global servers or at all workers."""
+    outer = scenario.outer_optimizer
+    if outer is None:
+        return
+    where = ("outer_optimizer",)
+    if pushed(scenario) is Contribution.GRADIENT:
+        local = kinds(SYNC, lambda sync: sync.contribution is not Contribution.GRADIENT)
+        problem = f"steps along changes of models, and with '{scenario.sync.tier1.kind}' workers push gradients"
+        yield Violation(where, problem, f"write sync: {local}, or remove it")
+    if outer.declared.whole_tensors or outer.declared.needs_backups:
+        fitting = kinds(OPTIMIZERS, lambda each: not each.whole_tensors and not each.needs_backups)
+        problem = f"'{outer.kind}' needs more of a tensor than the change of the elements that are here"
+        yield Violation(where, problem, f"write {fitting}")
+    if getattr(outer.options, "clip_norm", 0.0):
+        problem = "is the norm of a worker's gradient, and an outer optimizer steps along changes of models"
+        yield Violation((*where, "clip_norm"), problem, "write 'clip_norm: 0', and clip what 'optimizer' steps along")
 
 
 def norms_need_whole_gradients(scenario: Scenario) -> Found:

@@ -15,7 +15,7 @@ from testbed.training.datasets.base import Dataset, as_model_input, digest_of
 from testbed.training.datasets.images import load_cifar10, load_digits, load_mnist
 from testbed.training.datasets.movielens import load_movielens
 from testbed.training.datasets.synthetic import load_clicks, load_teacher, load_tokens
-from testbed.training.datasets.text import load_text
+from testbed.training.datasets.text import load_python_docs, load_text
 from testbed.training.options import DATASETS
 
 
@@ -29,6 +29,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
     "fashion_mnist": load_mnist,
     "cifar10": load_cifar10,
     "text": load_text,
+    "python_docs": load_python_docs,
     "teacher": load_teacher,
     "tokens": load_tokens,
     "clicks": load_clicks,

@@ -1,4 +1,4 @@
-"""A local text file as windows of characters; the end of the text is held out."""
+"""Text as windows of characters or bytes; the end of the text is held out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.training.datasets.base import Dataset
-from testbed.training.options.datasets import Text
+from testbed.training.options.datasets import PythonDocs, Text
 
 
 def load_text(options: Text, seed: int) -> Dataset:
@@ -21,15 +21,31 @@ def load_text(options: Text, seed: int) -> Dataset:
     alphabet = sorted(set(text))
     number_of = {character: number for number, character in enumerate(alphabet)}
     stream = torch.tensor([number_of[character] for character in text], dtype=torch.int64)
+    return _held_out(stream, options, len(alphabet), f"'{options.file}' has {len(text)} characters")
+
+
+def load_python_docs(options: PythonDocs, seed: int) -> Dataset:
+    """Return windows of ``context`` bytes of the topics that Python's ``help()`` shows, in the order of their names.
+
+    The text is that of the Python that runs: another release has other data. Raise as ``load_text``.
+    """
+    from pydoc_data.topics import topics
+
+    text = "\n".join(topics[name] for name in sorted(topics)).encode()
+    stream = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    return _held_out(stream, options, 256, f"Python's manual has {len(text)} bytes")
+
+
+def _held_out(stream: Tensor, options: Text | PythonDocs, classes: int, about: str) -> Dataset:
     boundary = len(stream) - round(len(stream) * options.test_share)
     shortest = min(boundary, len(stream) - boundary)
     if shortest <= options.context:
         raise ScenarioError(
-            f"training.data: '{options.file}' has {len(text)} characters: its shorter part has {shortest}, and a "
-            f"window needs {options.context + 1}; use a longer text, or a smaller training.data.context"
+            f"training.data: {about}: its shorter part has {shortest}, and a window needs {options.context + 1}; use a "
+            "longer text, or a smaller training.data.context"
         )
     return Dataset(
-        *_windows(stream[:boundary], options.context), *_windows(stream[boundary:], options.context), len(alphabet)
+        *_windows(stream[:boundary], options.context), *_windows(stream[boundary:], options.context), classes
     )
 
 

@@ -224,7 +224,8 @@ def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
         with _Operations() as backward:
             outputs.backward(torch.empty_like(outputs))
         sizes = tuple(parameter.numel() for parameter in segment.parameters)
-        shapes.append(SegmentShape(segment.name, sizes, forward.count, backward.count))
+        dimensions = tuple(tuple(parameter.shape) for parameter in segment.parameters)
+        shapes.append(SegmentShape(segment.name, sizes, forward.count, backward.count, dimensions))
     return ModelShape(name, tuple(shapes))
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from testbed.key_shape import KeyShape
 from testbed.training.options.declarations import OptimizerDeclarations
 from testbed.training.options.optimizers import OptimizerOptions
 
@@ -19,8 +20,10 @@ class KeyStep(OptimizerDeclarations, ABC):
 
     @staticmethod
     @abstractmethod
-    def make(options: Any, value: Tensor) -> torch.optim.Optimizer:
+    def make(options: Any, value: Tensor, *shape: KeyShape) -> torch.optim.Optimizer:
         """Return an optimizer over the one flat float32 tensor ``value``, in one parameter group.
+
+        ``shape``: of the tensor, given where the class is ``by_shape``.
 
         Its ``lr`` is set before every step, by the schedule. Its state is kept in checkpoints.
         """

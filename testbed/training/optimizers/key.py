@@ -13,9 +13,13 @@ from torch import Tensor
 
 from testbed.costs import Cost, cost_of
 from testbed.errors import ScenarioError
+from testbed.key_shape import KeyShape
 from testbed.state import below, under
 from testbed.training.learner import State
 from testbed.training.optimizers.compensation import Compensation
+from testbed.training.optimizers.muon import make_muon
+from testbed.training.optimizers.outer import BufferedNesterov, OtherNesterov
+from testbed.training.optimizers.sign import SignDescent
 from testbed.training.options import OPTIMIZERS
 from testbed.training.options import optimizers as options_of
 from testbed.training.options.optimizers import OptimizerOptions
@@ -146,16 +150,21 @@ def _lars(options: options_of.LarsOptions, value: Tensor) -> torch.optim.Optimiz
 
 def _nesterov(options: options_of.Nesterov, value: Tensor) -> torch.optim.Optimizer:
     momentum = options.momentum
+    if momentum and options.definition != options_of.TORCH:
+        return OtherNesterov(options, value)
     return torch.optim.SGD([value], lr=options.learning_rate, momentum=momentum, nesterov=momentum > 0, foreach=False)
 
 
-_MAKERS: dict[str, Callable[[Any, Tensor], torch.optim.Optimizer]] = {
+_MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": _sgd,
     "adam": _adam,
     "adamw": _adam,
     "lars": _lars,
     "dcasgd": _sgd,
     "nesterov": _nesterov,
+    "delayed_nesterov": BufferedNesterov,
+    "signsgd": lambda options, value: SignDescent(value, options.weight_decay),
+    "muon": make_muon,
 }
 
 
@@ -165,8 +174,10 @@ class KeyOptimizer:
     cost  its row in the table of measured costs: of one step
     """
 
-    def __init__(self, kind: str, options: dict[str, Any], value: Tensor) -> None:
+    def __init__(self, kind: str, options: dict[str, Any], value: Tensor, shape: KeyShape | None = None) -> None:
+        """``shape``: of the tensor that ``value`` is; without one it is a vector."""
         self.value = value.detach().clone()
+        self._shape = shape or KeyShape((value.numel(),))
         self.updates = 0
         self._options = OPTIMIZERS.options(kind, options)
         momentum = " with momentum" if getattr(self._options, "momentum", 0.0) else ""
@@ -181,7 +192,8 @@ class KeyOptimizer:
     @cached_property
     def _optimizer(self) -> torch.optim.Optimizer:
         make = _MAKERS.get(self._kind) or OPTIMIZERS[self._kind].make  # an optimizer from outside
-        made: torch.optim.Optimizer = make(self._options, self.value)
+        by_shape = (self._shape,) if OPTIMIZERS[self._kind].by_shape else ()
+        made: torch.optim.Optimizer = make(self._options, self.value, *by_shape)
         return made
 
     @cached_property
@@ -289,10 +301,14 @@ class ModelOptimizer:
     instead of many small ones.
     """
 
-    def __init__(self, kind: str, options: dict[str, Any], values: Sequence[Tensor]) -> None:
+    def __init__(
+        self, kind: str, options: dict[str, Any], values: Sequence[Tensor], shapes: Sequence[KeyShape] = ()
+    ) -> None:
         on_host = not values or values[0].is_cpu or values[0].is_meta
         self._joined = None if on_host or OPTIMIZERS[kind].whole_tensors else [value.numel() for value in values]
-        self.keys = [KeyOptimizer(kind, options, value) for value in self._as_keys(values)]
+        keys = self._as_keys(values)
+        known = shapes if len(shapes) == len(keys) else [None] * len(keys)
+        self.keys = [KeyOptimizer(kind, options, value, shape) for value, shape in zip(keys, known, strict=True)]
 
     def _as_keys(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         return tensors if self._joined is None else [torch.cat(list(tensors))]

@@ -92,6 +92,19 @@ class Text(DataDeclarations):
 
 
 @dataclass(frozen=True, slots=True)
+class PythonDocs(DataDeclarations):
+    """Python's own manual, byte by byte: 466 KB of English and code, in every installation (PSF licence)."""
+
+    gives: ClassVar[str] = TEXT
+    context: int = option(128, "bytes of a window, each of which is a token", min=1, max=4096)
+    test_share: float = option(0.1, "share at its end for testing", min=0.01, max=0.9)
+
+    @classmethod
+    def sample_bound(cls, options: PythonDocs) -> tuple[tuple[int, ...], int]:
+        return (options.context,), 256
+
+
+@dataclass(frozen=True, slots=True)
 class Teacher(DataDeclarations):
     """Synthetic: Gaussian images, labelled by a random two-layer network (the teacher) drawn from the run's seed."""
 
@@ -190,6 +203,7 @@ DATASETS: Axis[Any] = Axis(
         "fashion_mnist": FashionMnist,
         "cifar10": Cifar10,
         "text": Text,
+        "python_docs": PythonDocs,
         "teacher": Teacher,
         "tokens": SyntheticTokens,
         "clicks": Clicks,

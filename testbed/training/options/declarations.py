@@ -85,8 +85,14 @@ class SplitDeclarations:
 class OptimizerDeclarations:
     """``whole_tensors``: a step needs the whole tensor (its norm), not a slice of it.
 
+    ``by_shape``: it is told the shapes of tensors, and treats them by these. It needs the whole tensor, too.
+
+    ``by_norms``: of the whole tensor a step needs no more than its norm and that of its gradient.
+
     ``needs_backups``: a step needs what the sender of the gradient last pulled (delay compensation).
     """
 
     whole_tensors: ClassVar[bool] = False
+    by_shape: ClassVar[bool] = False
+    by_norms: ClassVar[bool] = False
     needs_backups: ClassVar[bool] = False

@@ -18,6 +18,9 @@ SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
 AUTO = "auto"
 SENDER = "sender"
 ANY = "any"
+TORCH = "torch"
+SUTSKEVER = "sutskever"
+AVERAGED = "averaged"
 _MOMENTUM: dict[str, Any] = {"help": "heavy-ball momentum", "min": 0, "max": 1}
 _WEIGHT_DECAY: dict[str, Any] = {"help": "factor of the value that is added to the gradient", "min": 0, "max": 1}
 
@@ -108,6 +111,7 @@ class LarsOptions(OptimizerOptions):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017). Norms are of whole tensors, not of slices."""
 
     whole_tensors: ClassVar[bool] = True
+    by_norms: ClassVar[bool] = True
     learning_rate: float = _learning_rate(1.0)
     momentum: float = option(0.9, **_MOMENTUM)
     weight_decay: float = option(0.0005, **_WEIGHT_DECAY)
@@ -149,7 +153,54 @@ class Nesterov(OptimizerOptions):
 
     learning_rate: float = _learning_rate(0.7)
     momentum: float = option(0.9, **_MOMENTUM)
+    definition: str = option(
+        TORCH,
+        "what is meant: torch: m ← βm + g, and a step along g + βm; sutskever: the step size is in the momentum; "
+        "averaged: the momentum is a mean of gradients, not their sum",
+        choices=(TORCH, SUTSKEVER, AVERAGED),
+    )
     at: str = _at("global")
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedNesterov(OptimizerOptions):
+    """Nesterov momentum that changes with every ``buffer``-th of asynchronous contributions (Liu et al., 2024)."""
+
+    learning_rate: float = _learning_rate(0.7)
+    momentum: float = option(0.9, **_MOMENTUM)
+    buffer: int = option(4, "contributions from one change of the momentum to the next (N)", min=1, max=10**6)
+    spread: float = option(0.0, "share of the momentum's step that each contribution takes (c); at most 1/N", max=1)
+    at: str = _at("global")
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        yield from OptimizerOptions.problems(self)
+        if self.spread * self.buffer > 1:
+            problem = f"{self.buffer} of them are more than the whole step"
+            yield "spread", problem, f"write {1 / self.buffer:.3g} or less"
+
+
+@dataclass(frozen=True, slots=True)
+class SignSgd(OptimizerOptions):
+    """Every element moves by the step size, against its gradient's sign (Bernstein et al., 2018)."""
+
+    learning_rate: float = _learning_rate(0.001)
+    weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
+    at: str = _at("global", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class MuonOptions(OptimizerOptions):
+    """Momentum whose matrices are made orthogonal (Jordan et al., 2024); AdamW for embeddings, heads and vectors."""
+
+    whole_tensors: ClassVar[bool] = True
+    by_shape: ClassVar[bool] = True
+    learning_rate: float = _learning_rate(0.02)
+    momentum: float = option(0.95, "of matrices, with Nesterov's look-ahead", min=0, max=0.9999)
+    weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
+    adam_learning_rate: float = option(0.001, "step size, at its highest, of all that is no matrix", above=0, max=100)
+    beta1: float = option(0.9, "AdamW's decay of the mean", min=0, max=0.999999)
+    beta2: float = option(0.95, "AdamW's decay of the square", min=0, max=0.999999)
+    at: str = _at("worker")
 
 
 OPTIMIZERS: Axis[Any] = Axis(
@@ -161,6 +212,9 @@ OPTIMIZERS: Axis[Any] = Axis(
         "lars": LarsOptions,
         "dcasgd": DcAsgd,
         "nesterov": Nesterov,
+        "delayed_nesterov": DelayedNesterov,
+        "signsgd": SignSgd,
+        "muon": MuonOptions,
     },
     base="testbed.training.optimizers.base:KeyStep",
 )

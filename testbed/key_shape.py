@@ -1,0 +1,51 @@
+"""The shape of the tensor of a key, and what it is to its model: what codecs and optimizers for matrices need to know.
+
+Tensors travel flat. A codec or an optimizer that declares ``by_shape`` is told how the numbers were arranged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+MATRIX = "matrix"
+VECTOR = "vector"
+TABLE = "table"
+HEAD = "head"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShape:
+    """``dimensions``: of the tensor, row after row.
+
+    role  ``matrix``: of a layer, kernels of convolutions included; ``vector``: biases and scales, and any part of a
+          tensor that ends within a row; ``table``: rows that are looked up (an embedding); ``head``: the last matrix of
+          a model, which makes its scores
+    """
+
+    dimensions: tuple[int, ...]
+    role: str = VECTOR
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns, where all dimensions but the first are one; a vector is one row."""
+        if self.role == VECTOR:
+            return 1, prod(self.dimensions)
+        return self.dimensions[0], prod(self.dimensions[1:])
+
+    def part(self, start: int, stop: int) -> KeyShape:
+        """Return the shape of the elements from ``start`` to ``stop``: whole rows are a tensor of fewer rows."""
+        if stop - start == prod(self.dimensions):
+            return self
+        _, columns = self.matrix
+        if self.role != VECTOR and start % columns == 0 and stop % columns == 0:
+            return KeyShape(((stop - start) // columns, *self.dimensions[1:]), self.role)
+        return KeyShape((stop - start,))
+
+
+def shapes_of(dimensions: Sequence[tuple[int, ...]], tables: frozenset[int] = frozenset()) -> tuple[KeyShape, ...]:
+    """Return the shapes of a model's tensors, in the order of the model. ``tables``: keys whose rows are looked up."""
+    matrices = [key for key, each in enumerate(dimensions) if len(each) > 1 and key not in tables]
+    roles = dict.fromkeys(tables, TABLE) | dict.fromkeys(matrices, MATRIX) | dict.fromkeys(matrices[-1:], HEAD)
+    return tuple(KeyShape(each, roles.get(key, VECTOR)) for key, each in enumerate(dimensions))
