@@ -30,8 +30,8 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
-from testbed.policy.gossip.graphs import GRAPHS, Graph, complete, exponential, given, is_connected, joined_up
-from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Mixing, OneMixing, PushToAll, PushToOne
+from testbed.policy.gossip.graphs import GRAPHS, Graph, complete, exponential, given, is_connected, joined_up, matching
+from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Mixing, OneMixing, PushToAll, PushToOne, RandomPairs
 from testbed.policy.shard.slices import buckets_of
 from testbed.world import Role, World
 
@@ -68,6 +68,8 @@ def _make_gossip(plan: Plan, options: GossipOptions, world: World, parts: Gossip
         return _inside(options.graph, _sites(plan, names).values()), graph_of(plan, options.graph, tuple(names))
 
     def mixing_of(graph: Graph, groups: Sequence[Sequence[int]]) -> OneMixing:
+        if GRAPHS.get(options.graph) is matching:
+            return RandomPairs(groups, plan.seed)
         if not algorithm.pushes:
             return Metropolis(graph)
         return PushToOne(groups) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)

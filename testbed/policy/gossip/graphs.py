@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import isqrt
 from typing import Any
@@ -44,6 +45,12 @@ def complete(size: int) -> Graph:
     return given(size, ((a, b) for a in range(size) for b in range(a)))
 
 
+@cache
+def matching(size: int) -> Graph:
+    """Each with each, of whom one at random is its partner in a round (``mixing.RandomPairs``)."""
+    return complete(size)
+
+
 def hops(size: int) -> tuple[int, ...]:
     """1, 2, 4, … below ``size``."""
     return tuple(1 << power for power in range(max(0, (size - 1).bit_length())))
@@ -54,9 +61,11 @@ GRAPHS: dict[str, Callable[[int], Graph]] = {
     "torus": torus,
     "exponential": exponential,
     "complete": complete,
+    "matching": matching,
 }
 
 
+@lru_cache(maxsize=16)
 def is_connected(graph: Graph) -> bool:
     """Return whether every vertex is reachable from every other; otherwise models cannot converge to one average."""
     nx = _networkx()

@@ -7,6 +7,7 @@ and push-sum (Kempe et al., 2003) divides by how much weight has come in.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,42 @@ class PushToOne:
         return Part(0.5, (group[(place + hop) % size],), ((group[(place - hop) % size], 0.5),))
 
 
-OneMixing = Metropolis | PushToAll | PushToOne
+class RandomPairs:
+    """In every round all pair up anew, and both of a pair take their mean; of an odd number one stays alone.
+
+    NoLoCo (Kolehmainen et al., 2025, arXiv 2506.10911) averages so, instead of reducing over all. Pairs are drawn from
+    ``seed`` and the round, the same at all ranks, and repeat after ``period`` rounds. Models pass from hand to hand as
+    in an epidemic: one has reached all after about log₂ of the ranks, and some rounds more.
+
+    ``groups``: ranks that pair up among themselves.
+    """
+
+    period = 64
+
+    def __init__(self, groups: Sequence[Sequence[int]], seed: int) -> None:
+        self.size = sum(map(len, groups))
+        self._groups = groups
+        self._seed = seed
+        self._partners: dict[int, dict[int, int]] = {}  # by round of a period, then by rank
+
+    def part(self, round_: int, rank: int) -> Part:
+        """The mean with this round's partner."""
+        place = round_ % self.period
+        if place not in self._partners:
+            self._partners[place] = self._drawn(place)
+        partner = self._partners[place].get(rank)
+        return Part(1.0, (), ()) if partner is None else Part(0.5, (partner,), ((partner, 0.5),))
+
+    def _drawn(self, place: int) -> dict[int, int]:
+        partners: dict[int, int] = {}
+        for group in self._groups:
+            shuffled = sorted(group, key=lambda rank: hashlib.sha256(f"{self._seed}/{place}/{rank}".encode()).digest())
+            for one, other in zip(shuffled[::2], shuffled[1::2], strict=False):
+                partners |= {one: other, other: one}
+        return partners
+
+
+OneMixing = Metropolis | PushToAll | PushToOne | RandomPairs
 
 
 class LanAndWan:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides
 from testbed.policy.gossip.graphs import given as given_graph
-from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne, rounds_to_reach_all
+from testbed.policy.gossip.mixing import (
+    Metropolis,
+    Mixing,
+    Partners,
+    PushToAll,
+    PushToOne,
+    RandomPairs,
+    rounds_to_reach_all,
+)
 from tests.for_each import for_each
 from tests.policy.gossip.consensus import check, consensus_distance, matrix
 
@@ -91,6 +99,31 @@ def test_pushing_to_one_at_doubling_distances_is_exact_after_log_rounds(size: in
     mixing = PushToOne([range(size)])
     assert np.allclose(mixed(mixing, models, mixing.period), models.mean(axis=0))
     assert rounds_to_reach_all(mixing) == mixing.period
+
+
+@for_each("size", [1, 2, 7, 16])
+def test_random_pairs_change_and_keep_the_average(size: int) -> None:
+    """Half of the squared spread is left after a round, on average; one of an odd number stays alone."""
+    mixing = RandomPairs([range(size)], seed=3)
+    check(mixing, doubly=True)
+    alone = [sum(not mixing.part(round_, rank).receives for rank in range(size)) for round_ in range(mixing.period)]
+    assert alone == [size % 2] * mixing.period
+    models = np.random.default_rng(2).normal(size=(size, 5))
+    assert np.allclose(mixed(mixing, models, 500), models.mean(axis=0), atol=1e-6)
+    if size > 2:
+        partners = {mixing.part(round_, 0).sends for round_ in range(mixing.period)}
+        assert partners == {(other,) for other in range(1, size)} | ({()} if size % 2 else set())
+        left = consensus_distance(mixed(mixing, models, 16).tolist()) / consensus_distance(models.tolist())
+        assert left < 2**-6
+    other = RandomPairs([range(16)], seed=4)
+    assert size < 16 or [mixing.part(9, rank) for rank in range(16)] != [other.part(9, rank) for rank in range(16)]
+
+
+def test_random_pairs_of_groups_stay_in_them() -> None:
+    mixing = RandomPairs([[0, 1], [2, 3, 4]], seed=1)
+    for round_ in range(8):
+        assert mixing.part(round_, 0).sends == (1,)
+        assert set(mixing.part(round_, 3).sends) <= {2, 4}
 
 
 def test_how_long_a_word_travels() -> None:
