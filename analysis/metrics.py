@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def accuracy_curve(run: StoredRun) -> pd.DataFrame:
-    """``time_s, wan_bytes, round, accuracy`` at every evaluation; ``wan_bytes``: tensors over the WAN by then."""
+    """``time_s, wan_bytes, samples, round, accuracy, loss`` at every evaluation.
+
+    ``wan_bytes``: tensors over the WAN by then; ``samples``: those of all rounds that were over, of all workers.
+    """
     import pandas as pd
 
     scores = run.tables["accuracy"].dropna(subset="accuracy").sort_values("snapshot_t_s")
@@ -29,10 +32,20 @@ def accuracy_curve(run: StoredRun) -> pd.DataFrame:
         {
             "time_s": taken - run.start_s,
             "wan_bytes": wan_bytes_until(run.tables["transfers"], taken),
+            "samples": samples_until(run, taken),
             "round": scores["round"].to_numpy(),
             "accuracy": scores["accuracy"].to_numpy(),
+            "loss": scores["loss"].to_numpy(),
         }
     )
+
+
+def samples_until(run: StoredRun, moments: Any) -> Any:
+    """Return the training samples of the rounds that were over by each of ``moments`` (array, run's clock)."""
+    rounds = run.tables["rounds"].sort_values("t_s")
+    counts = rounds["samples"] * rounds["node"].map(stands_for(run))
+    sums = np.append(0, counts.to_numpy().cumsum())
+    return sums[np.searchsorted(rounds["t_s"].to_numpy(), moments, side="right")]
 
 
 def wan_bytes_until(transfers: pd.DataFrame, moments: Any) -> Any:

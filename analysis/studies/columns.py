@@ -28,9 +28,10 @@ def setting(path: str, read: Callable[[str], Any] = float, default: str | None =
 
 
 def accuracy(each: StudyRun) -> Any:
-    """Return a curve: seconds, WAN bytes, round and accuracy of every evaluation."""
-    names = {"time_s": "at_s", "wan_bytes": "at_bytes", "round": "at_round", "accuracy": "at_accuracy"}
-    return accuracy_curve(each.run).rename(columns=names)
+    """Return a curve: seconds, WAN bytes, samples, round, accuracy and loss of every evaluation."""
+    curve = accuracy_curve(each.run)
+    names = {"time_s": "at_s", "wan_bytes": "at_bytes"}
+    return curve.rename(columns={name: names.get(name, f"at_{name}") for name in curve})
 
 
 def mbps(text: str) -> float:
