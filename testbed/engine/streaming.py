@@ -42,6 +42,7 @@ class StreamedSteps(LocalSteps):
         # values that came early, for a checkpoint
         self._keeps = False
         self._kept = dict[int, Tensor]()
+        self._sent = dict[int, Tensor]()  # by key: the worker's own value when it was sent, where that is needed
 
     def load(self, values: list[Tensor]) -> None:
         super().load(values)
@@ -58,6 +59,8 @@ class StreamedSteps(LocalSteps):
 
         def contributions() -> dict[int, Tensor]:
             now = self._optimizer.values()
+            if self._streaming.compensation is not None:
+                self._sent |= {key: now[key].clone() for key in keys}
             return {key: buffers.computed(torch.sub, self._outer[key], now[key]).mul_(self._weight) for key in keys}
 
         return joined_result(await world.compute(copying([self._outer[key] for key in keys]), contributions), results)
@@ -89,10 +92,21 @@ class StreamedSteps(LocalSteps):
             mine = self._optimizer.values()
             for key, value in values.items():
                 self._outer[key] = value.clone()
-                mine[key].mul_(own).add_(value, alpha=1 - own)
+                if self._streaming.compensation is None:
+                    mine[key].mul_(own).add_(value, alpha=1 - own)
+                else:
+                    mine[key].copy_(self._compensated(mine[key], value, self._sent.pop(key)))
             self._learner.load(mine)
 
         await world.compute(copying(list(values.values())), mix)
+
+    def _compensated(self, now: Tensor, new: Tensor, sent: Tensor) -> Tensor:
+        """Return a new value with the steps on top of it that the worker has made since it sent (CoCoDC)."""
+        streaming = self._streaming
+        assert streaming.compensation is not None, "they are mixed"
+        step = (now - sent) / streaming.overlap_steps
+        correction = streaming.compensation * step * step * (new - sent) / streaming.steps
+        return new + streaming.overlap_steps * (step + correction)
 
     async def finish(self, world: World) -> bool:
         """End with the fragments as they were after their last outer steps: the same at all workers."""
@@ -102,7 +116,8 @@ class StreamedSteps(LocalSteps):
 
     def state(self) -> State:
         outer = under("outer", {str(key): value for key, value in enumerate(self._outer)})
-        return super().state() | outer | under("early", {str(key): value for key, value in self._kept.items()})
+        early = under("early", {str(key): value for key, value in self._kept.items()})
+        return super().state() | outer | early | under("sent", {str(key): each for key, each in self._sent.items()})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
@@ -111,3 +126,4 @@ class StreamedSteps(LocalSteps):
         device = self._outer[0].device
         self._outer = [outer[str(key)].to(device) for key in range(len(self._outer))]
         self._kept = {int(key): value.to(device) for key, value in below("early", state).items()}
+        self._sent = {int(key): value.to(device) for key, value in below("sent", state).items()}

@@ -21,6 +21,9 @@ from testbed.policy.sync.fsa import Fsa
 from testbed.policy.sync.streaming import Streaming
 from testbed.preset import Preset
 
+MIX = "mix"
+COMPENSATE = "compensate"
+
 
 class DiLoCo(Fsa):
     """Synchronous rounds of outer gradients."""
@@ -59,6 +62,13 @@ class DiLoCo(Fsa):
         )
         overlap_steps: int = option(0, "inner steps that go on while a fragment is on its way (τ)", max=10**6)
         mixing: float = option(0.5, "share of a worker's own values when a fragment comes that late (α)", max=0.9999)
+        late: str = option(
+            MIX,
+            "what becomes of a fragment that comes that late. mix: its mean with the worker's own values; compensate: "
+            "the worker's steps meanwhile are put on top of it, corrected for where they began (CoCoDC)",
+            choices=(MIX, COMPENSATE),
+        )
+        compensation: float = option(0.5, "of a late fragment: weight of that correction (λ)", max=1e6)
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
             """Yield what cannot be: rounds without a step, and fragments that come after the next one has left."""
@@ -70,6 +80,12 @@ class DiLoCo(Fsa):
                 yield "overlap_steps", problem, f"write {most} or less"
             if self.overlap_steps == 0 and self.mixing != 0.5:
                 yield "mixing", "has no effect without 'overlap_steps'", "remove it"
+            elif self.late == COMPENSATE and self.mixing != 0.5:
+                yield "mixing", "has no effect where late fragments are compensated", "remove it"
+            if self.overlap_steps == 0 and self.late != MIX:
+                yield "late", "has no effect without 'overlap_steps'", "remove it"
+            elif self.late == MIX and self.compensation != 0.5:
+                yield "compensation", "has no effect where late fragments are mixed", "write late: compensate"
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
@@ -79,7 +95,8 @@ class DiLoCo(Fsa):
     def streaming(cls, options: Options) -> Streaming | None:
         if options.fragments == 1 and options.overlap_steps == 0:
             return None
-        return Streaming(options.fragments, options.overlap_steps, options.mixing)
+        compensation = options.compensation if options.late == COMPENSATE else None
+        return Streaming(options.fragments, options.overlap_steps, options.mixing, compensation, options.h)
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

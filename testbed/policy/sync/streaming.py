@@ -3,6 +3,15 @@
 Douillard et al., Streaming DiLoCo with overlapping communication, 2025 (arXiv 2501.18512). With P fragments a round has
 1/P of the local steps and sends one fragment, so the highest rate that is needed falls to about 1/P. What comes back
 may be awaited some steps later; then it is mixed with what the worker has by that time.
+
+Or what the worker has done meanwhile is put on top of it, as if it had begun there (CoCoDC: Zhu et al., 2025, arXiv
+2504.17672). With s what the worker had when it sent, n what it has now, v the new value, τ the steps between and H
+those of a whole round of the model, in the terms of DC-ASGD:
+
+    g ← (n − s) / τ          the worker's mean step
+    θ ← v + τ (g + λ g ⊙ g ⊙ (v − s) / H)
+
+CoCoDC's abstract says so much; its formula is written from memory.
 """
 
 from __future__ import annotations
@@ -18,11 +27,15 @@ class Streaming:
     fragments      how many, in turns; all of them together are the model
     overlap_steps  local steps of the next round that are made before the new values are awaited
     mixing         share of a worker's own values when new ones come that late
+    compensation   λ, where its steps meanwhile are put on top of them instead; ``None``: they are mixed
+    steps          local steps between two outer steps of a parameter (H)
     """
 
     fragments: int
     overlap_steps: int
     mixing: float
+    compensation: float | None = None
+    steps: int = 1
 
 
 def fragments_of(sizes: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:

@@ -118,6 +118,8 @@ def test_fragments_are_balanced_and_whole() -> None:
     [
         ((LATE.replace("overlap_steps: 2", "overlap_steps: 3"),), "write 2 or less"),
         (("sync={kind: diloco, h: 3, fragments: 4}",), "write 3 or fewer"),
+        ((STREAMED.replace("}", ", late: compensate}"),), "without 'overlap_steps'"),
+        ((LATE.replace("}", ", compensation: 2}"),), "write late: compensate"),
         ((LATE, "paradigm=gossip"), "no such sum"),
         ((LATE, "overlay=tree"), "write 'star'"),
         ((LATE, "paradigm={kind: allreduce, optimizer_work: update}"), "write 'replicated'"),
@@ -132,6 +134,29 @@ def test_more_fragments_than_tensors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="the model has 4 tensors"):
         trained(tmp_path / "run", STREAMED.replace("fragments: 4", "fragments: 5"), "ps", 2,
                 "training.model={kind: mlp, hidden: 8, layers: 1}")  # fmt: skip
+
+
+def test_steps_meanwhile_are_put_on_top_of_a_late_fragment() -> None:
+    """Sent 1.0, has moved by −0.4 in two steps of 0.1 · 2, and the new value is 3.0: 2.6, and λ g² (3 − 1) τ/H."""
+    steps = StreamedSteps(
+        Mock(),
+        ModelOptimizer("sgd", {"learning_rate": 0.1}, [torch.zeros(1)]),
+        1.0,
+        Streaming(fragments=1, overlap_steps=2, mixing=0.5, compensation=0.5, steps=8),
+    )
+    found = steps._compensated(torch.tensor([0.6]), torch.tensor([3.0]), torch.tensor([1.0]))
+    assert found.item() == pytest.approx(2.6 + 2 * 0.5 * 0.2**2 * 2.0 / 8)
+
+
+@for_each("late", ["", ", late: compensate"])
+def test_compensated_fragments_end_with_one_model_everywhere(late: str, tmp_path: Path) -> None:
+    sync = LATE.replace("}", f"{late}}}")
+    rows = [trained(tmp_path / each, sync, each, 5).parameters("east/worker1") for each in ("ps", "allreduce")]
+    assert torch.allclose(rows[0], rows[1], atol=1e-4)
+    if late:
+        assert not torch.allclose(
+            rows[0], trained(tmp_path / "mixed", LATE, "ps", 5).parameters("east/worker1"), atol=1e-3
+        )
 
 
 def test_a_state_in_main_memory_goes_on_where_the_model_is() -> None:
