@@ -114,6 +114,15 @@ def test_text(tmp_path: Path) -> None:
     assert data.test_inputs[0].tolist() == [0, 1, 2, 3]
 
 
+def test_pythons_manual_is_read_byte_by_byte() -> None:
+    data = load_dataset("python_docs", {"context": 32, "test_share": 0.1}, seed=1)
+    assert (data.classes, data.input_shape) == (256, (32,))
+    assert torch.equal(data.train_inputs[:, 1:], data.train_labels[:, :-1])
+    assert len(data.train_inputs) > 8 * len(data.test_inputs) > 8000
+    text = bytes(data.train_inputs[:50].flatten().tolist()).decode()
+    assert 'The "assert" statement' in text
+
+
 def test_clicks_follow_hidden_factors() -> None:
     options = {"train_samples": 3000, "test_samples": 500, "categories": 50, "fields": 3}
     data, other = load_dataset("clicks", options, seed=1), load_dataset("clicks", options, seed=2)
