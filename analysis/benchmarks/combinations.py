@@ -65,6 +65,8 @@ SMALL_MODEL: dict[str, dict[str, Any]] = {
     "twobit": {"threshold": 0.01},
     "mpq": {"bound": 100, "ratio": 0.1},
     **{kind: {"bound": 100, "ratio": 0.1} for kind in ("bisparse", "dgc", "mstopk", "topk", "randomk")},
+    "sparseloco": {"chunk": 64, "k": 8},
+    "demo": {"chunk": 8, "k": 8},
     "dgt": {"block": "512 bytes"},
     "tree": {"chunk": "2 KB"},
     "netstorm": {"chunk": "2 KB"},
@@ -73,7 +75,15 @@ SMALL_MODEL: dict[str, dict[str, Any]] = {
     "allreduce": {"bucket": "4 KB"},
     "p3": {"slice": "1 KB"},
 }
-LEARNING_RATES = {"sgd": 0.1, "lars": 10.0, "nesterov": 0.02, "dcasgd": 0.02}
+LEARNING_RATES = {
+    "sgd": 0.1,
+    "lars": 10.0,
+    "nesterov": 0.02,
+    "delayed_nesterov": 0.02,
+    "signsgd": 0.002,
+    "muon": 0.02,
+    "dcasgd": 0.02,
+}
 OUTSIDE: dict[str, tuple[str, ...]] = {  # axes that the matrix does not have
     "optimizer": tuple(OPTIMIZERS.shipped),
     "split": tuple(SPLITS.shipped),
