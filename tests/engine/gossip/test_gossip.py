@@ -20,6 +20,7 @@ from testbed.engine.gossip.roles import gossip_worker, graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox
 from testbed.engine.local_work import OneGradient
+from testbed.key_shape import KeyShape
 from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.policy.gossip.graphs import GRAPHS, given
@@ -104,6 +105,7 @@ class Still:
     """A learner whose gradients are zero, so that only mixing moves models."""
 
     sizes = (30, 12)
+    shapes = (KeyShape((30,)), KeyShape((12,)))
     epoch = 0
 
     def gradient(self, step: int) -> StepResult:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from testbed.engine import roles
 from testbed.engine.roles import make_role
+from testbed.key_shape import KeyShape
 from testbed.plan.build import build_plan
 from testbed.plan.model import NodePlan, Plan
 from testbed.scenario.load import load
@@ -31,6 +32,7 @@ class ConstantLearner:
     """Two keys; every element of the gradient is ``gradient_of(rank, values)``."""
 
     sizes = SIZES
+    shapes = tuple(KeyShape((size,)) for size in SIZES)
     epoch = 0
 
     def __init__(self, rank: int, gradient_of: GradientOf) -> None:
