@@ -11,6 +11,7 @@ copies have a time for each byte that they read. In the kernel of exact runs the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +31,7 @@ from testbed.codec.table import make_codec
 from testbed.costs import COPY, DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, SUM, Row
 from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine.aggregation import sum_in_order
+from testbed.key_shape import MATRIX, KeyShape
 from testbed.policy.order.fifo import MOST_BYTES
 from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.realtime.cores import processor_clock
@@ -42,6 +44,7 @@ SLICE = MOST_BYTES // ELEMENT_BYTES
 LARGE = 1 << 24
 _RATIOS = (0.01, 0.1)
 _MEMBERS = 4
+_MATRIX = 1 << 18  # elements
 _OTHER = 1 << 23  # elements of the work between two calls: more than caches hold
 Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
 Calls = dict[str, list[tuple[float, int]]]
@@ -110,6 +113,8 @@ def _codec(
         values = accelerator.to_device(tuple(values))
     for end in (child, server):
         for key, value in enumerate(values):
+            if CODECS[kind].by_shape:
+                end.declare(key, _square(size))
             end.begin(key, value)
     clock = _Clock({}, SLICE if _is_cut(kind) else _OTHER)
     for number in range(repeats + 1):
@@ -159,6 +164,12 @@ class _Clock:
         return results
 
 
+def _square(size: int) -> KeyShape:
+    """Return the shape of a matrix of so many elements that is as square as can be."""
+    rows = next(each for each in range(math.isqrt(size), 0, -1) if size % each == 0)
+    return KeyShape((rows, size // rows), MATRIX)
+
+
 def _row(small: tuple[float, int], large: tuple[float, int], more: tuple[float, int] | None, size: int) -> Row:
     byte_s = 0.0
     if more is not None and more[1] > 2 * large[1]:
@@ -174,14 +185,16 @@ def _optimizers(large: int, repeats: int) -> dict[str, Row]:
         momenta: list[dict[str, Any]] = [{}]
         if "momentum" in {field.name for field in fields(OPTIMIZERS[kind])}:
             momenta = [{"momentum": 0.0}, {"momentum": 0.9}]
+        # products of matrices take longer for each element the more rows there are: of a matrix of usual size
+        most = min(large, _MATRIX) if OPTIMIZERS[kind].by_shape else large
         for options in momenta:
             row, small_s = _step(kind, options, SMALL, repeats * 3)
-            found[row] = Row(small_s, max(0.0, _step(kind, options, large, repeats)[1] - small_s) / large, 0.0)
+            found[row] = Row(small_s, max(0.0, _step(kind, options, most, repeats)[1] - small_s) / most, 0.0)
     return found
 
 
 def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[str, float]:
-    optimizer = KeyOptimizer(kind, options, torch.randn(size))
+    optimizer = KeyOptimizer(kind, options, torch.randn(size), _square(size))
     gradient = torch.randn(size) * 1e-3
 
     def step() -> None:

@@ -13,16 +13,16 @@ def packed_bytes(count: int, bits: int) -> int:
 
 def packed(numbers: Tensor, bits: int) -> Tensor:
     """Return integers below 2^``bits``, flat, as uint8 [packed_bytes]; zeros fill the last byte."""
-    places = torch.arange(bits - 1, -1, -1, device=numbers.device)
+    places = torch.arange(bits - 1, -1, -1).to(numbers.device)
     ones = ((numbers.long().unsqueeze(1) >> places) & 1).flatten()
     filled = torch.nn.functional.pad(ones, (0, -len(ones) % 8)).view(-1, 8)
-    weights = 1 << torch.arange(7, -1, -1, device=numbers.device)
+    weights = 1 << torch.arange(7, -1, -1).to(numbers.device)
     return (filled * weights).sum(1).to(torch.uint8)
 
 
 def unpacked(octets: Tensor, bits: int, count: int) -> Tensor:
     """Return the int64 numbers of which ``packed`` has made ``octets``."""
-    places = torch.arange(7, -1, -1, device=octets.device)
+    places = torch.arange(7, -1, -1).to(octets.device)
     ones = ((octets.long().unsqueeze(1) >> places) & 1).flatten()[: count * bits].view(count, bits)
-    weights = 1 << torch.arange(bits - 1, -1, -1, device=octets.device)
+    weights = 1 << torch.arange(bits - 1, -1, -1).to(octets.device)
     return (ones * weights).sum(1)

@@ -102,14 +102,18 @@ class _Chunks:
     def transformed(self, flat: Tensor) -> Tensor:
         """Return the coefficients, float32 [count, elements]."""
         tiles = flat.view(self._rows, self._height, self._columns, self._width).transpose(1, 2)
-        return (cosines(self._height) @ tiles @ cosines(self._width).T).reshape(self.count, self.elements)
+        rows, columns = self._cosines(flat.device)
+        return (rows @ tiles @ columns.T).reshape(self.count, self.elements)
 
     def restored(self, places: Tensor, values: Tensor) -> Tensor:
         """Return the flat tensor that has these coefficients, float32 [count, k], and no others."""
         spectrum = torch.zeros(self.count, self.elements, device=values.device).scatter_(1, places, values)
         tiles = spectrum.view(self._rows, self._columns, self._height, self._width)
-        back = cosines(self._height).T @ tiles @ cosines(self._width)
-        return back.transpose(1, 2).flatten()
+        rows, columns = self._cosines(values.device)
+        return (rows.T @ tiles @ columns).transpose(1, 2).flatten()
+
+    def _cosines(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        return cosines(self._height).to(device), cosines(self._width).to(device)
 
 
 def largest_divisor(length: int, limit: int) -> int:

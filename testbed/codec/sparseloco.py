@@ -70,8 +70,8 @@ class SparseLoCo(Codec):
         values = means[unpacked(codes, self._options.bits, sum(counts))]
         if not indices:
             return values
-        chunks = torch.arange(len(counts), device=codes.device) * self._options.chunk
-        first = chunks.repeat_interleave(torch.tensor(counts, device=codes.device))
+        chunks = torch.arange(len(counts)).to(codes.device) * self._options.chunk
+        first = chunks.repeat_interleave(torch.tensor(counts).to(codes.device))
         places = first + unpacked(indices[0], INDEX_BITS, sum(counts))
         pairs.check_indices(places, size)
         return pairs.scatter(places, values, size)
@@ -98,7 +98,7 @@ class SparseLoCo(Codec):
         chunk = self._options.chunk
         whole = len(error) // chunk * chunk
         rows = error[:whole].view(-1, chunk).abs()
-        starts = torch.arange(0, whole, chunk, device=error.device).unsqueeze(1)
+        starts = torch.arange(0, whole, chunk).to(error.device).unsqueeze(1)
         places = (rows.topk(self._options.k).indices.sort().values + starts).flatten()
         if whole == len(error):
             return places
