@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
+from testbed.aggregation import AGGREGATION
 from testbed.axes import Axis
 from testbed.codec.options import CODECS
 from testbed.facilities import facilities_of
@@ -84,6 +85,7 @@ _MARKERS = "osD^vPX<>h"
 _AXES: dict[str, Axis[Any]] = {  # field of the Plan's technique
     "sync_tier2": SYNC, "sync_tier1": SYNC, "order": ORDERS, "overlay_tier2": OVERLAYS, "overlay_tier1": OVERLAYS,
     "codec_tier2": CODECS, "codec_tier1": CODECS, "shard": SHARDS,
+    "aggregation_tier2": AGGREGATION, "aggregation_tier1": AGGREGATION,
 }  # fmt: skip
 
 
@@ -93,7 +95,8 @@ def technique_of(plan: Mapping[str, Any]) -> str:
     if program := plan.get("program"):
         return title_of(program["command"] or program["first"])
     kinds = {axis: str(value["kind"]) for axis, value in plan["technique"].items()}
-    named = [kinds[field] for field, axis in _AXES.items() if kinds[field] != axis.default]
+    chosen = {field: kinds.get(field, axis.default) for field, axis in _AXES.items()}  # an older run lacks some
+    named = [chosen[field] for field, axis in _AXES.items() if chosen[field] != axis.default]
     if not PARADIGMS.get(kinds["paradigm"], Paradigm).tiers:  # a run may have a kind that has gone since
         named.insert(0, kinds["paradigm"])
     return "+".join(dict.fromkeys(named)) or kinds["sync_tier2"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from testbed.aggregation import AGGREGATION
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight, summed_workers
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
@@ -242,11 +243,15 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
 
 
 def _members_of(plan: Plan, server: NodePlan, session: Session) -> ServerMembers:
+    technique = plan.technique
+    choice = technique.aggregation_tier1 if server.role == "server" else technique.aggregation_tier2
+    rule = AGGREGATION[choice.kind]
     return ServerMembers(
         aggregation_weights(plan, server),
         session.peers,
         lambda: first_rounds(plan, server, session.peers),
         sync_setup.rounds_apart(plan, server),
+        None if rule.sums else rule(AGGREGATION.options(choice.kind, choice.options)),
     )
 
 

@@ -3,8 +3,9 @@
 A local server and a global server are this same role with another upstream. One round of a key:
 
 1. Each child's PUSH is decoded and kept (``Contributions``); the policy is told, and returns effects or nothing.
-2. ``Aggregate``: the members' contributions are summed in rank order, and the sum goes to the upstream, which answers
-   with the key's new value. (Or, ``up=False``, the sum itself is the new value: a round inside the data centre.)
+2. ``Aggregate``: the members' contributions are summed in rank order, or combined by another aggregation rule, and the
+   sum goes to the upstream, which answers with the key's new value. (Or, ``up=False``, the sum itself is the new value:
+   a round inside the data centre.)
 3. ``Reply``: the value goes to members, each through its own codec, with the same priority that the pushes had.
 
 Effects of one push are carried out in their order, by one task per push, so a reply sends the value of the aggregate
@@ -25,11 +26,13 @@ import torch
 from torch import Tensor
 
 from testbed import buffers
+from testbed.aggregation.base import AggregationRule
 from testbed.codec.base import NOTHING, Codec
 from testbed.codec.rows import TableCodec, asked_by
 from testbed.costs import DECODE
 from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
+from testbed.engine.combining import Combining
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import CodecMaker, Send
 from testbed.engine.peers import Agreed, Peers
@@ -52,12 +55,14 @@ class ServerMembers:
     peers         all nodes of the run
     first_rounds  returns the first round of each that takes part
     rounds_apart  how many rounds of a worker lie between two rounds of the server, plus one
+    rule          what is made of their contributions; ``None``: the sum
     """
 
     weights: Mapping[str, float]
     peers: Peers
     first_rounds: Callable[[], dict[str, int]]
     rounds_apart: int = 1
+    rule: AggregationRule | None = None
 
 
 class Server:
@@ -78,6 +83,7 @@ class Server:
         self._policy = policy
         self._upstream = upstream
         self._members = members
+        self._combining = Combining(world, members.rule, members.weights) if members.rule is not None else None
         self._first = dict.fromkeys(members.weights, 0)  # rounds of the contributors that take part
         self._begin_round = 0  # of this run
         self._send = send
@@ -377,7 +383,7 @@ class Server:
             self.take_value(effect.key, effect.round, value)
 
     async def _aggregate(self, effect: Aggregate) -> AggregatedPush:
-        """Sum the members' contributions; nothing of them is kept while the sum is passed on."""
+        """Combine the members' contributions; nothing of them is kept while the result is passed on."""
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
         self._taken_round[effect.key] = effect.round
         if self._upstream.is_top and self._policy.waits:
@@ -387,8 +393,11 @@ class Server:
         size_bytes = sum(nbytes * copies for nbytes, copies in sizes)
         if sum(copies for _, copies in sizes) == 1:
             size_bytes = 0  # one contribution is its own sum
-        work = Work("sum", effect.round, size_bytes=size_bytes)
-        tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
+        if self._combining is not None:
+            tensor = await self._combining.total(effect, tensors, size_bytes, len(self._sizes))
+        else:
+            work = Work("sum", effect.round, size_bytes=size_bytes)
+            tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         tensor = await self._rescaled(tensor, effect)
         notes = merge_notes([each.notes for each in taken])
         tables = [self._tables[member, effect.key] for member in effect.members if (member, effect.key) in self._tables]

@@ -11,6 +11,7 @@ import msgspec
 from torch import Tensor
 
 from testbed.engine import sync_setup
+from testbed.engine.attack import Attacks
 from testbed.engine.buckets import buckets_of
 from testbed.engine.checkpoint import in_main_memory
 from testbed.engine.collectives.inside import InsideStore
@@ -25,7 +26,7 @@ from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.slicing import needs_loss, shapes_to_declare, table_widths
 from testbed.plan.asynchronous import rounds_of_each
 from testbed.plan.model import NodePlan, Plan
-from testbed.state import State, below, under
+from testbed.state import State, below, joined
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Work, World
 
@@ -62,6 +63,7 @@ class ServerExchange(Exchange):
         self._handover = parts.handover
         if self._handover is not None:
             self._handover.give(self._provide)
+        self._attacks = Attacks(world, plan, node)
         self._widths = table_widths(plan, parts.learner)
         self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
         self._shapes = shapes_to_declare(plan, parts.learner.shapes)
@@ -123,6 +125,7 @@ class ServerExchange(Exchange):
         if not self._node.trains:
             return
         self._work.load_state(below("work", state))
+        self._attacks.load_state(below("attacks", state))
         self._notes = json.loads(str(state["notes"]))
         self._assigned_steps = int(state["assigned_steps"])
         if "arrived" in state:
@@ -137,7 +140,8 @@ class ServerExchange(Exchange):
         }
         if self._arrived:
             state["arrived"] = msgspec.json.encode(self._arrived).decode()
-        return state | under("work", self._work.state()) | under("store", self._store.state())
+        parts = {"work": self._work, "attacks": self._attacks, "store": self._store}
+        return state | joined(parts)
 
     async def settle(self) -> None:
         await self._work.receive_pending()
@@ -181,7 +185,8 @@ class ServerExchange(Exchange):
         if self._needs_loss:
             self._notes["loss"] = result.loss
         late = self._work.is_late
-        contributions = await self._buckets.joined(self._world, result.contributions)
+        pushed = await self._attacks.changed(round_, result.contributions)
+        contributions = await self._buckets.joined(self._world, pushed)
         keys = list(contributions)
         wanted = await self._wanted(round_)
         for key, tensor in contributions.items():

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation import AGGREGATION
 from testbed.axes import Axis, CodeFile, sha256_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
@@ -17,7 +18,8 @@ from testbed.policy.sync import SYNC
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 
 AXES: dict[str, Axis[Any]] = {
-    axis.name: axis for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, MODELS, DATASETS, SPLITS, OPTIMIZERS)
+    axis.name: axis
+    for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, AGGREGATION, MODELS, DATASETS, SPLITS, OPTIMIZERS)
 }
 
 

@@ -12,6 +12,7 @@ kill, join, leave           a node is present when it has joined and not left, a
 pause                       a process stands still while any ``pause`` is active that began in its life; one that begins
                             while the node, or its server, is absent has no process to stop
 nan, disk_full              the rounds of all faults together
+attack                      the one that began last counts; of one round, the strongest, and then the last by name
 
 Faults of links and devices are written into the series that every back end follows; ``testbed.plan.fault_clock`` has
 those that must be carried out while a run goes on (a process that is killed).

@@ -19,7 +19,7 @@ from testbed.plan.model import FaultPlan, Plan
 # kinds that must be carried out; of the others, only the event is recorded
 DONE_TO_NODES = ("kill", "pause", "join", "leave")
 _DIGITS = 9  # of seconds; of one instant, beginnings come before ends: what follows another directly leaves no gap
-IN_ROUNDS = ("nan", "disk_full", "leave")  # given a round, the node itself carries them out
+IN_ROUNDS = ("nan", "disk_full", "attack", "leave")  # given a round, the node itself carries them out
 
 
 @dataclass(frozen=True, slots=True)

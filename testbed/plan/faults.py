@@ -137,7 +137,7 @@ def _able(fault: Fault, nodes: tuple[NodePlan, ...]) -> list[NodePlan]:
 
     Only workers that train have gradients and devices, all but the scheduler write checkpoints.
     """
-    if fault.kind in ("nan", "slow"):
+    if fault.kind in ("nan", "attack", "slow"):
         return [node for node in nodes if node.role == "worker" and node.trains]
     if fault.kind in MEMBER_KINDS:
         return [node for node in nodes if node.role in ("worker", "server")]
@@ -187,4 +187,5 @@ def _times(fault: Fault, targets: tuple[str, ...], draws: Iterator[float]) -> It
             at_s=None if start_s is None else start_s + number * (fault.every_s or 0.0),
             for_s=math.inf if fault.duration_s is None else fault.duration_s,
             burst=fault.burst or 0.0,
+            attack=fault.attack or "",
         )

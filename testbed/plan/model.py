@@ -151,16 +151,17 @@ class NetworkPlan:
 class FaultPlan:
     """One fault, resolved: what, to whom, when. ``at_s`` counts from the start of training.
 
-    kind      of nodes ``kill`` | ``pause`` | ``slow`` | ``join`` | ``leave``, and by round ``nan`` | ``disk_full``;
-              of links ``down`` | ``rate`` | ``loss`` | ``delay`` | ``corrupt`` | ``duplicate`` | ``reorder``. ``slow``
-              and those of links are also in the node's slowdown and the link's traces, which is where back ends take
-              them from
+    kind      of nodes ``kill`` | ``pause`` | ``slow`` | ``join`` | ``leave``, and by round ``nan`` | ``disk_full`` |
+              ``attack``; of links ``down`` | ``rate`` | ``loss`` | ``delay`` | ``corrupt`` | ``duplicate`` |
+              ``reorder``. ``slow`` and those of links are also in the node's slowdown and the link's traces, which is
+              where back ends take them from
     targets   names of nodes, or of directed links
-    at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round; ``leave``:
-              when it has finished that round itself)
+    at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round; ``attack``:
+              from it on; ``leave``: when it has finished that round itself)
     for_s     how long it lasts; infinite: for good
-    value     factor, rate in bit/s, share of packets, delay in s, or number of rounds (``disk_full``)
+    value     factor, rate in bit/s, share of packets, delay in s, number of rounds (``disk_full``), or strength
     burst     ``loss``: mean length of a burst of losses, in packets; 0: the link's own
+    attack    ``attack``: what the worker does to what it pushes, from ``round`` on
     """
 
     kind: str
@@ -170,6 +171,7 @@ class FaultPlan:
     for_s: float = math.inf
     value: float = 0.0
     burst: float = 0.0
+    attack: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,8 @@ class TechniquePlan:
     overlay_tier2: Choice
     shard: Choice
     outer_optimizer: Choice = field(default_factory=lambda: Choice(kind=DECLARED))  # that of the synchronisation
+    aggregation_tier1: Choice = Choice(kind="mean")  # noqa: RUF009 - which cannot be changed
+    aggregation_tier2: Choice = Choice(kind="mean")  # noqa: RUF009 - likewise
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
     codec = scenario.codec
     overlay = scenario.overlay
     outer = scenario.outer_optimizer
+    aggregation = scenario.aggregation
     return model.TechniquePlan(
         paradigm=_choice(scenario.paradigm),
         sync_tier1=_choice(sync.tier2 if scenario.paradigm.declared.tiers == 1 else sync.tier1),
@@ -52,6 +53,8 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
         overlay_tier2=_choice(overlay.tier2),
         shard=_choice(scenario.shard),
         outer_optimizer=_choice(outer) if outer else Choice(kind=model.DECLARED),
+        aggregation_tier1=_choice(aggregation.tier1),
+        aggregation_tier2=_choice(aggregation.tier2),
     )
 
 

@@ -39,7 +39,7 @@ path        the driver of a deployment, before and after training; of an emulati
 replay      the trace replay, per change
 background  the back end, per entry of the Plan's background traffic, once a second; counters are cumulative (number,
             sent_bytes, received_bytes)
-fault       the back end, when a fault of the Plan begins or ends; ``nan`` and ``disk_full``: the node itself
+fault       the back end, when a fault of the Plan begins or ends; ``nan``, ``disk_full``, ``attack``: the node itself
 restart     the back end, when all nodes start again (and begins_t, when they do)
 epoch       the scheduler, when nodes have joined or left: a new membership epoch; also where a run begins with a
             checkpoint, of nodes that were lost or had left before

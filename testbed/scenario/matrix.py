@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
+from testbed.aggregation import AGGREGATION
 from testbed.codec.options import CODECS
 from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
@@ -33,7 +34,7 @@ from testbed.scenario.schema import Scenario
 
 AXES: dict[str, tuple[str, ...]] = {
     "paradigm": tuple(kind for kind, paradigm in PARADIGMS.shipped.items() if not paradigm.library),
-    **{axis.name: tuple(axis.shipped) for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS)},
+    **{axis.name: tuple(axis.shipped) for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, AGGREGATION)},
 }
 DEFAULTS = {axis: kinds[0] for axis, kinds in AXES.items()}
 
@@ -102,7 +103,8 @@ def _needed_options(scenario: Scenario) -> Settings:
         options["order"] = {"late": "retransmit"}
     relays = scenario.overlay.tier2.declared.relays
     waits = scenario.sync.tier2.declared.waits
-    if relays and not (scenario.codec.tier2.declared.dense and (waits or not scenario.overlay.tier2.declared.routes)):
+    can_be_summed = scenario.codec.tier2.declared.dense and scenario.aggregation.tier2.declared.sums
+    if relays and not (can_be_summed and (waits or not scenario.overlay.tier2.declared.routes)):
         options["overlay"] = {"merge": "exact"}
     if scenario.paradigm.declared.models and (
         plain := scenario.codec.tier2.declared.to_add_up(scenario.codec.tier2.options)

@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 20
 _OWN = "the program has its own; remove it"
 WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
     "training": "write what it needs to know as arguments of the command; remove it",
-    **dict.fromkeys(("paradigm", "sync", "optimizer", "codec", "order", "overlay", "shard"), _OWN),
+    **dict.fromkeys(("paradigm", "sync", "optimizer", "codec", "order", "overlay", "shard", "aggregation"), _OWN),
     "device": "the program computes as fast as it can here; remove it",
     "checkpoint": _OWN,
     "recovery": "what is done about a lost process is the program's part; remove it",

@@ -112,6 +112,8 @@ class Scenario:
     """Along which nodes contributions and values travel."""
     shard: Technique = option(Choice(kind="hashed"), axis="shard")
     """Which key, or slice, lives on which global server."""
+    aggregation: PerTier = option(Choice(kind="mean"), axis="aggregation", tiers=True)
+    """What a server makes of the contributions to one round; all but the mean are defences against attackers."""
     origin: Origin | None = field(default=None, compare=False, metadata={"derived": True})
 
     @classmethod

@@ -10,9 +10,10 @@ from testbed.declaration import Problem, key_of, option, required
 NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
 LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
 PACKET_KINDS = ("duplicate", "reorder")  # need packets, which the virtual world does not have
-ROUND_KINDS = ("nan", "disk_full")
+ROUND_KINDS = ("nan", "disk_full", "attack")
 MEMBER_KINDS = ("join", "leave")  # need a run whose membership may change
 KINDS = (*NODE_KINDS, *LINK_KINDS, *ROUND_KINDS)
+ATTACKS = ("sign_flip", "scale", "noise", "copy")
 _NEEDS_END = ("pause", "slow")
 
 
@@ -32,7 +33,8 @@ class Fault:
 
     kind: str = required(choices=KINDS)
     """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (absent until then), leave (on purpose, between two rounds),
-    nan (a gradient), disk_full. Links: down, rate, loss, delay, corrupt, duplicate, reorder (packets)."""
+    nan (a gradient), attack (what a worker pushes), disk_full. Links: down, rate, loss, delay, corrupt, duplicate,
+    reorder (packets)."""
     node: str | None = None
     """The node that it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
     data_center: str | None = None
@@ -46,7 +48,8 @@ class Fault:
     sometime: Window | None = None
     """A time that the seed draws, e.g. {from: 5 s, to: 20 s}."""
     round: int | None = option(None, max=10_000_000)
-    """At the end of this round of the first worker (nan, disk_full: in this round; leave: after its own)."""
+    """At the end of this round of the first worker (nan, disk_full: in this round; attack: from it on; leave: after its
+    own)."""
     duration_s: float | None = option(None, unit="s", min=1e-6, key="for")
     """How long it lasts; by default to the end of the run."""
     every_s: float | None = option(None, unit="s", min=1e-6)
@@ -68,6 +71,12 @@ class Fault:
     overtake others."""
     rounds: int | None = option(None, min=1, max=10_000_000, of=("disk_full",), optional=True)
     """disk_full: for how many rounds."""
+    attack: str | None = option(None, choices=ATTACKS, of=("attack",))
+    """attack: what the worker pushes instead of its contribution. sign_flip: its negative. scale: a multiple. noise:
+    Gaussian noise on top. copy: its contribution to the round in which the attack began, again and again."""
+    strength: float | None = option(None, above=0, max=1e6, of=("attack",), optional=True)
+    """attack: by how much a contribution is multiplied (sign_flip, scale); the noise's standard deviation, in root mean
+    squares of the tensor (noise). By default 1, which has no effect on scale."""
 
     @property
     def hits_links(self) -> bool:
@@ -78,6 +87,8 @@ class Fault:
         """The value of its kind (factor, rate, share, …); 0 for a kind without one. A disk is full for one round."""
         if self.kind == "disk_full":
             return float(self.rounds or 1)
+        if self.kind == "attack":
+            return self.strength or 1.0
         needed = [getattr(self, field.name) for field in _of_kinds(self) if _is_needed(field, self.kind)]
         return float(needed[0]) if needed and needed[0] is not None else 0.0
 
@@ -151,4 +162,8 @@ def _how(fault: Fault) -> Iterator[Problem]:
         hint = "takes a node away" if fault.kind == "join" else "takes a node away for a while"
         yield "for", f"has no effect on '{fault.kind}'", f"remove it; a fault of kind 'kill' {hint}"
     if fault.kind in ROUND_KINDS and fault.duration_s is not None:
-        yield "for", f"has no effect on '{fault.kind}'", "remove it" if fault.kind == "nan" else "write 'rounds'"
+        yield "for", f"has no effect on '{fault.kind}'", "write 'rounds'" if fault.kind == "disk_full" else "remove it"
+    if fault.attack == "scale" and fault.value == 1:
+        yield "strength", "'scale' by 1 changes nothing", "write 'strength: 10'"
+    if fault.attack == "copy" and fault.strength is not None:
+        yield "strength", "has no effect on 'copy'", "remove it"

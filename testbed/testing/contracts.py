@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.testing import codec, declared, made, model, optimizer, order, overlay, sync, training
+from testbed.testing import aggregation, codec, declared, made, model, optimizer, order, overlay, sync, training
 from testbed.testing.requirement import Requirement, Result, requirements_of, results
 from testbed.testing.subject import Subject
 
@@ -11,6 +11,7 @@ _OWN: dict[str, tuple[Requirement, ...]] = {
     "codec": requirements_of(codec),
     "order": requirements_of(order),
     "overlay": requirements_of(overlay),
+    "aggregation": requirements_of(aggregation),
     "optimizer": requirements_of(optimizer),
     "model": requirements_of(model),
     "shard": (made.every_element_is_placed_once, made.made_twice_it_is_the_same),

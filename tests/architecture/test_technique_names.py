@@ -21,6 +21,7 @@ from tests.architecture.sources import ROOT, product_files
 
 TABLES = (
     "analysis/identity.py",
+    "testbed/aggregation/__init__.py",
     "testbed/policy/*/__init__.py",
     "testbed/policy/gossip/graphs.py",
     "testbed/policy/collective/options.py",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from analysis.studies.study import Panel, Study
+from testbed.aggregation.base import AggregationRule
 from testbed.codec.base import Codec, part
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import check_finite
@@ -348,6 +349,39 @@ class ForgetsItsTrees(Forgets, NetStorm):
 
 class ForgetsItsTransfers(Forgets, TsEngine):
     """After a checkpoint, it explores again."""
+
+
+# ---- aggregation ----------------------------------------------------------------------------------------------------
+
+
+class KeepsTheMembers(AggregationRule):
+    """Of each member it keeps the sign."""
+
+    def combine(self, values: Tensor, weights: Tensor, measured: Tensor | None) -> Tensor:
+        return values.sign()
+
+
+class AddsUp(AggregationRule):
+    """The sum is no mean."""
+
+    def combine(self, values: Tensor, weights: Tensor, measured: Tensor | None) -> Tensor:
+        return values.sum(dim=0)
+
+
+class AnyMember(AggregationRule):
+    """One member, by chance."""
+
+    def combine(self, values: Tensor, weights: Tensor, measured: Tensor | None) -> Tensor:
+        return values[int(torch.randint(len(values), ()))].clone()
+
+
+class LongestFirst(AggregationRule):
+    """The member with the longest contribution, which depends on all elements."""
+
+    by_element = True
+
+    def combine(self, values: Tensor, weights: Tensor, measured: Tensor | None) -> Tensor:
+        return values[int(values.norm(dim=1).argmax())].clone()
 
 
 # ---- optimizer ------------------------------------------------------------------------------------------------------

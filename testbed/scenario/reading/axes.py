@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import SchemaValidator, core_schema
 
+from testbed.aggregation import AGGREGATION
 from testbed.axes import Axis, AxisError, names_code, options_of
 from testbed.codec.options import CODECS
 from testbed.paradigms import PARADIGMS
@@ -50,8 +51,8 @@ CODE_PATTERN = r"^[^:]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*$"
 Table = Mapping[str, type[Any]]
 AXES: Mapping[str, Table] = {
     "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
-    "overlay": OVERLAYS, "shard": SHARDS, "model": MODELS, "data": DATASETS, "split": SPLITS, "loading": LOADINGS,
-    "generator": GENERATORS, "trace": SYNTHETIC,
+    "overlay": OVERLAYS, "shard": SHARDS, "aggregation": AGGREGATION, "model": MODELS, "data": DATASETS,
+    "split": SPLITS, "loading": LOADINGS, "generator": GENERATORS, "trace": SYNTHETIC,
 }  # fmt: skip
 
 

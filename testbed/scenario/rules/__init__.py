@@ -10,6 +10,7 @@ from types import FunctionType
 
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import (
+    aggregation,
     cluster,
     job,
     limits,
@@ -22,7 +23,7 @@ from testbed.scenario.rules import (
 from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
-_MODULES = (recovery, paradigms, transfer, synchronisation, job, programs, limits, cluster)
+_MODULES = (recovery, paradigms, transfer, synchronisation, aggregation, job, programs, limits, cluster)
 RULES: tuple[Rule, ...] = tuple(
     function
     for module in _MODULES

@@ -72,9 +72,9 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
     if order.declared.needs_loss(order.options):
         problem = f"'{order.kind}' follows the training loss, and those of a script are its own"
         yield Violation(("order",), problem, f"write 'adaptive: false', or 'order: {ORDERS.default}'")
-    if any(fault.kind == "nan" for fault in scenario.faults):
-        problem = "of kind 'nan' spoil a gradient of the testbed's own step, and a script computes its own"
-        yield Violation(("faults",), problem, "remove them; the script may push a NaN")
+    for kind in sorted({"nan", "attack"}.intersection(fault.kind for fault in scenario.faults)):
+        problem = f"of kind '{kind}' spoil a gradient of the testbed's own step, and a script computes its own"
+        yield Violation(("faults",), problem, "remove them; the script may push what it likes")
 
 
 def modelled_compute_has_no_values(scenario: Scenario) -> Found:
@@ -91,8 +91,8 @@ def modelled_compute_has_no_values(scenario: Scenario) -> Found:
     if training.target_accuracy is not None:
         problem = "has no effect when training.compute is 'modelled'"
         yield Violation(("training", "target_accuracy"), problem, "there is no accuracy without values; remove it")
-    if any(fault.kind == "nan" for fault in scenario.faults):
-        problem = "of kind 'nan' need values, and training.compute is 'modelled'"
+    for kind in sorted({"nan", "attack"}.intersection(fault.kind for fault in scenario.faults)):
+        problem = f"of kind '{kind}' need values, and training.compute is 'modelled'"
         yield Violation(("faults",), problem, "remove them")
 
 

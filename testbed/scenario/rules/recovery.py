@@ -138,6 +138,10 @@ def faults_have_something_to_hit(scenario: Scenario) -> Found:
     if not facilities.has_processes and faults.intersection(PACKET_KINDS):
         problem = "duplicate packets or change their order, and in virtual time data flow without packets"
         yield Violation(("faults",), problem, "write 'on: emulate', or leave them out")
+    if "attack" in faults and (without_servers(scenario) or overlaps(scenario)):
+        problem = "of kind 'attack' change a whole contribution to a server, and here it goes in parts, or to no server"
+        cure = f"write 'paradigm: {PARADIGMS.default}', and 'overlap: none' where 'order' has it"
+        yield Violation(("faults",), problem, cure)
     if scenario.checkpoint.every == 0 and "disk_full" in faults:
         problem = "of kind 'disk_full' hit checkpoints, and this run keeps none"
         yield Violation(("faults",), problem, "write 'checkpoint: {every: 10}'")

@@ -1,0 +1,27 @@
+"""The aggregation axis: what a server makes of the contributions of its members to one round. One file per rule.
+
+Rules are methods on tensors, and import torch for types only, so that reading a scenario stays quick.
+"""
+
+from __future__ import annotations
+
+from testbed.aggregation.base import AggregationRule
+from testbed.aggregation.krum import Krum, MultiKrum
+from testbed.aggregation.mean import Mean
+from testbed.aggregation.median import Median
+from testbed.aggregation.norm_clip import NormClip
+from testbed.aggregation.trimmed_mean import TrimmedMean
+from testbed.axes import Axis
+
+AGGREGATION: Axis[AggregationRule] = Axis(
+    "aggregation",
+    {
+        "mean": Mean,
+        "median": Median,
+        "trimmed_mean": TrimmedMean,
+        "krum": Krum,
+        "multi_krum": MultiKrum,
+        "norm_clip": NormClip,
+    },
+    base=AggregationRule,
+)

@@ -1,0 +1,77 @@
+"""What a server makes of the contributions to a round where an aggregation rule looks at all of them at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from testbed.aggregation.base import AggregationRule
+from testbed.policy.events import Aggregate
+from testbed.world import Future, Work, World
+
+Whose = tuple[int, tuple[str, ...]]  # a round, and the members that contribute to it
+
+
+class Combining:
+    """Applies one rule at one server. All members wait for each other, as the scenario's rules have it.
+
+    The rule is given what each member's contribution is by itself, free of what it counts for, and answers with what
+    stands for their mean. The server passes on what a sum would be: the mean, times what all of them count for.
+
+    weights  what each member counts for, as ``ServerMembers`` has it
+    """
+
+    def __init__(self, world: World, rule: AggregationRule, weights: Mapping[str, float]) -> None:
+        self._world = world
+        self._rule = rule
+        self._weights = weights
+        self._measures: dict[Whose, dict[int, Tensor]] = {}  # by key
+        self._complete: dict[Whose, Future[Tensor]] = {}
+
+    async def total(self, effect: Aggregate, tensors: Sequence[Tensor], size_bytes: int, keys: int) -> Tensor:
+        """Return what takes the place of the sum of ``tensors``, of the effect's members in their order.
+
+        size_bytes  that a sum would read
+        keys        number of keys that this server has
+        """
+        if tensors[0].is_meta:
+            work = Work("sum", effect.round, size_bytes=int(self._rule.sum_times * size_bytes))
+            return await self._world.compute(work, lambda: tensors[0])
+        counts = [self._weights[member] for member in effect.members]
+        whole = math.fsum(counts)
+        weights = torch.tensor(counts, device=tensors[0].device) / whole
+
+        def stacked() -> Tensor:
+            return torch.stack(
+                [each if count == 1 else each / count for each, count in zip(tensors, counts, strict=True)]
+            )
+
+        values = await self._world.compute(Work("copy", effect.round, size_bytes=size_bytes), stacked)
+        measured = await self._measured(effect, values, size_bytes, keys)
+
+        def combined() -> Tensor:
+            mean = self._rule.combine(values, weights, measured)
+            return mean if whole == 1 else mean * whole
+
+        times = 1.0 if self._rule.whole else self._rule.sum_times  # measuring is most of the work
+        return await self._world.compute(Work("sum", effect.round, size_bytes=int(times * size_bytes)), combined)
+
+    async def _measured(self, effect: Aggregate, values: Tensor, size_bytes: int, keys: int) -> Tensor | None:
+        """Return what the rule measures of this round, if it does, once all keys of the round are here.
+
+        It is added in the order of the keys, so that it has the same bits whatever came first.
+        """
+        if not self._rule.whole:
+            return None
+        whose = (effect.round, effect.members)
+        measures = self._measures.setdefault(whose, {})
+        complete = self._complete.setdefault(whose, self._world.future())
+        work = Work("sum", effect.round, size_bytes=int(self._rule.sum_times * size_bytes))
+        measures[effect.key] = await self._world.compute(work, lambda: self._rule.measure(values))
+        if len(measures) == keys:
+            del self._measures[whose], self._complete[whose]
+            complete.set_result(torch.stack([measures[key] for key in sorted(measures)]).sum(dim=0))
+        return await self._world.wait(complete, f"the other keys of round {effect.round}, which are measured together")

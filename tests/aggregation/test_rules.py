@@ -1,0 +1,133 @@
+"""Each rule equals a reference in plain torch, written from its paper, by itself and in a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from testbed.aggregation import AGGREGATION
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
+from tests.engine.runs import THREE_SITES, run
+from tests.for_each import for_each
+
+SHARE = 0.3
+
+
+def reference_median(values: Tensor) -> Tensor:
+    return values.quantile(0.5, dim=0)
+
+
+def reference_trimmed_mean(values: Tensor) -> Tensor:
+    out = torch.empty(values.shape[1])
+    cut = int(SHARE * len(values))
+    for element in range(values.shape[1]):
+        column = sorted(values[:, element].tolist())
+        out[element] = torch.tensor(column[cut : len(column) - cut]).mean()
+    return out
+
+
+def krum_scores(values: Tensor) -> list[float]:
+    nearest = len(values) - int(SHARE * len(values)) - 2
+    scores = []
+    for mine in range(len(values)):
+        distances = [
+            float((values[mine] - values[it]).double().square().sum()) for it in range(len(values)) if it != mine
+        ]
+        scores.append(sum(sorted(distances)[:nearest]))
+    return scores
+
+
+def reference_krum(values: Tensor) -> Tensor:
+    scores = krum_scores(values)
+    return values[scores.index(min(scores))]
+
+
+def reference_multi_krum(values: Tensor) -> Tensor:
+    scores = krum_scores(values)
+    chosen = sorted(range(len(values)), key=lambda member: scores[member])[: len(values) - int(SHARE * len(values)) - 2]
+    return values[chosen].mean(dim=0)
+
+
+def reference_norm_clip(values: Tensor) -> Tensor:
+    norms = values.norm(dim=1)
+    return torch.stack([each * min(1.0, float(norms.median() / each.norm())) for each in values]).mean(dim=0)
+
+
+REFERENCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda values: values.mean(dim=0),
+    "median": reference_median,
+    "trimmed_mean": reference_trimmed_mean,
+    "krum": reference_krum,
+    "multi_krum": reference_multi_krum,
+    "norm_clip": reference_norm_clip,
+}
+
+
+def contributions(members: int) -> Tensor:
+    """Float32 [members, elements], the last three of them attackers'."""
+    generator = torch.Generator().manual_seed(members)
+    values = 1 + torch.randn(members, 40, generator=generator)
+    values[-3:] *= -20
+    return values
+
+
+@for_each("kind", AGGREGATION)
+def test_each_rule_is_its_reference(kind: str) -> None:
+    options = {"share": SHARE} if hasattr(AGGREGATION[kind].Options, "share") else {}
+    rule = AGGREGATION[kind](AGGREGATION.options(kind, options))
+    values = contributions(11)
+    weights = torch.full((11,), 1 / 11)
+    parts = values.split([25, 15], dim=1)  # two keys
+    measured = sum(rule.measure(part) for part in parts) if rule.whole else None
+    found = torch.cat([rule.combine(part, weights, measured) for part in parts])
+    assert torch.allclose(found, REFERENCES[kind](values), atol=1e-5)
+    honest = values[:-3].mean(dim=0)
+    assert (torch.norm(found - honest) < 8) == (kind != "mean"), "three attackers of eleven move it no further"
+
+
+@for_each("kind", ["median", "trimmed_mean", "krum", "multi_krum", "norm_clip"])
+def test_members_count_for_what_they_are_made_of(kind: str, tmp_path: Path) -> None:
+    """With one member to a server, each rule is the mean: what comes up is scaled by the workers it stands for."""
+    small = ("training.model={kind: mlp, hidden: 8}", "training.rounds=3", "training.evaluate_every=3")
+    alone = (*small, "optimizer={kind: sgd, learning_rate: 0.05}", "data_centers[*].workers=1")
+    mean = run(tmp_path / "mean", *alone).parameters("hub/worker0")
+    rule = run(tmp_path / "rule", *alone, f"aggregation={{tier1: {kind}, tier2: mean}}").parameters("hub/worker0")
+    assert torch.equal(mean, rule)
+
+
+REFUSED = [
+    ("sync=tap", "aggregation=median", "each is applied by itself"),
+    ("sync=mixedsync", "aggregation={tier1: mean, tier2: krum}", "each is applied by itself"),
+    ("overlay={tier1: star, tier2: tree}", "aggregation=median", "relays add them up"),
+    ("paradigm={kind: hips, inside: ring}", "aggregation={tier1: median, tier2: mean}", "sum among themselves"),
+    ("paradigm=allreduce", "aggregation=median", "without servers it has no effect"),
+    ("codec=topk", "aggregation=trimmed_mean", "elements one by one"),
+    ("sync=hfa", "aggregation=norm_clip", "models themselves travel up"),
+    ("sync={kind: diloco, h: 4, fragments: 2}", "aggregation=krum", "fragments of the model take turns"),
+    ("recovery={on_failure: continue}", "aggregation=multi_krum", "a node may be lost"),
+]
+TAKEN = [
+    ("sync=mixedsync", "aggregation={tier1: median, tier2: mean}"),
+    ("overlay={tier1: star, tier2: {kind: tree, merge: exact}}", "aggregation=median"),
+    ("paradigm={kind: hips, inside: ring}", "aggregation={tier1: mean, tier2: median}"),
+    ("codec=topk", "aggregation=multi_krum"),
+    ("sync={kind: diloco, h: 4, fragments: 2}", "aggregation=median"),
+    ("recovery={on_failure: continue}", "aggregation=trimmed_mean"),
+]
+
+
+@for_each(("other", "rule", "told"), REFUSED)
+def test_a_rule_that_cannot_see_or_judge_is_refused(other: str, rule: str, told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        load(THREE_SITES, (other, rule))
+
+
+@for_each(("other", "rule"), TAKEN)
+def test_what_goes_together_is_planned(other: str, rule: str) -> None:
+    build_plan(load(THREE_SITES, (other, rule)), "simulate")
