@@ -44,8 +44,9 @@ STUDIES = (
     "analysis/studies/*",
     "analysis/notebooks/*",
 )
-# 'text' is also what a sample is, 'constant' a learning rate's schedule, 'none' a cell of a table without a value.
-AMBIGUOUS = {"text", "constant", "none"}
+# 'text' is also what a sample is, 'constant' a learning rate's schedule, 'none' a cell of a table without a value,
+# 'mean' and 'median' are words of statistics.
+AMBIGUOUS = {"text", "constant", "none", "mean", "median"}
 
 
 @cache

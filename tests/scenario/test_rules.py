@@ -28,6 +28,7 @@ RELAYS = "overlay={tier1: star, tier2: {kind: tree, merge: exact}}"
 TREES = "overlay={kind: tree, merge: exact}"
 RING, GLOO = "paradigm={kind: hips, inside: ring}", "paradigm={kind: hips, inside: gloo}"
 HIPS = "paradigm=hips"
+ATTACK = "faults=[{kind: attack, attack: copy, node: west/worker0, round: 5}]"
 AT_SERVERS = "paradigm={kind: hips, inside: servers}"
 EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     # settings that a rule refuses, and what the refusals propose: ``test_cures``
@@ -54,6 +55,14 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     ("paradigm={kind: gossip, step: 0.5}",): ["paradigm={kind: gossip, step: 0}"],
     ("paradigm={kind: gossip, gradients: mean}", "sync=diloco"): ["paradigm={kind: gossip, gradients: sum}"],
     ("paradigm={kind: hips, pull: rows}",): ["paradigm={kind: hips, pull: all}"],
+    ("aggregation=median", "sync=tap"): ["sync=fsa", "aggregation=mean"],
+    ("aggregation=median", "overlay={tier1: star, tier2: {kind: tree, merge: sum}}"): [RELAYS, "aggregation=mean"],
+    (RING, "aggregation={tier1: median, tier2: mean}"): [AT_SERVERS, "aggregation=mean"],
+    (*TABLES, "aggregation=median"): ["paradigm={kind: hips, pull: all}", "aggregation=mean"],
+    ("aggregation=median", "codec=topk"): ["codec=twobit", "aggregation=krum"],
+    ("aggregation=norm_clip", "optimizer={kind: adam, at: worker}", "sync=hfa"): ["aggregation=median"],
+    ("aggregation=krum", "recovery={on_failure: continue}"): ["aggregation=trimmed_mean"],
+    ("order={kind: fifo, overlap: layers}", ATTACK): ["order={kind: fifo, overlap: none}"],
     (*TABLES, "training.compute=modelled", "run.on=simulate"): [],
     (*TABLES, "training.loading=cached"): ["training.loading=in_memory"],
     ("cluster={data_centers: {atlantis: {}}}",): [],

@@ -34,6 +34,7 @@ SAME_NUMBERS = {
     "sync": ("fsa", "bsp", "hfa", "diloco"),
     "codec": ("none", "fp16", "twobit"),
     "paradigm": ("hips", "ps"),
+    "aggregation": ("mean",),
 }
 
 
