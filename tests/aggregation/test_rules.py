@@ -91,14 +91,16 @@ def test_each_rule_is_its_reference(kind: str) -> None:
     assert (torch.norm(found - honest) < 8) == (kind != "mean"), "three attackers of eleven move it no further"
 
 
-@for_each("kind", ["median", "trimmed_mean", "krum", "multi_krum", "norm_clip"])
-def test_members_count_for_what_they_are_made_of(kind: str, tmp_path: Path) -> None:
-    """With one member to a server, each rule is the mean: what comes up is scaled by the workers it stands for."""
+@for_each("sync", ["fsa", "{kind: diloco, h: 2}"])
+def test_members_count_for_the_workers_that_they_stand_for(sync: str, tmp_path: Path) -> None:
+    """A rule that shortens nothing is the mean, on both tiers, though data centres have 1, 2 and 1 workers."""
     small = ("training.model={kind: mlp, hidden: 8}", "training.rounds=3", "training.evaluate_every=3")
-    alone = (*small, "optimizer={kind: sgd, learning_rate: 0.05}", "data_centers[*].workers=1")
-    mean = run(tmp_path / "mean", *alone).parameters("hub/worker0")
-    rule = run(tmp_path / "rule", *alone, f"aggregation={{tier1: {kind}, tier2: mean}}").parameters("hub/worker0")
-    assert torch.equal(mean, rule)
+    job = (*small, "optimizer={kind: sgd, learning_rate: 0.05}", f"sync={sync}")
+    mean = run(tmp_path / "mean", *job).parameters("hub/worker0")
+    free = run(tmp_path / "free", *job, "aggregation={kind: norm_clip, limit: 1000}").parameters("hub/worker0")
+    assert torch.allclose(mean, free, atol=1e-6)
+    short = run(tmp_path / "short", *job, "aggregation={kind: norm_clip, limit: 0.1}").parameters("hub/worker0")
+    assert not torch.allclose(mean, short, atol=1e-4)
 
 
 REFUSED = [
