@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
+from testbed.axes import options_of
+from testbed.codec.options import CODECS
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, tier_refusals
 from tests.engine.runs import Simulated, run
@@ -62,7 +65,7 @@ def ran(directory: Path, combination: Combination) -> Simulated:
     texts = [*SMALL, *overrides(combination)]
     said = {text.partition("=")[0] for text in texts}
     texts += [text for text in FEW_STEPS.get(combination["sync"], ()) if text.partition("=")[0] not in said]
-    if combination["codec"] not in ("none", "fp16", "twobit"):
+    if any(option.name == "bound" for option in fields(options_of(CODECS[combination["codec"]]))):
         texts.append("codec.bound=100")
     result = run(directory, *texts)
     made_all_rounds(result)
