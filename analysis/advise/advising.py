@@ -291,7 +291,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
         "round_s": known.pace.round_s if known.pace else None,
     }
     if known.pace is None:
-        return Row(**about, outcome=UNKNOWN, why=known.why or "not simulated within the budget")
+        return Row(**about, outcome=UNKNOWN, why=known.why or "not one round could be simulated within the budget")
     if goal.accuracy is None:
         return Row(**about, outcome=RANKED, why=steps_told(known), estimate=found)
     accuracy = max((curve.scores[-1].accuracy for curve in known.curves.values() if curve.scores), default=None)
@@ -329,7 +329,7 @@ def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
 
 def _not_reached(search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None) -> Row:
     left = estimate.left_at(known)
-    if left is None and search.worth([known], 1.0):
+    if search.is_unfollowed(known):
         return Row(**about, outcome=UNKNOWN, why="its learning was not simulated within the budget")
     if left is None:
         return Row(**about, outcome=BEATEN, why="its first evaluation comes later than the best reaches the goal")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isinf
 
-from analysis.advise.advice import BEATEN, MISSED, UNKNOWN, Advice, Row
+from analysis.advise.advice import BEATEN, MISSED, RANKED, UNKNOWN, Advice, Row
 from analysis.advise.confirm import Confirmed, regret
 from analysis.advise.elsewhere import FACTORS, Place
 from analysis.advise.goal import BYTES, MONEY
@@ -41,12 +41,25 @@ def _first(advice: Advice) -> Iterator[str]:
     best = advice.ranked[0]
     assert best.estimate is not None
     taken = f"{quantity(advice, best.estimate.value)} (90 % interval: {interval(advice, best)})"
+    among = _among(advice)
     if advice.goal.accuracy is None:
-        yield f"{best.name} takes least for a training sample: {taken}."
+        yield f"{among}{best.name} takes least for a training sample: {taken}."
         return
     wanted = target(advice.goal.accuracy)
     doing = {BYTES: "sends least over the WAN to", MONEY: "costs least to"}.get(advice.goal.least, "is the quickest to")
-    yield f"{best.name} {doing} {wanted} accuracy: {taken}."
+    yield f"{among}{best.name} {doing} {wanted} accuracy: {taken}."
+
+
+def _among(advice: Advice) -> str:
+    """Return the beginning of a sentence about the best of few, where the budget did not suffice for all."""
+    if not any(row.outcome == UNKNOWN for row in advice.rows):
+        return ""
+    known = sum(row.outcome in (RANKED, BEATEN, MISSED) for row in advice.rows)
+    return (
+        "The budget sufficed for one technique only: "
+        if known == 1
+        else f"Of the {known} techniques that the budget sufficed for, "
+    )
 
 
 def _none(advice: Advice) -> str:

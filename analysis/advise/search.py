@@ -1,17 +1,19 @@
 """Finds out what each candidate takes, within a budget: the pace of all, then what they learn, then more of the best.
 
-1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several times on.
+1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several times on. If the budget does
+   not suffice for a round of each, some are looked at in full rather than all in vain.
 2. *Learning.* One training for each mathematics, the most promising first. Once a candidate has reached the goal, the
    others are followed only as far as they could still be better.
 3. *Tuning*, if it is asked for: a search of a setting of the optimizer for each mathematics, with as many runs each.
-4. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay.
+4. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay; not while the paces of some
+   are unknown.
 5. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from analysis.advise import estimate, mathematics
@@ -44,6 +46,7 @@ COMBINED = 2
 
 # shares of the budget at which a stage ends
 PACE_SHARE = 0.33
+MISSING_PACES_SHARE = 0.5
 LEARNING_SHARE = 0.63
 TUNED_LEARNING_SHARE = 0.45
 """Where the rest up to ``LEARNING_SHARE`` is for tuning."""
@@ -71,6 +74,7 @@ class Search:
 
     def run(self, candidates: Iterable[Candidate]) -> None:
         self._find_paces(candidates, PACE_SHARE)
+        self._find_missing_paces(MISSING_PACES_SHARE)
         if self.question.accuracy is None:
             return
         tried = {identity_of(known.candidate.plan) for known in self.known.values()}  # as they are, before tuning
@@ -80,14 +84,18 @@ class Search:
         if self.question.tune is not None:
             self.tuned = tune(self, self.question.tune, LEARNING_SHARE)
         tried |= {identity_of(known.candidate.plan) for known in self.known.values()}
+        if not self._without_pace() and not any(map(self.is_unfollowed, self.paced)):
+            self._combine(tried)
+        self._look_closer()
+        if self.question.points is not None:
+            self._follow_to_the_end()
+
+    def _combine(self, tried: Collection[str]) -> None:
         made = self.question.combined([known.candidate for known in self.best()[:COMBINED]])
         combined = [candidate for candidate in made if identity_of(candidate.plan) not in tried]
         if combined:
             self._find_paces(combined, COMBINED_SHARE)
             self._learn(1.0, COMBINED_SHARE)
-        self._look_closer()
-        if self.question.points is not None:
-            self._follow_to_the_end()
 
     @property
     def paced(self) -> list[Known]:
@@ -138,26 +146,45 @@ class Search:
             if known.pace is not None and seen.rounds:
                 known.pace = replace(known.pace, others=(*known.pace.others, seen))
 
+    def _without_pace(self) -> list[str]:
+        """Return the candidates of which the budget has not sufficed for a round so far."""
+        return [name for name, known in self.known.items() if known.pace is None and not known.why]
+
+    def is_unfollowed(self, known: Known) -> bool:
+        """Return whether the budget has not sufficed to find out how a candidate that may be the best learns."""
+        return estimate.left_at(known) is None and not self._has_reached(known) and self.worth([known], 1.0) > 0
+
+    def _find_missing_paces(self, share: float) -> None:
+        """Look at some of the candidates without a pace, each for as long as it takes: a fair part was too little."""
+        wanted = [(name, 0.0) for name in self._without_pace()]
+        for task, seen in self.simulate(self._samples(wanted, share, fair=False), share):
+            self._take_pace(self.known[task.key[0]], seen)
+
     def _unknown(self, candidate: Candidate) -> Known:
         plan = candidate.plan
         timed = mathematics.depends_on_network(plan)
         return Known(candidate, mathematics.signature(plan), timed, _spread_of_error(plan), self.question.prices)
 
-    def _samples(self, wanted: list[tuple[str, float]], share: float) -> Iterator[Task[tuple[str, float]]]:
-        """Yield the rounds to be looked at of candidates, by name and time."""
+    def _samples(
+        self, wanted: list[tuple[str, float]], share: float, fair: bool = True
+    ) -> Iterator[Task[tuple[str, float]]]:
+        """Yield the rounds to be looked at of candidates, by name and time.
+
+        fair  each has a fair part of what is left; otherwise all of what is left, so that the last ones get none
+        """
         for done, (name, start_s) in enumerate(wanted):
             plan = self.known[name].candidate.plan
             rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
-            left = math.ceil((len(wanted) - done) / self.question.jobs) if done else 1  # the first loads what all need
+            left = (
+                math.ceil((len(wanted) - done) / self.question.jobs) if fair and done else 1
+            )  # the first loads for all
             limits = self.budget.limits(share, of=left)
             yield Task((name, start_s), sampled(plan, rounds, start_s), limits)
 
     def _take_pace(self, known: Known, seen: Observation) -> None:
         if seen.status == FAILED:
             known.why = f"it failed: {seen.message}"
-        elif seen.rounds == 0:
-            known.why = "not one round could be simulated within the budget"
-        else:
+        elif seen.rounds > 0:
             known.pace = Pace.of(known.candidate.plan, seen)
 
     def _starts_s(self, known: Known) -> list[float]:

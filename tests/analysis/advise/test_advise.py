@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from analysis.advise import estimate
+from analysis.advise import estimate, pool, search
 from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice
 from analysis.advise.advising import Words, advise, wish
 from analysis.advise.budget import Simulations
@@ -16,8 +17,9 @@ from analysis.advise.candidates import Technique
 from analysis.advise.centres import nearer_centres, settings_with_centre
 from analysis.advise.conclusion import conclusion, confirmation, where
 from analysis.advise.elsewhere import FACTORS, Elsewhere, Place, places
-from analysis.advise.observation import Limits, Observation, Score, observe
+from analysis.advise.observation import STOPPED, Limits, Observation, Score, observe
 from analysis.advise.pace import later
+from analysis.advise.pool import Task
 from testbed import api
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
@@ -114,6 +116,33 @@ def test_candidates_of_one_mathematics_are_trained_once() -> None:
     two = asked("training.rounds=8", techniques={"p3": Technique(("order=p3",))}, goal="accuracy=99 %")
     assert two.simulations == alone.simulations + 1  # the pace of its rounds
     assert all(known.curves for known in two.known.values())
+
+
+def test_techniques_that_the_budget_leaves_unknown_are_told_first() -> None:
+    """What is spent on combinations of the best would be spent on one of a few."""
+    additions = {"p3": Technique(("order=p3",), "layers in the order of need")}
+    some, all_ = (asked(count=count, additions=additions) for count in (9, 30))
+    assert any(row.outcome == UNKNOWN for row in some.rows)
+    assert not any(" + " in row.name for row in some.rows)
+    assert conclusion(some)[0].startswith("Of the 2 techniques that the budget sufficed for, ")
+    assert any(" + " in row.name for row in all_.rows)
+    assert not conclusion(all_)[0].startswith("Of ")
+
+
+def test_what_a_fair_part_of_the_budget_left_without_a_pace_gets_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one round of the first look at a technique fits into its part; the second look is as long as it takes."""
+    looks: list[str] = []
+
+    def short_at_first(tasks: Iterable[Task[Any]], jobs: int) -> Iterator[tuple[Task[Any], Observation]]:
+        for task, seen in pool.simulate_all(tasks, jobs):
+            name = str(task.key[0]) if isinstance(task.key, tuple) else ""
+            looks.append(name)
+            is_short = name == "hfa" and looks.count("hfa") == 1
+            yield task, replace(seen, ends_s=(), status=STOPPED) if is_short else seen
+
+    monkeypatch.setattr(search, "simulate_all", short_at_first)
+    found = {row.name: row for row in asked(count=14).rows}
+    assert looks.count("hfa") == 2 and found["hfa"].round_s is not None
 
 
 def test_constraints_refuse(advice: Advice) -> None:
