@@ -31,6 +31,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
 
+from testbed.axes import names_code
 from testbed.errors import ScenarioError
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, TrainingPlan
@@ -138,8 +139,11 @@ def derive(
 
 def model_bytes(model: Choice, data: Choice) -> int:
     """Return an upper bound of the parameters' size as float32, as far as samples are known before they are read."""
+    counted = counted_bytes(model, data)
+    if counted and names_code(model.kind):  # nothing is known of such a model but what was counted
+        return counted
     bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
-    return max(bound, counted_bytes(model, data) or 0)
+    return max(bound, counted or 0)
 
 
 def counted_bytes(model: Choice, data: Choice) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 from testbed.units import format_duration, format_rate
 from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
+
+EXAMPLES = Path(__file__).parents[1] / "testing" / "examples"
 
 
 def timeouts(*overrides: str) -> Timeouts:
@@ -138,6 +141,15 @@ def test_so_is_one_that_large_samples_make_large() -> None:
         "training.data={kind: teacher, side: 256, channels: 64, classes: 10000}", "training.model.kind=mlp"
     )
     assert large.step_deadline_s > 4 * 20 * 1.07e9 * 8 / 20e6
+
+
+def test_a_model_from_a_file_has_the_size_that_it_is_built_with() -> None:
+    """Over 100 kbit/s a model of 256 MiB would take six hours, and packets would not be simulated by default."""
+    own = f"training.model={EXAMPLES / 'narrow_perceptron.py'}:NarrowPerceptron"
+    plan = build_plan(loads(GOOD, "s.yaml", (own, "links[0].rate=100 kbit/s", "rounds=400", "run.on=simulate")))
+    model = assemble(plan.training.model.kind, {}, (1, 8, 8), 10)
+    assert model_bytes(plan.training.model, plan.training.data) == 4 * sum(each.numel() for each in model.parameters())
+    assert plan.simulation.network == "packets"
 
 
 @for_each(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from testbed.training.options.declarations import ModelDeclarations
@@ -24,3 +25,16 @@ class Model(ModelDeclarations, ABC):
         module is one block. It has no buffers (use group instead of batch normalisation); its parameters are
         initialised afterwards (``testbed.training.models.initialise``).
         """
+
+    @classmethod
+    def parameters_bound(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
+        """Return the number of parameters, found by building the module without numbers; 0 where that fails.
+
+        The run builds the module again, and tells why it cannot.
+        """
+        try:
+            with torch.device("meta"):
+                module = cls.build(options, shape, classes)
+            return sum(parameter.numel() for parameter in module.parameters())
+        except Exception:
+            return 0
