@@ -29,8 +29,8 @@ BEST = 3
 class Row:
     """A candidate in the table.
 
-    outcome   ``ranked``: it reaches the goal | ``beaten``: it had not, when it had taken more than the best one |
-              ``missed``: it does not in its rounds | ``unknown``: not simulated |
+    outcome   ``ranked``: it reaches the goal | ``beaten``: it had not, when it had taken more than the best one's
+              interval | ``missed``: it does not in its rounds | ``unknown``: not simulated, or not for long enough |
               ``refused``: it cannot run, or must not
     why       of all but ``ranked``
     estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from analysis.advise import estimate, pool
@@ -115,6 +114,8 @@ def advise(
     if not found:
         reasons = [f"{each.name} {each.why}" for each in refused]
         raise ScenarioError(["advise: no technique is left; loosen --require, or give other --techniques", *reasons])
+    if asked.tune is not None:
+        read([f"{asked.tune.path}={asked.tune.low!r}"], "simulate")  # which tells a path that is none
     notes: list[str] = []
     accuracy = asked.goal.accuracy
     if not _learns(found[0].plan):
@@ -149,7 +150,7 @@ def advise(
         read=read,
         notes=tuple(notes),
         simulations=search.simulated,
-        splits=_splits(search, rows) if explained else {},
+        splits=_splits(search, rows, goal.least) if explained else {},
         elsewhere=tuple(elsewhere(search)) if explained else (),
         tuning=asked.tune,
         tuned=search.tuned,
@@ -211,9 +212,12 @@ def _plain(name: str) -> str:
     return name.partition(" (")[0]
 
 
-def _splits(search: Search, rows: Sequence[Row]) -> dict[str, Split]:
+def _splits(search: Search, rows: Sequence[Row], least: str) -> dict[str, Split]:
     """Return where the time of the first two goes, if the budget allows to look."""
-    best = [(search.known[row.name], row.time_s) for row in rows if row.outcome == RANKED and row.time_s][:2]
+    ranked = [row for row in rows if row.outcome == RANKED and row.estimate is not None][:2]
+    is_time = search.question.accuracy is not None and least == TIME
+    times_s = [row.estimate.value if is_time and row.estimate else row.time_s for row in ranked]
+    best = [(search.known[row.name], time_s) for row, time_s in zip(ranked, times_s, strict=True) if time_s]
     if not search.budget.allows(SHARE):
         return {}
     return splits(best)
@@ -273,7 +277,8 @@ def _seeded(read: Read, goal: Goal) -> Callable[[Candidate, int], Plan]:
 
 def _rows(search: Search, goal: Goal) -> list[Row]:
     found = search.estimates()
-    rows = [_row(search, known, found.get(name), goal) for name, known in search.known.items()]
+    surely_more = min(found.values(), key=lambda each: each.value).high if found else math.inf
+    rows = [_row(search, known, found.get(name), goal, surely_more) for name, known in search.known.items()]
     return sorted(rows, key=_place)
 
 
@@ -282,7 +287,8 @@ def _place(row: Row) -> tuple[int, float]:
     return order.index(row.outcome), row.estimate.value if row.estimate else math.inf
 
 
-def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Row:
+def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surely_more: float) -> Row:
+    """Return what is known of a candidate. ``surely_more``: the end of the best one's interval."""
     candidate = known.candidate
     about: dict[str, Any] = {
         "name": candidate.name,
@@ -316,7 +322,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal) -> Ro
             accuracy=accuracy,
             why="; ".join(_beside(points is not None and lost is None, len(estimate.missed(known, reached)), count)),
         )
-    return _not_reached(search, known, about, accuracy)
+    return _not_reached(search, known, about, accuracy, surely_more)
 
 
 def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
@@ -327,21 +333,25 @@ def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
         yield f"with {missed} of {missed + reached} seeds the goal is not reached in its rounds, so it takes more"
 
 
-def _not_reached(search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None) -> Row:
+def _not_reached(
+    search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None, surely_more: float
+) -> Row:
     left = estimate.left_at(known)
     if search.is_unfollowed(known):
-        return Row(**about, outcome=UNKNOWN, why="its learning was not simulated within the budget")
+        return Row(**about, outcome=UNKNOWN, why="the budget did not suffice for its learning")
     if left is None:
         return Row(**about, outcome=BEATEN, why="its first evaluation comes later than the best reaches the goal")
     bound = search.question.value(left)
     told = Estimate(bound, bound, math.inf, 0.0)
-    least = min((fmean(values) for values in search.values().values()), default=math.inf)
+    wanted = search.question.accuracy
+    is_near = accuracy is not None and wanted is not None and accuracy >= wanted
+    unreached = "without two scores in a row at the goal" if is_near else "without reaching the goal"
     if estimate.gave_up(known):
         outcome, why = MISSED, f"the goal is not reached in {left.rounds:g} rounds"
-    elif bound >= least:
-        outcome, why = BEATEN, f"followed for {left.rounds:g} rounds, without reaching the goal"
+    elif bound >= surely_more:
+        outcome, why = BEATEN, f"followed for {left.rounds:g} rounds, {unreached}"
     else:
-        outcome, why = UNKNOWN, f"the budget sufficed for {left.rounds:g} rounds, without reaching the goal"
+        outcome, why = UNKNOWN, f"the budget sufficed for {left.rounds:g} rounds, {unreached}"
     return Row(
         **about,
         outcome=outcome,

@@ -68,7 +68,12 @@ def _none(advice: Advice) -> str:
     wanted = target(advice.goal.accuracy)
     scored = [row for row in advice.rows if row.accuracy is not None]
     if any(row.outcome == UNKNOWN for row in advice.rows):
-        return f"I do not know: no technique was seen to reach {wanted} accuracy within the budget; give a larger one."
+        near = max(scored, key=lambda row: row.accuracy or 0.0, default=None)
+        nearest = f", and {near.name} came nearest with {target(round(near.accuracy or 0.0, 4))}" if near else ""
+        return (
+            f"I do not know: within the budget no technique was seen to reach {wanted} accuracy{nearest}. A larger "
+            "--budget may find one, or the goal is out of reach."
+        )
     if not scored:
         return f"No technique is left that may reach {wanted} accuracy: see why each was refused."
     best = max(scored, key=lambda row: row.accuracy or 0.0)
@@ -171,9 +176,9 @@ def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
 
 
 _FATES = {
-    BEATEN: "had taken more than the best, when {} still had not reached the goal",
-    MISSED: "not reached by {}",
-    UNKNOWN: "not simulated within the budget: {}",
+    BEATEN: "{} had already taken more than the best and had not reached the goal",
+    MISSED: "the goal is not reached by {}",
+    UNKNOWN: "the budget did not suffice to judge {}",
 }
 
 

@@ -7,7 +7,8 @@
 3. *Tuning*, if it is asked for: a search of a setting of the optimizer for each mathematics, with as many runs each.
 4. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay; not while the paces of some
    are unknown.
-5. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds.
+5. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds. By these the best
+   may take more than by its first seed, and others are then followed further.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ LEARNING_SHARE = 0.63
 TUNED_LEARNING_SHARE = 0.45
 """Where the rest up to ``LEARNING_SHARE`` is for tuning."""
 COMBINED_SHARE = 0.72
-FINALISTS_SHARE = 0.82
-ENDS_SHARE = 0.9
+FINALISTS_SHARE = 0.8
+FURTHER_SHARE = 0.88
+ENDS_SHARE = 0.93
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class Search:
         if not self._without_pace() and not any(map(self.is_unfollowed, self.paced)):
             self._combine(tried)
         self._look_closer()
+        self._learn(1.0, FURTHER_SHARE)
         if self.question.points is not None:
             self._follow_to_the_end()
 
@@ -214,7 +217,9 @@ class Search:
         self.tell(f"learning: {counted(len(groups), 'kind')} of mathematics, to {most:g} times the steps")
         for task, seen in self.simulate(self._trainings(list(groups.values()), most, share), share):
             for known in groups[task.key]:
-                known.curves[task.plan.seed] = seen
+                before = known.curves.get(task.plan.seed)
+                if before is None or seen.rounds >= before.rounds:  # else the budget has cut it short
+                    known.curves[task.plan.seed] = seen
 
     def by_mathematics(self) -> dict[str, list[Known]]:
         """Return the candidates that learn alike, by their mathematics, the most promising first."""

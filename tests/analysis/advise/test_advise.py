@@ -307,7 +307,8 @@ def test_why_the_first_wins_and_what_would_change_it() -> None:
     first, second = advice.ranked
     assert list(advice.splits) == [first.name, second.name]
     for row in (first, second):
-        assert sum(advice.splits[row.name].values()) == pytest.approx(row.time_s)
+        assert row.estimate is not None
+        assert sum(advice.splits[row.name].values()) == pytest.approx(row.estimate.value)
     here, *others = advice.elsewhere
     assert here.place == Place(1, 1) and len(others) >= 10
     slower = {each.place: each.values for each in others}
