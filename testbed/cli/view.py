@@ -17,6 +17,9 @@ from testbed.errors import ScenarioError
 HELP = "open a page that plays a run back or follows it, or one of a sweep"
 
 
+_LAST_PORT = 65535
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "a run directory, finished or in progress; several side by side; a sweep's directory, or a folder of runs"
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=about)
@@ -39,7 +42,12 @@ def execute(arguments: argparse.Namespace) -> Outcome:
             return {"kind": "view", "file": str(arguments.save)}
         print(arguments.save)
         return 0
-    server = server_of(arguments.runs, arguments.port)
+    if arguments.port > _LAST_PORT:
+        raise ScenarioError(f"--port {arguments.port}: the last port is {_LAST_PORT}")
+    try:
+        server = server_of(arguments.runs, arguments.port)
+    except OSError as error:
+        raise ScenarioError(f"--port {arguments.port}: {error.strerror}; leave it out for one that is free") from error
     try:
         show(server.url, browser=not arguments.no_browser)
         print("Ctrl-C ends it", file=sys.stderr, flush=True)

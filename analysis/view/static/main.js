@@ -133,11 +133,13 @@ class Page {
       this.drawMarks();
       this.redraw(true);
     });
-    new ResizeObserver(() => {
+    const resized = new ResizeObserver(() => {
       for (const lanes of this.lanes) lanes.choose();
       this.drawMarks();
       this.redraw(true);
-    }).observe(document.body);
+    });
+    resized.observe(document.body);
+    for (const canvas of document.querySelectorAll("canvas")) resized.observe(canvas); // whose height may follow the window's alone
   }
 
   setSpeed() {

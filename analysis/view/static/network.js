@@ -4,6 +4,7 @@ import { classOfUse, colourOfMessage, colourOfUse, fitted, LANE_NAMES, look } fr
 import { rate, seconds, share, size } from "view/numbers";
 
 const MARGIN = 46;
+const NAME = 18; // the line of text below a data centre
 const APART = 3.2; // pixels between the two directions of a link and its middle
 const CELL = 34; // pixels: data centres of one cell are drawn as one
 const CLUSTERED = 150; // from so many vertices on
@@ -119,11 +120,11 @@ export class Network {
 
   position(vertex, panX = this.panX, panY = this.panY) {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    const wide = Math.max(20, Math.min(width - 2 * MARGIN, (height - 2 * MARGIN) * this.stretch()));
+    const wide = Math.max(20, Math.min(width - 2 * MARGIN, (height - NAME - 2 * MARGIN) * this.stretch()));
     const tall = wide / this.stretch();
     const { x, y } = this.run.plot;
     const left = (width - wide) / 2;
-    const top = (height - tall) / 2;
+    const top = (height - NAME - tall) / 2;
     return [(left + x[vertex] * wide) * this.zoom + panX, (top + y[vertex] * tall) * this.zoom + panY];
   }
 
@@ -131,7 +132,7 @@ export class Network {
   stretch() {
     if (this.run.plot.land.length) return 1;
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    return Math.max(1, Math.min(2, (width - 2 * MARGIN) / Math.max(1, height - 2 * MARGIN)));
+    return Math.max(1, Math.min(2, (width - 2 * MARGIN) / Math.max(1, height - NAME - 2 * MARGIN)));
   }
 
   /** Where everything is, until zoom, pan or size change. */

@@ -47,6 +47,7 @@ class Sweep {
       this.refresh();
     });
     new ResizeObserver(() => this.drawParallel()).observe(byId("parallel"));
+    new ResizeObserver(() => this.pareto?.setSize({ width: Math.max(200, byId("pareto").clientWidth), height: 300 })).observe(byId("pareto"));
     this.refresh();
     if (served && data.rows.some((row) => LIVE.has(row.state))) setTimeout(() => this.again(), AGAIN_MS);
   }
@@ -284,7 +285,12 @@ class Sweep {
       let begun = false;
       axes.forEach((axis, place) => {
         const share = axis.at(row);
-        if (share === null) return;
+        if (share === null) {
+          begun = false; // a gap: a line through it would read as a value
+          return;
+        }
+        context.fillStyle = context.strokeStyle;
+        context.fillRect(x(place) - 2, y(share) - 2, 4, 4);
         if (begun) context.lineTo(x(place), y(share));
         else context.moveTo(x(place), y(share));
         begun = true;
