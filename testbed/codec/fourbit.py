@@ -13,6 +13,7 @@ from torch import Tensor
 from testbed.codec.blocks import BLOCK, blocks
 
 BINS = 16
+_SMALL = 2.0**-64
 
 
 def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,6 +30,10 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
             values = values / 2
             least = low / 2
             most = high / 2
+        elif most - least < _SMALL:  # 16 / range exceeds float32
+            values = values / _SMALL
+            least = low / _SMALL
+            most = high / _SMALL
         scale = BINS / (most - least)
         shifted = torch.empty(BLOCK)
         codes = torch.zeros(BLOCK, dtype=torch.int32)
@@ -53,7 +58,9 @@ def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
         return torch.empty(size, device="meta")
     low, high = bounds.float()
     places = torch.arange(BINS).float() + 0.5
-    if high - low < torch.inf:
+    if high - low < _SMALL:  # a sixteenth of the range may be below float32's smallest number
+        centres = (places * (high - low) / BINS + low).numpy()
+    elif high - low < torch.inf:
         centres = (places * ((high - low) / BINS) + low).numpy()
     else:  # a range beyond float32's largest number
         centres = (high * (places / BINS) + low * (1 - places / BINS)).numpy()

@@ -18,6 +18,7 @@ same).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -360,21 +361,29 @@ class Server:
             self._world.spawn(self._carry_out(each, self._running_effects), why)
 
     def _carry_out(self, effects: list[Effect], after: Sequence[Future[None]] = ()) -> Coroutine[Any, Any, None]:
-        """Carry out effects, ``after`` others; what is to be sent to a member is for the process that it has now."""
+        """Carry out effects, ``after`` others; what is to be sent to a member is for the process that it has now.
+
+        What is to be combined is taken now: when a coroutine begins, a change of the membership may have dropped it.
+        """
         members = [member for effect in effects if isinstance(effect, Reply) for member in effect.members]
-        return self._carry_out_for(effects, {member: self._codecs.get(member) for member in members}, after)
+        taken = deque(self._take(effect) for effect in effects if isinstance(effect, Aggregate))
+        return self._carry_out_for(effects, taken, {member: self._codecs.get(member) for member in members}, after)
 
     async def _carry_out_for(
-        self, effects: list[Effect], processes: Mapping[str, Codec | None], after: Sequence[Future[None]]
+        self,
+        effects: list[Effect],
+        taken: deque[list[PendingPush]],
+        processes: Mapping[str, Codec | None],
+        after: Sequence[Future[None]],
     ) -> None:
-        """``processes``: of members, each by its codec, which is made when it declares its keys."""
+        """``taken``: the contributions of each ``Aggregate``. ``processes``: of members, each by its codec."""
         for task in after:
             await self._world.wait(task, "updates before the replies that were held")
         for effect in effects:
             if isinstance(effect, Reply):
                 await self._reply(effect, processes)
                 continue
-            total = await self._aggregate(effect)
+            total = await self._aggregate(effect, taken.popleft())
             # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
             value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
             if value.control.last and not self._policy.waits:
@@ -382,12 +391,15 @@ class Server:
             self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
             self.take_value(effect.key, effect.round, value)
 
-    async def _aggregate(self, effect: Aggregate) -> AggregatedPush:
-        """Combine the members' contributions; nothing of them is kept while the result is passed on."""
-        taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
+    def _take(self, effect: Aggregate) -> list[PendingPush]:
+        """Remove and return the members' contributions to a round, which is then not made once more."""
         self._taken_round[effect.key] = effect.round
         if self._upstream.is_top and self._policy.waits:
             self._members.peers.begun(effect.round)
+        return self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
+
+    async def _aggregate(self, effect: Aggregate, taken: list[PendingPush]) -> AggregatedPush:
+        """Combine the members' contributions; nothing of them is kept while the result is passed on."""
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         sizes = [(each.tensor.nbytes, each.copies) for each in taken if each.tensor is not None]
         size_bytes = sum(nbytes * copies for nbytes, copies in sizes)

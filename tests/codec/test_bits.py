@@ -80,9 +80,11 @@ def plain_four_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     codes = torch.zeros(len(values) + len(values) % 2, dtype=torch.uint8)
     if high > low:
         part = 2 if (high - low).isinf() else 1  # twice the largest number is the widest range
+        if high - low < 1e-30:  # 16 / range may exceed float32, but not float64
+            values, low, high = values.double(), low.double(), high.double()
         shifted = values / part - low / part
         codes[: len(values)] = (shifted * (16 / (high / part - low / part))).floor_().clamp_(0, 15).to(torch.uint8)
-    return codes[0::2] | (codes[1::2] << 4), torch.stack([low, high])
+    return codes[0::2] | (codes[1::2] << 4), torch.stack([low, high]).float()
 
 
 def plain_centres(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
@@ -91,6 +93,8 @@ def plain_centres(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
     places = both.float() + 0.5
     if (high - low).isinf():
         return cast(Tensor, high * (places / 16) + low * (1 - places / 16))
+    if high - low < 1e-30:
+        return cast(Tensor, (places.double() * (high.double() - low.double()) / 16 + low.double()).float())
     return cast(Tensor, places * ((high - low) / 16) + low)
 
 

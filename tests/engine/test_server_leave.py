@@ -1,4 +1,4 @@
-"""A member's end while the push of another one, which waits for it, is being aggregated."""
+"""A member that ends, or is lost, while the pushes of a round wait or are about to be aggregated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from testbed.engine.aggregation import Contributions, PendingPush
 from testbed.engine.server import Server
 from testbed.errors import RunFailed
-from testbed.policy.events import Push
+from testbed.policy.events import Aggregate, Push
 from testbed.policy.sync.base import SyncPolicy, Tier
 from testbed.policy.sync.fsa import Fsa
 from testbed.policy.sync.ssp import Ssp
@@ -40,3 +41,21 @@ def test_who_is_held_by_a_bound_is_released() -> None:
 def test_a_round_that_waits_for_ever_is_named() -> None:
     with pytest.raises(RunFailed, match="round 0 of key 0 waits for b, whose script has ended"):
         leave_while_pending(Fsa(Tier.of("a", "b"), Fsa.Options()))
+
+
+def test_a_change_of_the_membership_does_not_take_what_a_decided_round_combines() -> None:
+    """A task begins later than it is made: what it sums is no longer among what such a change drops in between."""
+    policy = Fsa(Tier.of("a", "b"), Fsa.Options())
+    contributions = Contributions()
+    for member in ("a", "b"):
+        contributions.add(member, 0, 0, PendingPush(None, {}, 0.0))
+        effects = policy.on_push(Push(member, key=0, round=0))
+    server: Any = object.__new__(Server)
+    server._policy, server._contributions = policy, contributions
+    server._codecs, server._taken_round = {}, {}
+    server._upstream = SimpleNamespace(is_top=False)
+    server._world = SimpleNamespace(now=lambda: 0.0)
+    coroutine = server._carry_out([effect for effect in effects if isinstance(effect, Aggregate)])
+    assert contributions.pending() == []
+    assert server._taken_round == {0: 0}  # pushed once more, the round is not summed again
+    coroutine.close()
