@@ -12,7 +12,7 @@ Q, checked against the authors' code (tplr-ai/templar, compress.py): the values 
 bins, which together are ``sigmas`` standard deviations wide around their mean; each bin stands for the mean of what is
 in it. An index within a chunk has 12 bits. There chunks are tiles of 64 × 64; here they are 4 096 elements in a row, so
 that a tensor that is cut, or joined with others, is as good as another. What is left of a tensor behind its last whole
-chunk sends the same share. The norm of each peer's contribution is clipped by ``aggregation: clip_to_median``.
+chunk sends the same share. The norm of each peer's contribution is clipped by ``aggregation: norm_clip``.
 
 With ``k`` as large as the chunk every element is sent, without an index: MuLoCo's two-bit changes with error feedback.
 """
