@@ -285,7 +285,7 @@ class AsynchronousGossip(GossipAlgorithm):
         self._scored = due
         round_ = due * self._every - 1
         names = [name for name in self._names if name in self._made]
-        self._mean.score(round_, names)
+        self._mean.score(round_, {name: self._peers.joined_in(name) for name in names})
         for name in names:
             if name == self._world.node:
                 self._on_ask(name, round_)

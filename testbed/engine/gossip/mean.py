@@ -6,7 +6,7 @@ and it scores their mean. How far they are from it is the event ``consensus``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
 import torch
@@ -31,7 +31,7 @@ class MeanModel:
         self._evaluation = evaluation
         self.on_reached: Callable[[], object] = lambda: None
         self._models: dict[int, dict[str, Tensor]] = {}  # by round and worker, of rounds that are not scored yet
-        self._waiting: dict[int, tuple[Collection[str], Future[None]]] = {}  # by round: for whom
+        self._waiting: dict[int, tuple[Mapping[str, int | None], Future[None]]] = {}  # by round: for whom
         self._scoring: Future[None] | None = None  # of the last round
         mail.on("snapshot", lambda message: self._take(message.sender, message.round, message.parts[0]))
         mail.peers.on_change.append(lambda _: self._check())
@@ -43,15 +43,15 @@ class MeanModel:
         else:
             await self._mail.send_aside(to, "snapshot", round_, flat)
 
-    def score(self, round_: int, names: Collection[str]) -> None:
-        """Score the mean of the models that ``names`` have after ``round_``, once all have come.
+    def score(self, round_: int, joined_in: Mapping[str, int | None]) -> None:
+        """Score the mean of the models that workers have after ``round_``, once all have come.
 
-        The score before is due then.
+        The score before is due then. ``joined_in``: the epochs in which the processes of these workers joined.
         """
         before = self._scoring
         time_s = self._world.now()
         waiting: Future[None] = self._world.future()
-        self._waiting[round_] = names, waiting
+        self._waiting[round_] = joined_in, waiting
         self._scoring = self._world.spawn(self._score(round_, time_s, before, waiting), "score the mean model")
         self._check()
 
@@ -61,10 +61,15 @@ class MeanModel:
             await self._world.wait(self._scoring, EVALUATING)
 
     def _check(self) -> None:
-        """Go on where all models have come, but for those of workers that are lost."""
-        for round_, (names, waiting) in self._waiting.items():
+        """Go on where all models have come, but for those of processes that are lost, even if others replaced them."""
+        for round_, (expected, waiting) in self._waiting.items():
             came = self._models.get(round_, {})
-            if not waiting.done() and all(name in came or self._mail.peers.joined_in(name) is None for name in names):
+            lives = {
+                name
+                for name, joined in expected.items()
+                if joined is not None and self._mail.peers.joined_in(name) == joined
+            }
+            if not waiting.done() and lives <= came.keys():
                 waiting.set_result(None)
 
     def _take(self, worker: str, round_: int, flat: Tensor) -> None:

@@ -178,7 +178,7 @@ class SynchronousGossip(GossipAlgorithm):
         phase = self._phases[0]
         self._world.spawn(self._mean.give(phase.scores, round_, self.value), "a model to be scored")
         if phase.scores == self._world.node:
-            self._mean.score(round_, phase.names)
+            self._mean.score(round_, phase.joined_in)
 
     def final_round(self, rounds: int) -> int:
         return rounds - 1
