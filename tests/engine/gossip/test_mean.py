@@ -44,7 +44,7 @@ def test_all_give_their_models_to_the_one_that_scores_the_mean(kind: str, tmp_pa
             await mean.give(names[0], round_, mine + round_)
         if world.node == names[0]:
             for round_ in (0, 1):
-                mean.score(round_, names)
+                mean.score(round_, {**dict.fromkeys(names, 0), "replaced since": 7})
             await mean.settled()
         inbox.close()
         del reading
