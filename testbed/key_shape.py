@@ -1,6 +1,6 @@
 """The shape of the tensor of a key, and what it is to its model: what codecs and optimizers for matrices need to know.
 
-Tensors travel flat. A codec or an optimizer that declares ``by_shape`` is told how the numbers were arranged.
+Tensors travel flat. A codec or an optimizer that declares ``by_shape`` receives the shape of each key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process that serves the page to the browsers of this machine, and to nobody else.
+"""The HTTP server of a page, for browsers on this machine only.
 
 It listens on the loopback address. Every path begins with a random token, without which a request gets an empty 404:
 other users of the machine, and pages of other origins, do not know it. No path of a request is a path of the disk:

@@ -23,7 +23,7 @@ class CodecDeclarations:
     elementwise what is decoded of an element depends on that element (and its past) alone: of a tensor that is cut, the
                 pieces give the same numbers. ``dense`` codecs are
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
-    fades       part of what it keeps back is never sent, by default; with the options of ``to_add_up`` all is
+    fades       its residual decays, so part of it is never sent; with the options of ``to_add_up``, all of it is
     summed      it is a ``SummedCodec``: all-reduce sums its payloads on their way, whatever it remembers
     sparse      of most tensors some elements are sent, and the others later
     size_only   the payload's size follows from the tensor's size alone, and with ``by_shape`` from its shape

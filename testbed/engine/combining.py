@@ -18,8 +18,8 @@ Whose = tuple[int, tuple[str, ...]]  # a round, and the members that contribute 
 class Combining:
     """Applies one rule at one server. All members wait for each other, as the scenario's rules have it.
 
-    The rule is given what each member's contribution is by itself, free of what it counts for, and answers with what
-    stands for their mean. The server passes on what a sum would be: the mean, times what all of them count for.
+    The rule receives each member's contribution divided by the member's weight, and returns a tensor in place of their
+    mean. The server passes on that tensor times the sum of the weights, as it passes on a sum elsewhere.
 
     weights  what each member counts for, as ``ServerMembers`` has it
     """

@@ -194,8 +194,8 @@ class TechniquePlan:
     overlay_tier2: Choice
     shard: Choice
     outer_optimizer: Choice = field(default_factory=lambda: Choice(kind=DECLARED))  # that of the synchronisation
-    aggregation_tier1: Choice = Choice(kind="mean")  # noqa: RUF009 - which cannot be changed
-    aggregation_tier2: Choice = Choice(kind="mean")  # noqa: RUF009 - likewise
+    aggregation_tier1: Choice = Choice(kind="mean")  # noqa: RUF009 - a frozen value, which may be shared
+    aggregation_tier2: Choice = Choice(kind="mean")  # noqa: RUF009 - a frozen value, which may be shared
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The server of a page: strangers get nothing, paths of the disk are no paths of it, and a run in progress is told."""
+"""The server of a page: strangers get nothing, no request reads another file, and a run in progress is streamed."""
 
 import html
 import http.client

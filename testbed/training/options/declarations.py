@@ -85,7 +85,7 @@ class SplitDeclarations:
 class OptimizerDeclarations:
     """``whole_tensors``: a step needs the whole tensor (its norm), not a slice of it.
 
-    ``by_shape``: it is told the shapes of tensors, and treats them by these. It needs the whole tensor, too.
+    ``by_shape``: it receives the shape of each tensor, and a step needs the whole tensor.
 
     ``by_norms``: of the whole tensor a step needs no more than its norm and that of its gradient.
 
