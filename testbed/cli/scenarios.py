@@ -12,7 +12,7 @@ from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 HELP = "list the shipped scenarios, or copy one"
-_FOLDER = re.compile(r"\bcwd: ([\w-]+)")  # a folder that a program runs in
+_FOLDER = re.compile(r"\b(?:cwd|trace): ([\w-]+)")  # a folder that a program runs in, or of a job's trace
 _BESIDE = ("*.py", "*.csv", "*.gml", "*.graphml", "traces", "topologies")  # what scenarios name
 
 

@@ -18,7 +18,7 @@ from testbed.training.datasets import load_dataset
 from testbed.training.learner import SegmentedLearner
 from testbed.training.models import assemble, build_model, shape_of_model, trained
 from testbed.training.options import DATASETS, LOADINGS, MODELS
-from testbed.training.options.declarations import NOTHING, PROGRAM, SCRIPT
+from testbed.training.options.declarations import NOTHING, OWN_JOBS, PROGRAM, SCRIPT, TRACE
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
@@ -65,7 +65,7 @@ def parameter_bytes(plan: Plan) -> int:
     """Return the bytes of the parameters that are trained; 0 where a user's script brings the model."""
     model = plan.training.model
     data = plan.training.data
-    if MODELS[model.kind].takes in (PROGRAM, SCRIPT):
+    if MODELS[model.kind].takes in OWN_JOBS:
         return 0
     dataset = load_dataset(data.kind, data.options, plan.seed)
     with torch.device("meta"):
@@ -135,7 +135,7 @@ def warm_up(plan: Plan) -> None:
     backward pass starts where torch finds a GPU; so there is none here.
     """
     takes = MODELS[plan.training.model.kind].takes
-    if takes == PROGRAM:
+    if takes in (PROGRAM, TRACE):
         return
     if plan.training.compute != "modelled":
         import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every node, while all others wait

@@ -13,7 +13,7 @@ from testbed.errors import ScenarioError, TestbedError
 from testbed.plan.model import Plan
 from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
-from testbed.training.options.declarations import PROGRAM, SCRIPT
+from testbed.training.options.declarations import OWN_JOBS
 
 if TYPE_CHECKING:
     from testbed.training.learner import Learner
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def needs_rehearsal(plan: Plan) -> bool:
     """Return whether data have to be read, or a model built, to know that training can begin."""
     training = plan.training
-    if MODELS[training.model.kind].takes in (PROGRAM, SCRIPT):
+    if MODELS[training.model.kind].takes in OWN_JOBS:
         return False
     if any(names_code(choice.kind) for choice in (training.model, training.data, training.split)):
         return True

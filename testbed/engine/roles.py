@@ -40,6 +40,7 @@ from testbed.engine.server import Server, ServerMembers
 from testbed.engine.server_exchange import ServerExchange, ServerParts
 from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
+from testbed.engine.trace.roles import trace_worker
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.messages import Message, MessageKind
 from testbed.paradigms import PARADIGMS, OwnParadigm
@@ -86,6 +87,8 @@ def make_role(
 
 def _without_servers(plan: Plan) -> Callable[..., Role] | None:
     """Return what makes the role of a worker, where workers exchange with each other."""
+    if plan.traced is not None:
+        return trace_worker
     kind = plan.technique.paradigm.kind
     return mixing_worker if issubclass(PARADIGMS[kind], OwnParadigm) else WITHOUT_SERVERS.get(kind)
 

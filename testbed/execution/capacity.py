@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from testbed.plan.model import NodePlan, Plan
 from testbed.processes.child import fork
 from testbed.training.options import DATASETS, MODELS
-from testbed.training.options.declarations import PROGRAM, SCRIPT
+from testbed.training.options.declarations import OWN_JOBS
 
 SHARE = 0.5
 """The part of the cores' time that training steps may take."""
@@ -118,7 +118,7 @@ def too_slow(plan: Plan, machine: Machine) -> list[str]:
 
 def _sharing(plan: Plan) -> list[NodePlan]:
     """Return the workers whose steps are computed on this machine's cores, within modelled times."""
-    unknown = plan.program is not None or MODELS[plan.training.model.kind].takes in (PROGRAM, SCRIPT)
+    unknown = plan.program is not None or MODELS[plan.training.model.kind].takes in OWN_JOBS
     if unknown or plan.facilities.in_virtual_time or plan.is_spread or plan.training.compute != "real":
         return []
     return [node for node in plan.training_workers if node.device.kind == "cpu" and node.device.pace == "paced"]

@@ -53,5 +53,6 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         warnings=warnings_for(scenario, faulty_network, slowed_nodes, simulation),
         background=settings.background_of(scenario, network),
         program=settings.program_of(scenario, topology),
+        traced=settings.traced_of(scenario, slowed_nodes),
         code=code_of(technique, training) + scenario.code,
     )

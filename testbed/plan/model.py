@@ -21,7 +21,7 @@ from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
 from testbed.facilities import BACK_ENDS, Facilities
 from testbed.ids import link_name
-from testbed.settings.job import Choice, Device, Program, Training
+from testbed.settings.job import Choice, Device, Program, TracedJob, Training
 from testbed.settings.network import OneWay
 from testbed.settings.run import Background, Cluster, Exact, Recovery, Simulation, Timeouts, Transport
 from testbed.settings.series import Series
@@ -222,6 +222,7 @@ class Plan:
     cluster: Cluster | None = None  # if that is the back end
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: Program | None = None  # instead of a training
+    traced: TracedJob | None = None  # likewise
 
     @property
     def is_spread(self) -> bool:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 
 from testbed.declaration import made_from
 from testbed.errors import ScenarioError
 from testbed.ids import link_name
+from testbed.job_trace.reading import files_of
 from testbed.plan import model
 from testbed.policy.collective.options import INSIDE, NCCL, inside_of
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
 from testbed.scenario.rules.facts import optimizer_place
 from testbed.scenario.topology.topology import Topology
-from testbed.settings.job import Choice, Program
+from testbed.settings.job import Choice, Program, TracedJob
 from testbed.settings.run import Background, Cluster, Exact, Machines, Transport
 from testbed.suggest import nearest_or_all
 
@@ -113,6 +115,36 @@ def program_of(scenario: Scenario, topology: Topology) -> Program | None:
             f"{'data centre with workers' if workload.per == 'host' else 'worker'}; write 'ends: all'"
         )
     return made_from(Program, workload, workers=workers)
+
+
+def traced_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> TracedJob | None:
+    """Return the job's trace that is played, with the worker of each rank; ``None`` unless the workload is one.
+
+    Raise ``ScenarioError`` if there are not as many workers as ranks, in all or where the scenario places them.
+    """
+    workload = scenario.workload
+    if workload is None or not workload.trace:
+        return None
+    workers: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.role == "worker" and node.trains:
+            workers.setdefault(node.data_center, []).append(node.name)
+    count = len(files_of(Path(workload.trace)))
+    every = [name for here in workers.values() for name in here]
+    where = f"{scenario.place_of('workload', 'trace')}: workload.trace"
+    if len(every) != count:
+        raise ScenarioError(f"{where}: has {count} ranks, and the topology {len(every)} workers; write as many of them")
+    if not workload.placement:
+        return made_from(TracedJob, workload, ranks=tuple(every))
+    by_rank: dict[int, str] = {}
+    for site in {**workers, **workload.placement}:
+        here = workers.get(site, [])
+        ranks = workload.placement.get(site, ())
+        if len(here) != len(ranks):
+            where = f"{scenario.place_of('workload', 'placement')}: workload.placement"
+            raise ScenarioError(f"{where}: '{site}' has {len(here)} workers for {len(ranks)} ranks; write as many")
+        by_rank.update(zip(ranks, here, strict=True))
+    return made_from(TracedJob, workload, ranks=tuple(by_rank[rank] for rank in range(count)))
 
 
 def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[Background, ...]:

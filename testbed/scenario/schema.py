@@ -80,8 +80,8 @@ class Scenario:
     background: tuple[Background, ...] = ()
     """Traffic on the WAN that is not the run's."""
     workload: Workload | None = None
-    """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or any program, without 'training':
-    {command: …}."""
+    """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or, without 'training', any program,
+    {command: …}, or a job that was traced elsewhere, {trace: FOLDER}."""
     checkpoint: Checkpoints = option(Checkpoints())
     """What is kept so that a run can be resumed."""
     faults: tuple[Fault, ...] = ()
@@ -123,6 +123,11 @@ class Scenario:
         return found
 
     @property
+    def is_traced(self) -> bool:
+        """Whether the workload is a job's trace."""
+        return self.workload is not None and bool(self.workload.trace)
+
+    @property
     def is_program(self) -> bool:
         """Whether the workload is a command."""
         return self.workload is not None and self.workload.is_program
@@ -130,7 +135,7 @@ class Scenario:
     def resolved(self) -> dict[str, Any]:
         """Return all values that have an effect, with their defaults, quantities with their units."""
         found = resolved(self)
-        return found if self.workload is None else without_own(found, self.is_program)
+        return found if self.workload is None else without_own(found, self.workload)
 
     def to_yaml(self) -> str:
         """Return the scenario as YAML, with defaults and the points of trace files; it loads to an equal one."""

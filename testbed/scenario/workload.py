@@ -14,6 +14,7 @@ from testbed.scenario.reading.declared import resolved
 from testbed.scenario.reading.files import allows_code, beside
 from testbed.scenario.reading.quantities import is_null, text_of
 from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.trace import with_trace, without_training
 from testbed.settings.job import Workload
 
 _OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accuracy")
@@ -31,6 +32,8 @@ def with_workload(data: Any, info: ValidationInfo) -> Any:
         data = _with_script(data, info)
     if not all(is_null(workload.get(key)) for key in ("command", "first")):
         data = with_program(data, info)
+    elif is_null(workload.get("script")) and not is_null(workload.get("trace")):
+        data = with_trace(data, info)
     return data
 
 
@@ -69,9 +72,11 @@ def _script(text: str, info: ValidationInfo) -> Path:
     return path
 
 
-def without_own(resolved: dict[str, Any], is_program: bool) -> dict[str, Any]:
-    """Return a resolved scenario without what a script brings itself, or what has no effect on a program."""
-    if is_program:
+def without_own(resolved: dict[str, Any], workload: Workload) -> dict[str, Any]:
+    """Return a resolved scenario without what its workload brings itself, or what has no effect beside it."""
+    if workload.is_program:
         return without_sections(resolved)
+    if workload.trace:
+        return without_training(resolved)
     training = {key: value for key, value in resolved["training"].items() if key not in _OWN_OF_SCRIPTS}
     return {key: training if key == "training" else value for key, value in resolved.items() if key != "optimizer"}

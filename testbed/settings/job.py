@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
 from testbed.declaration import Problem, derived, item, option, other_than_default, required
+from testbed.job_trace.model import Rates
 from testbed.placeholders import PLACEHOLDERS, unknown
 from testbed.settings.series import Series, Slowdown
 from testbed.suggest import suggestion
 
 Technique = TypeVar("Technique")
 ANY_GPU = -1
+_OF_PROGRAMS = ("per", "ends", "listens", "env", "cwd", "timeout_s", "metrics")
+_OF_TRACES = ("groups", "flops", "memory_bps", "placement")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -138,36 +141,66 @@ class Program:
     metrics: str = option("", form="argument", absent="")
     """stdout, or a file: JSON lines of the program with 'step', and 'loss', 'accuracy' or 'samples'."""
     sha256: str = option("", absent="")
-    """Of the files that the commands name, as they were when the scenario was read; not to be written by hand."""
+    """Of the files that commands or a trace name, as they were when the scenario was read; not to be written by
+    hand."""
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as two classes with slots have no common subclass
+class TracedJob:
+    """A job that was traced elsewhere, one rank for each worker; see ``testbed.job_trace``."""
+
+    trace: str = option("", absent="")
+    """Execution traces by Chakra, beside the scenario: a folder with a file for each rank, or a path with {rank} in the
+    place of its number."""
+    groups: str = option("", absent="")
+    """A JSON file of process groups, {"NAME": [ranks]}, where the trace does not declare them."""
+    flops: float = option(0.0, absent=0.0, max=1e18)
+    """What a worker's device computes in a second, for work of which a trace states operations and no duration."""
+    memory_bps: float = option(0.0, unit="bit/s", key="memory_rate", absent=0.0, max=1e15)
+    """Rate of its memory, for work of which a trace states bytes and no duration."""
+    ranks: tuple[str, ...] = derived(())  # the worker of each
+    sha256: str = option("", absent="")
+    """Of the files of the trace, as they were when the scenario was read; not to be written by hand."""
+
+    @property
+    def rates(self) -> Rates:
+        return Rates(self.flops, self.memory_bps / 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload(Program):
-    """A user's own training code, or any program, instead of a model and data by name."""
+class Workload(Program, TracedJob):
+    """A user's own training code, any program, or a job's trace, instead of a model and data by name."""
 
     script: str = option("", absent="")
     """A Python file in or below the scenario's folder, or with its whole path where the scenario may name code; see
     testbed/kvstore for what it may call."""
     per: str = option("worker", choices=("worker", "host"))
     """worker: every worker is a host of its own. host: a data centre is one host, with one process."""
+    placement: dict[str, tuple[int, ...]] = option(dict)
+    """Ranks of the trace by data centre, each played by one worker there: {tokyo: [0, 2]}; by default in order."""
 
     @property
     def is_program(self) -> bool:
         return bool(self.command or self.first)
 
     def problems(self) -> Iterator[Problem]:
-        if not self.script and not self.is_program:
-            yield (), "has neither 'script' nor 'command'", "write 'command: python train.py'"
-        if self.script and self.is_program:
-            yield "script", "stands beside a command", "remove one of the two"
+        given = [name for name, is_given in (("script", self.script), ("trace", self.trace)) if is_given]
+        if not given and not self.is_program:
+            yield (), "has neither 'script', 'command' nor 'trace'", "write 'command: python train.py'"
+        if len(given) + self.is_program > 1:
+            yield given[-1], f"stands beside a {'command' if self.is_program else given[0]}", "remove one of the two"
+            return
         if self.ends == "others" and not self.command:
             yield "ends", "no process but the first is started", "write 'command' for the others"
-        if self.script and not self.is_program:
-            of_programs = ("per", "ends", "listens", "env", "cwd", "timeout_s", "metrics")
-            for key in other_than_default(self, *of_programs):
-                yield key, "has no effect on 'script'", "remove it, or write 'command: …'"
+        for key in other_than_default(self, *_OF_PROGRAMS) if given else ():
+            yield key, f"has no effect on '{given[0]}'", "remove it, or write 'command: …'"
+        for key in other_than_default(self, *_OF_TRACES) if not self.trace else ():
+            yield key, "is about a job's trace, and there is none", "remove it, or write 'trace: …'"
         if self.listens and self.is_program and not self.command:
             yield "listens", "no process waits for the first", "remove it, or write 'command' for the others"
+        placed = [rank for ranks in self.placement.values() for rank in ranks]
+        if sorted(placed) != list(range(len(placed))):
+            yield "placement", "does not have each rank from 0 on once", "write {tokyo: [0, 1], virginia: [2, 3]}"
         yield from self._problems_of_texts()
 
     def _problems_of_texts(self) -> Iterator[Problem]:

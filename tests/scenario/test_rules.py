@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scenarios" / "scripts"
 SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
 PROGRAM = ("training=null", "workload={command: 'true'}")
+TRACE = ("training=null", f"workload={{trace: {ROOT / 'scenarios' / 'jobs' / 'two-stages'}}}", "paradigm=allreduce")
+OF_TRACES = (*TRACE, f"workload.groups={ROOT / 'scenarios' / 'jobs' / 'two-stages' / 'job.groups.json'}", "device=null")
 TABLES = ("training.model=recommender", "training.data=clicks", "paradigm={kind: hips, pull: rows}")
 RELAYS = "overlay={tier1: star, tier2: {kind: tree, merge: exact}}"
 TREES = "overlay={kind: tree, merge: exact}"
@@ -132,6 +134,11 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     (*PROGRAM, "faults=[{kind: slow, node: '*', at: 1 s, for: 1 s, factor: 2}]"): [],
     (*PROGRAM, "faults=[{kind: kill, node: '*', round: 3}]"): [],
     ("training.model=user_program", "training.data=user_program"): [],
+    ("training.model=traced", "training.data=traced"): [],
+    (*OF_TRACES, "run.on=cluster"): [],
+    (*OF_TRACES, "paradigm=hips"): [],
+    (*OF_TRACES, "data_centers[west].device={step_time: 1 s}"): [],
+    (*OF_TRACES, "faults=[{kind: nan, node: west/worker0, round: 3}]"): [],
     ("paradigm=gloo", "codec=fp16"): ["codec=none"],
     ("paradigm=allreduce", "codec={tier1: fp16, tier2: none}"): ["codec=none"],
     ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[west].workers=3"): [

@@ -22,6 +22,7 @@ from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
 from testbed.engine.collectives.operation import CollectiveMail, Operation, Tag
 from testbed.policy.collective import Algorithm
+from testbed.policy.collective.all_to_all import all_to_all
 from testbed.policy.collective.gather import gather
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.scatter import scatter
@@ -37,8 +38,9 @@ class Collectives:
     """This node's view of a group of ranks. ``codec``: see ``operation.Flat``; it is used wherever tensors are added.
 
     ``shape`` (default: all ranks in one group, unsegmented) says which ranks are near each other. ``name`` tells
-    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come. Calls
-    raise ``MembershipChanged`` when the membership has changed since the group was made.
+    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come, which cut
+    tensors into the ``segments`` of ``shape``. Calls raise ``MembershipChanged`` when the membership has changed since
+    the group was made.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Collectives:
         self.rank = self.ranks.index(world.node)
         self.size = len(self.ranks)
         self.shape = shape or GroupShape(self.size)
-        self._schedules: dict[Algorithm, Schedule] = {}
+        self._schedules: dict[tuple[Algorithm, int], Schedule] = {}  # by segments
         self._operations = self.round = self.priority = 0
         self._company = mail.company
 
@@ -69,9 +71,10 @@ class Collectives:
 
     def all_reduce_flagged(self, tensor: Tensor, flag: bool, algorithm: Algorithm = ring) -> Call[tuple[Tensor, bool]]:
         """``all_reduce``, and whether any rank raised its flag (when there is at least one element)."""
-        if algorithm not in self._schedules:
-            self._schedules[algorithm] = algorithm(self.shape, self.rank)
-        return self._summed(self._next(flag), tensor, self._schedules[algorithm])
+        key = algorithm, self.shape.segments
+        if key not in self._schedules:
+            self._schedules[key] = algorithm(self.shape, self.rank)
+        return self._summed(self._next(flag), tensor, self._schedules[key])
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
         """Elements ``parts_of(n)[rank]`` of the sum; if there are any, whether a rank raised its flag. Ring order."""
@@ -133,6 +136,18 @@ class Collectives:
         async def mine() -> Tensor:
             await operation.run(scatter(self.rank, self.size), buffer)
             return buffer.parcels[self.rank][0]
+
+        return mine()
+
+    def all_to_all(self, tensors: Sequence[Tensor]) -> Call[list[Tensor]]:
+        """What every rank gives for this one, by rank; ``tensors``: one for each rank. They may differ in size."""
+        operation = self._next()
+        buffer = Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors)})
+
+        async def mine() -> list[Tensor]:
+            await operation.run(all_to_all(self.rank, self.size), buffer)
+            buffer.parcels[self.size + self.rank] = buffer.parcels[self.rank]
+            return [buffer.parcels[self.size + rank][0] for rank in range(self.size)]
 
         return mine()
 

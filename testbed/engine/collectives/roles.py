@@ -29,7 +29,7 @@ from testbed.engine.collectives.sums import (
     StepwiseSum,
     TopKSum,
 )
-from testbed.engine.collectives.topology import Ranks, ranks_of
+from testbed.engine.collectives.topology import Ranks, ranks_of, segments_of
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.slicing import gradients_of_a_step, shapes_to_declare
@@ -42,11 +42,7 @@ from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
-from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.world import Role, World
-
-PIECE_BYTES = 16_000
-MOST_SEGMENTS = 8
 
 
 def allreduce_worker(
@@ -130,14 +126,14 @@ class _SumMaker:
         if declared.summed:
             summed = self._declared(world.node, bucket, key)
             assert isinstance(summed, SummedCodec), f"{self._choice.kind} says that it is one"
-            shape = ranks.shape(options.segments or self._segments(elements))
+            shape = ranks.shape(options.segments or segments_of(self._plan, ranks, elements))
             return StepwiseSum(world, self._group(ranks.names, name, shape=shape), algorithm, summed, bucket)
         if not declared.exact and (not declared.dense or declared.has_memory):
             make = partial(self._codec_on_device, bucket=bucket, shape=key)
             return GatheredSum(world, self._group(ranks.names, name), make, bucket)
         hierarchical = options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical
         if options.algorithm in ALL_REDUCE or (hierarchical and self._tier == 1):  # which is dense inside a data centre
-            shape = ranks.shape(options.segments or self._segments(elements))
+            shape = ranks.shape(options.segments or segments_of(self._plan, ranks, elements))
             codec = None if declared.exact else self._codec(world.node)  # exact: values travel as they are
             return DenseSum(world, self._group(ranks.names, name, codec, shape), algorithm)
         own = OwnChoice(world, options.density, self._plan.seed, options.selector, bucket)
@@ -147,13 +143,6 @@ class _SumMaker:
         inside = self._group(ranks.site_of(world.node), f"{name} inside")
         across = self._group(ranks.peers_of(world.node), f"{name} across")
         return TopKSum(world, self._library or OwnSiteSums(world, inside), across, own, bucket)
-
-    def _segments(self, elements: int) -> int:
-        """Return how many pieces make hops overlap: they hide the delay of a WAN, and cost messages."""
-        if len(self._ranks.sites) == 1 or not self._plan.has_wan:
-            return 1
-        chunk_bytes = ELEMENT_BYTES * elements // len(self._ranks.names)
-        return min(MOST_SEGMENTS, max(1, chunk_bytes // PIECE_BYTES))
 
     def _group(
         self, names: tuple[str, ...], name: str, codec: Codec | None = None, shape: GroupShape | None = None

@@ -8,6 +8,10 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.collective.schedule import GroupShape
+from testbed.policy.shard.slices import ELEMENT_BYTES
+
+PIECE_BYTES = 16_000
+MOST_SEGMENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,13 @@ class Ranks:
         site = self.site_of(name)
         return Ranks(site, (site,))
 
+    def beginning_with(self, name: str) -> Ranks:
+        """Return the same ranks with ``name`` as the first, and its data centre's others after it."""
+        first = self.site_of(name)
+        own = (name, *(each for each in first if each != name))
+        sites = (own, *(site for site in self.sites if site != first))
+        return Ranks(tuple(worker for site in sites for worker in site), sites)
+
     def peers_of(self, name: str) -> tuple[str, ...]:
         """Return each data centre's worker with the number of ``name``. ``ScenarioError`` if they differ in size."""
         if len({len(site) for site in self.sites}) > 1:
@@ -40,6 +51,14 @@ class Ranks:
             raise ScenarioError(f"paradigm: hitopk needs as many workers in every data centre ({sizes})")
         number = self.site_of(name).index(name)
         return tuple(site[number] for site in self.sites)
+
+
+def segments_of(plan: Plan, ranks: Ranks, elements: int) -> int:
+    """Return into how many pieces a chunk is cut so that hops overlap: they hide a WAN's delay, and cost messages."""
+    if len(ranks.sites) == 1 or not plan.has_wan:
+        return 1
+    chunk_bytes = ELEMENT_BYTES * elements // len(ranks.names)
+    return min(MOST_SEGMENTS, max(1, chunk_bytes // PIECE_BYTES))
 
 
 @once_per_plan

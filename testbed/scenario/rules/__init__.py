@@ -18,12 +18,13 @@ from testbed.scenario.rules import (
     programs,
     recovery,
     synchronisation,
+    traces,
     transfer,
 )
 from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
-_MODULES = (recovery, paradigms, transfer, synchronisation, aggregation, job, programs, limits, cluster)
+_MODULES = (recovery, paradigms, transfer, synchronisation, aggregation, job, programs, traces, limits, cluster)
 RULES: tuple[Rule, ...] = tuple(
     function
     for module in _MODULES

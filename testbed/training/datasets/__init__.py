@@ -37,6 +37,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
     "none": _no_data,
     "script": _no_data,
     "user_program": _no_data,
+    "traced": _no_data,
 }
 
 

@@ -16,6 +16,7 @@ from testbed.training.options.declarations import (
     RECORDS,
     SCRIPT,
     TEXT,
+    TRACE,
     DataDeclarations,
     SplitDeclarations,
 )
@@ -195,6 +196,13 @@ class UserProgramData(DataDeclarations):
     gives: ClassVar[str] = PROGRAM
 
 
+@dataclass(frozen=True, slots=True)
+class TracedData(DataDeclarations):
+    """The data of a job that was traced elsewhere."""
+
+    gives: ClassVar[str] = TRACE
+
+
 DATASETS: Axis[Any] = Axis(
     "data",
     {
@@ -211,6 +219,7 @@ DATASETS: Axis[Any] = Axis(
         "none": NoData,
         "script": ScriptData,
         "user_program": UserProgramData,
+        "traced": TracedData,
     },
     base="testbed.training.datasets.base:DataSource",
 )

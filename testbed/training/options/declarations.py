@@ -10,6 +10,8 @@ RECORDS = "records"
 SCRIPT = "script"
 NOTHING = "none"
 PROGRAM = "program"
+TRACE = "trace"
+OWN_JOBS = (PROGRAM, SCRIPT, TRACE)  # of which this project reads no samples, and builds no model
 UNKNOWN_MODEL_BYTES = 1 << 28
 
 
@@ -17,7 +19,7 @@ class ModelDeclarations:
     """``takes``: the samples that the model is for.
 
     ``images``, ``text`` or ``records`` (of categories); ``script``: a user's script brings model and data; ``none``: it
-    has sizes only; ``program``: a user's program, of which nothing is known.
+    has sizes only; ``program``: a user's program, of which nothing is known; ``trace``: a job's trace.
 
     ``tables``: it has embedding tables, parameters of which a batch needs the rows alone that it looks up.
 

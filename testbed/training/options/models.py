@@ -15,6 +15,7 @@ from testbed.training.options.declarations import (
     RECORDS,
     SCRIPT,
     TEXT,
+    TRACE,
     UNKNOWN_MODEL_BYTES,
     ModelDeclarations,
 )
@@ -250,6 +251,18 @@ class UserProgram(ModelDeclarations):
 
 
 @dataclass(frozen=True, slots=True)
+class Traced(ModelDeclarations):
+    """What a job trained that was traced elsewhere (``workload: {trace: …}``)."""
+
+    takes: ClassVar[str] = TRACE
+    sent: int = option(0, "bytes that the rank which sends most sends in a round of the trace, at most", min=0)
+
+    @classmethod
+    def size_bound_bytes(cls, options: Traced) -> int:
+        return options.sent
+
+
+@dataclass(frozen=True, slots=True)
 class Declared(ModelDeclarations):
     """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared.py."""
 
@@ -278,6 +291,7 @@ MODELS: Axis[Any] = Axis(
         "declared": Declared,
         "script": Script,
         "user_program": UserProgram,
+        "traced": Traced,
     },
     base="testbed.training.models.base:Model",
 )

@@ -1,0 +1,87 @@
+"""A trace's collective operations, by this project's algorithms.
+
+Which algorithm sums is the scenario's choice (``paradigm.algorithm``); the others are what ``Collectives`` has. As
+Chakra and ASTRA-sim have it, the size of an operation is what each rank puts in; of a scatter, what its root does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.topology import Ranks, ranks_of, segments_of
+from testbed.engine.trace.sizes import Sizes
+from testbed.job_trace import model
+from testbed.job_trace.model import TraceNode
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.butterfly import recursive_doubling
+from testbed.policy.collective.options import AllReduceOptions
+from testbed.policy.shard.slices import ELEMENT_BYTES
+from testbed.world import World
+
+
+class TraceCollectives:
+    """Of one rank."""
+
+    def __init__(
+        self, plan: Plan, node: NodePlan, world: World, mail: CollectiveMail, groups: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        assert plan.traced is not None, "a worker plays a trace where the Plan has one"
+        self._plan = plan
+        self._world = world
+        self._mail = mail
+        self._groups = groups
+        self._workers = plan.traced.ranks
+        self._sizes = Sizes(plan)
+        self._options = AllReduceOptions(**plan.technique.paradigm.options)
+        self._made: dict[tuple[str, int], tuple[Ranks, Collectives]] = {}  # by group and root
+
+    async def run(self, node: TraceNode, round_: int) -> None:
+        """Return when this rank's part of its group's next operation is done."""
+        group = self._group(node)
+        group.round = round_
+        tensor = self._sizes.of(node.size_bytes)
+        if group.size == 1:
+            return
+        if node.operation == model.ALL_REDUCE:
+            await group.all_reduce(tensor, ALL_REDUCE[self._options.algorithm])
+        elif node.operation == model.BARRIER:
+            await group.all_reduce(self._sizes.of(ELEMENT_BYTES), recursive_doubling)
+        elif node.operation == model.REDUCE_SCATTER:
+            await group.reduce_scatter(tensor)
+        elif node.operation == model.ALL_GATHER:
+            await group.all_gather(tensor)
+        elif node.operation == model.BROADCAST:
+            await group.broadcast(tensor)
+        elif node.operation == model.REDUCE:
+            await group.reduce(tensor)
+        elif node.operation == model.GATHER:
+            await group.gather(tensor)
+        else:
+            parts = [self._sizes.of(stop - start) for start, stop in group.parts_of(node.size_bytes)]
+            if node.operation == model.ALL_TO_ALL:
+                await group.all_to_all(parts)
+            else:
+                await group.scatter(() if group.rank else parts)
+
+    def _group(self, node: TraceNode) -> Collectives:
+        """Return the group as ranks of a collective operation: data centre by data centre, its root first."""
+        key = (node.group, node.peer)
+        if key not in self._made:
+            ranks = ranks_of(self._plan, self._members(node.group))
+            name = node.group or "all"
+            if node.peer >= 0:
+                ranks = ranks.beginning_with(self._workers[node.peer])
+                name += f" of {node.peer}"
+            self._made[key] = ranks, Collectives(self._world, self._mail, ranks.names, name=name)
+        ranks, group = self._made[key]
+        elements = node.size_bytes // ELEMENT_BYTES
+        group.shape = ranks.shape(self._options.segments or segments_of(self._plan, ranks, elements))
+        return group
+
+    def _members(self, group: str) -> tuple[str, ...] | None:
+        """Return the workers of a group; ``None``: all."""
+        ranks = self._groups.get(group)
+        return tuple(self._workers[rank] for rank in ranks) if ranks else None

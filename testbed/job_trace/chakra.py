@@ -1,0 +1,298 @@
+"""Reads Chakra's execution traces: protobuf as they are kept, and JSON as Chakra's own tools write and read them.
+
+Protobuf (``.et``) may be compressed by gzip. JSON is either what Chakra's jsonizer prints, one message after the other
+by protobuf's JSON mapping, or the object ``workload_graph`` of Chakra's feeder. Sizes are as ASTRA-sim reads them:
+``comm_size`` is what a rank puts into a collective operation.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import ScenarioError
+from testbed.job_trace import model, schema
+from testbed.job_trace.model import RankTrace, TraceNode
+
+OLDEST = (0, 0, 4)
+_VERSION = re.compile(r"(?:.*chakra\.)?(\d+)\.(\d+)\.(\d+)")
+_KINDS = {
+    schema.COMP_NODE: model.COMPUTE,
+    schema.MEM_LOAD_NODE: model.MEMORY,
+    schema.MEM_STORE_NODE: model.MEMORY,
+    schema.COMM_SEND_NODE: model.SEND,
+    schema.COMM_RECV_NODE: model.RECEIVE,
+    schema.COMM_COLL_NODE: model.COLLECTIVE,
+}
+_OPERATIONS = tuple(name.removesuffix("_BLOCK").lower() for name in schema.COLLECTIVES)
+_GROUPS = "process_group:init"
+_AS_WRITTEN = ("string", "bytes", "bool", "double", "float")  # in JSON, where whole numbers may be texts
+
+
+@dataclass(slots=True)
+class Record:
+    """A message ``Node`` of a file, whatever it was written in."""
+
+    id: int
+    name: str
+    type: int
+    ctrl_deps: tuple[int, ...] = ()
+    data_deps: tuple[int, ...] = ()
+    duration_us: float = 0.0
+    values: str = ""  # of its inputs
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def read(path: Path, rank: int) -> RankTrace:
+    """Return what the file says of ``rank``. Raise ``ScenarioError``, naming file, rank and node."""
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise ScenarioError(f"{path}: rank {rank}: {error}; write the trace again") from error
+    is_json = data.lstrip()[:1] == b"{"
+    reader = _Reader(str(path), rank)
+    return reader.trace(reader.json_records(data) if is_json else reader.records(data))
+
+
+class _Reader:
+    """One file of one rank."""
+
+    def __init__(self, file: str, rank: int) -> None:
+        self._file = file
+        self._rank = rank
+        self._where = f"{file}: rank {rank}"
+        self._from_pytorch = False  # converted, so that control dependencies are the call stack
+
+    def trace(self, records: Iterator[Record]) -> RankTrace:
+        found = list(records)
+        ids = Counter(record.id for record in found)
+        if len(ids) < len(found):
+            [(twice, _)] = ids.most_common(1)
+            raise ScenarioError(f"{self._where}, node {twice}: there are two nodes of this id; write the trace again")
+        nodes = tuple(self._node(record, ids) for record in found)
+        if not nodes:
+            raise ScenarioError(f"{self._where}: has no node; write the trace again")
+        groups: dict[str, tuple[int, ...]] = {}
+        for record in found:
+            if record.type == schema.METADATA_NODE and _GROUPS in record.name:
+                groups.update(self._groups(record))
+        return RankTrace(self._rank, self._file, nodes, groups)
+
+    # ---- messages -----------------------------------------------------------------------------------------------
+
+    def records(self, data: bytes) -> Iterator[Record]:
+        """Yield the nodes of a file in protobuf."""
+        from google.protobuf.message import DecodeError
+
+        messages = schema.messages()
+        make = messages["GlobalMetadata"]
+        last = "its metadata"
+        at = 0
+        while at < len(data):
+            size, at = self._length(data, at, last)
+            if at + size > len(data):
+                raise self._truncated(last)
+            message = make()
+            try:
+                message.ParseFromString(data[at : at + size])
+            except DecodeError as error:
+                raise ScenarioError(
+                    f"{self._where}: what follows {last} is no message of Chakra's schema; write the trace again, by "
+                    "Chakra 0.0.4 or newer"
+                ) from error
+            at += size
+            if make is messages["GlobalMetadata"]:
+                self._check_version(message.version, {each.name: _value(each) for each in message.attr})
+                make = messages["Node"]
+                continue
+            last = f"node {message.id}"
+            yield Record(
+                message.id,
+                message.name,
+                message.type,
+                tuple(message.ctrl_deps),
+                tuple(message.data_deps),
+                message.duration_micros,
+                message.inputs.values,
+                {each.name: _value(each) for each in message.attr},
+            )
+
+    def _length(self, data: bytes, at: int, last: str) -> tuple[int, int]:
+        """Return the varint at this place, and where it ends."""
+        value = 0
+        for shift in range(0, 64, 7):
+            if at >= len(data):
+                raise self._truncated(last)
+            value |= (data[at] & 0x7F) << shift
+            at += 1
+            if data[at - 1] < 0x80:
+                return value, at
+        raise ScenarioError(f"{self._where}: what follows {last} is no length; this is no trace of Chakra")
+
+    def _truncated(self, last: str) -> ScenarioError:
+        return ScenarioError(f"{self._where}: the file ends in the middle of what follows {last}; copy it again, whole")
+
+    def json_records(self, data: bytes) -> Iterator[Record]:
+        """Yield the nodes of a file in JSON."""
+        decoder = json.JSONDecoder()
+        try:
+            text = data.decode()
+            first, at = decoder.raw_decode(text.lstrip())
+        except ValueError as error:
+            raise ScenarioError(f"{self._where}: is no JSON: {error}") from error
+        if "workload_graph" in first:
+            self._from_pytorch = True
+            graph = first["workload_graph"]
+            yield from (self._of_feeder(number, node) for number, node in enumerate(graph))
+            return
+        if "nodes" in first:
+            problem = "is what PyTorch's ExecutionTraceObserver writes, which has no times"
+            raise ScenarioError(f"{self._where}: {problem}; link it with the profiler's, and convert both to Chakra")
+        self._check_version(str(first.get("version", "")), _attributes(first))
+        last = "its metadata"
+        text = text.lstrip()[at:].lstrip()
+        while text:
+            try:
+                node, at = decoder.raw_decode(text)
+                yield (record := self._of_message(node))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ScenarioError(f"{self._where}: what follows {last} is no node of Chakra: {error}") from error
+            last = f"node {record.id}"
+            text = text[at:].lstrip()
+
+    def _of_message(self, node: Mapping[str, Any]) -> Record:
+        """Return a node by protobuf's JSON mapping: whole numbers of 64 bits are texts."""
+        return Record(
+            int(node.get("id", 0)),
+            node.get("name", ""),
+            schema.NODE_TYPES.index(node.get("type", "INVALID_NODE")),
+            tuple(map(int, node.get("ctrlDeps", ()))),
+            tuple(map(int, node.get("dataDeps", ()))),
+            float(node.get("durationMicros", 0)),
+            node.get("inputs", {}).get("values", ""),
+            _attributes(node),
+        )
+
+    def _of_feeder(self, number: int, node: Mapping[str, Any]) -> Record:
+        try:
+            return Record(
+                int(node["Id"]),
+                str(node.get("Name", "")),
+                int(node["NodeType"]),
+                tuple(map(int, node.get("ctrlDeps", ()))),
+                tuple(map(int, node.get("data_deps", ()))),
+                float(node.get("runtime", 0)),
+                attributes={key: value for key, value in node.items() if key.startswith(("comm_", "is_", "tensor_"))},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"entry {number} of its workload_graph lacks {error}, or has no number there"
+            raise ScenarioError(f"{self._where}: {problem}; write the trace again") from error
+
+    def _check_version(self, version: str, attributes: Mapping[str, Any]) -> None:
+        told = version or str(attributes.get("schema", ""))
+        self._from_pytorch = not version and "schema" in attributes
+        match = _VERSION.fullmatch(told)
+        if match and tuple(map(int, match.groups())) < OLDEST:
+            raise ScenarioError(
+                f"{self._where}: has version {told} of Chakra's schema, and 0.0.4 is the oldest that is read; convert "
+                "the original trace again, by a newer Chakra"
+            )
+
+    # ---- nodes --------------------------------------------------------------------------------------------------
+
+    def _node(self, record: Record, ids: Container[int]) -> TraceNode:
+        attributes = record.attributes
+        place = f"{self._where}, node {record.id} '{record.name}'"
+        try:
+            kind = model.NOTHING if record.type <= schema.METADATA_NODE else _KINDS[record.type]
+            on_host = bool(attributes.get("is_cpu_op", False))
+            operation = ""
+            if kind == model.COLLECTIVE and "comm_type" not in attributes and on_host:
+                kind = model.COMPUTE  # the call that launches it
+            elif kind == model.COLLECTIVE:
+                operation = _OPERATIONS[int(attributes["comm_type"])]
+            is_sized = kind in (model.SEND, model.RECEIVE, model.COLLECTIVE) and operation != model.BARRIER
+            peers = {model.SEND: "comm_dst", model.RECEIVE: "comm_src"}
+            return TraceNode(
+                id=record.id,
+                name=record.name,
+                kind=kind,
+                after=self._after(record, ids, place),
+                duration_s=record.duration_us / 1e6,
+                operations=float(attributes.get("num_ops", 0)),
+                size_bytes=int(attributes["comm_size"] if is_sized else attributes.get("tensor_size", 0)),
+                peer=int(attributes[peers[kind]] if kind in peers else attributes.get("comm_root", -1)),
+                tag=int(attributes.get("comm_tag", 0)),
+                operation=operation,
+                group=self._group(attributes, place),
+                on_host=on_host,
+            )
+        except KeyError as error:
+            problem = (
+                f"has type {record.type}, which is none" if record.type not in _KINDS else f"lacks attribute {error}"
+            )
+            raise ScenarioError(f"{place}: {problem}; write the trace again, by Chakra 0.0.4 or newer") from error
+        except IndexError:
+            known = len(_OPERATIONS) - 1
+            raise ScenarioError(f"{place}: comm_type {attributes['comm_type']} is none of 0 to {known}") from None
+
+    def _after(self, record: Record, ids: Container[int], place: str) -> tuple[int, ...]:
+        """Return the nodes that it waits for: of PyTorch's, control dependencies are only who has called whom."""
+        after = record.data_deps if self._from_pytorch else (*record.data_deps, *record.ctrl_deps)
+        for other in after:
+            if other not in ids:
+                raise ScenarioError(f"{place}: waits for node {other}, which the file has not; write the trace again")
+        return tuple(dict.fromkeys(after))
+
+    def _group(self, attributes: Mapping[str, Any], place: str) -> str:
+        if not all(attributes.get("involved_dim", ())):
+            problem = "its group is told by dimensions of a topology (involved_dim), which this network has not"
+            raise ScenarioError(f"{place}: {problem}; write its process group (pg_name) into the trace")
+        return str(attributes.get("pg_name", model.EVERYONE))
+
+    def _groups(self, record: Record) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the process groups that PyTorch has noted at the start."""
+        found: Any = record.values
+        with suppress(ValueError, SyntaxError):
+            found = ast.literal_eval(found)
+        text = found[0] if isinstance(found, list) and found else found
+        try:
+            entries = json.loads(text) if isinstance(text, str) and text else text or []
+            for entry in entries:
+                yield str(entry["pg_name"]), tuple(map(int, entry["ranks"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ScenarioError(
+                f"{self._where}, node {record.id}: its process groups cannot be read: {error}"
+            ) from error
+
+
+def _value(attribute: Any) -> Any:
+    """Return the value of a message ``AttributeProto``."""
+    field_ = attribute.WhichOneof("value")
+    if field_ is None:
+        return None
+    value = getattr(attribute, field_)
+    return list(value.values) if field_.endswith("_list") else value
+
+
+def _attributes(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same of a message in protobuf's JSON mapping."""
+    found: dict[str, Any] = {}
+    for each in message.get("attr", ()):
+        (key, value) = next((key, value) for key, value in each.items() if key.endswith(("Val", "List")))
+        type_ = key.removesuffix("Val").removesuffix("List")
+        if key.endswith("List"):
+            found[each["name"]] = value.get("values", [])
+        else:
+            found[each["name"]] = value if type_ in _AS_WRITTEN else int(value)
+    return found

@@ -1,0 +1,130 @@
+"""Finds the files of a job's trace, one for each rank, and reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from testbed.errors import ScenarioError
+from testbed.job_trace import chakra
+from testbed.job_trace.checks import check
+from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates
+
+RANK = "{rank}"
+_NUMBER = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
+_MOST_TIMES = 8  # that an algorithm sends a tensor: to all others, or log2 p
+_ENDS = (".et", ".et.gz", ".json", ".json.gz")
+
+
+def files_of(trace: Path) -> list[Path]:
+    """Return the files of a job by rank. Raise ``ScenarioError`` if there are none, or one is missing.
+
+    trace  a folder whose files differ by their numbers; a path with ``{rank}``; a path that ends where ASTRA-sim
+           appends ``.0.et``; or one file, of a job of one rank
+    """
+    if trace.is_file():
+        return [trace]
+    if RANK in trace.name:
+        begin, _, end = trace.name.partition(RANK)
+        pattern = re.compile(re.escape(begin) + r"(\d+)" + re.escape(end))
+        folder = trace.parent
+    elif trace.is_dir():
+        pattern = re.compile(r".*?(\d+)\D*")
+        folder = trace
+    else:
+        pattern = re.compile(re.escape(trace.name) + r"\.(\d+)\.(?:et|json)(?:\.gz)?")
+        folder = trace.parent
+    found: dict[int, Path] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = pattern.fullmatch(path.name) if path.name.endswith(_ENDS) else None
+        if match and int(match[1]) in found:
+            both = f"{found[int(match[1])].name} and {path.name} are both of rank {match[1]}"
+            raise ScenarioError(f"{trace}: {both}; write the path with '{RANK}' in the place of the number")
+        if match:
+            found[int(match[1])] = path
+    if not found:
+        raise ScenarioError(f"{trace}: there is no such trace; name a folder, or a path with '{RANK}' in it")
+    missing = next(rank for rank in range(len(found) + 1) if rank not in found)
+    if missing < len(found):
+        raise ScenarioError(f"{trace}: there is no file of rank {missing}, and one of rank {max(found)}")
+    return [found[rank] for rank in range(len(found))]
+
+
+def read_rank(trace: str, rank: int) -> RankTrace:
+    """Return what one rank does."""
+    return chakra.read(files_of(Path(trace))[rank], rank)
+
+
+def read_job(trace: str, groups: str = "", rates: Rates = Rates()) -> JobTrace:  # noqa: B008 - it is frozen
+    """Return the trace of all ranks. Raise ``ScenarioError`` where it cannot be read, or not be played to its end."""
+    ranks = tuple(read_rank(trace, rank) for rank in range(len(files_of(Path(trace)))))
+    job = JobTrace(ranks, groups_of(ranks, groups))
+    check(job, rates)
+    return job
+
+
+def groups_of(ranks: tuple[RankTrace, ...], file: str = "") -> dict[str, tuple[int, ...]]:
+    """Return the process groups by name: of the file, as ASTRA-sim has it, and those that ranks declare."""
+    found = _groups_of_file(Path(file)) if file else {}
+    for trace in ranks:
+        for name, members in trace.groups.items():
+            if found.setdefault(name, members) != members:
+                told = f"process group '{name}' has ranks {list(members)} here, and {list(found[name])} elsewhere"
+                raise ScenarioError(f"{trace.file}: rank {trace.rank}: {told}")
+    return found
+
+
+def _groups_of_file(path: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): tuple(map(int, members)) for name, members in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ScenarioError(f'{path}: is no list of process groups, {{"NAME": [ranks]}}: {error}') from error
+
+
+def digest_of(*paths: str) -> str:
+    """Return a digest of all files of these traces, or other files. Empty paths are left out."""
+    files = [file for path in paths if path for file in files_of(Path(path))]
+    return _digest(tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=64)
+def _digest(files: tuple[tuple[str, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for path, _, _ in files:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What deadlines follow from.
+
+    ranks       their number
+    sent_bytes  that the rank which sends most sends, at most
+    work_s      of all ranks, one after another
+    """
+
+    ranks: int
+    sent_bytes: int
+    work_s: float
+
+
+def totals_of(job: JobTrace, rates: Rates) -> Totals:
+    sent = [0] * len(job.ranks)
+    work_s = 0.0
+    for trace in job.ranks:
+        for node in trace.nodes:
+            work_s += rates.duration_s(node)
+            if node.kind == SEND:
+                sent[trace.rank] += node.size_bytes
+            elif node.kind == COLLECTIVE:
+                others = len(job.members(node.group)) - 1
+                forwards = node.operation in (ALL_GATHER, GATHER)  # what others put in
+                sent[trace.rank] += node.size_bytes * (others if forwards else min(_MOST_TIMES, others))
+    return Totals(len(job.ranks), max(sent), work_s)

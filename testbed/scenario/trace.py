@@ -1,0 +1,135 @@
+"""A scenario whose workload is a job's trace: which sections it has no use for, and what follows from the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from testbed.errors import ScenarioError, TestbedError
+from testbed.job_trace.model import Rates
+from testbed.job_trace.reading import Totals, digest_of, read_job, totals_of
+from testbed.scenario.reading.files import allows_code, beside
+from testbed.scenario.reading.quantities import is_null, text_of
+from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.units import UnitError, parse_rate
+
+_OWN = "what the job does is in its trace; remove it"
+_AXES = ("sync", "optimizer", "outer_optimizer", "codec", "order", "overlay", "shard", "aggregation")
+WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
+    **dict.fromkeys(_AXES, _OWN),
+    "checkpoint": "a trace is played from its beginning; remove it",
+    "recovery": "every rank has a part of its own, so the run ends with a lost one; remove it",
+}
+DEVICE = ("speed", "variation", "slowdown")  # what a device may say: durations are the trace's
+_SHORTEST_S = 1e-3
+
+
+def with_trace(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Return the scenario's tree with training, paradigm and device as the trace has them.
+
+    Raise a refusal for what has no effect, and for a trace that could not be played to its end.
+    """
+    workload = data["workload"]
+    if _is_read(data):
+        return data
+    raise_found(_without_effect(data))
+    places = {key: _place(workload, key, info) for key in ("trace", "groups")}
+    try:
+        totals, sha256 = _read(places, workload)
+    except TestbedError as error:
+        raise_found(Violation(("workload", "trace"), problem) for problem in _lines(error))
+        raise
+    training = data.get("training")
+    given = training if isinstance(training, dict) else {}
+    device = data.get("device")
+    made = {
+        "workload": {**workload, **{key: str(path) for key, path in places.items() if path}, "sha256": sha256},
+        "training": {
+            "rounds": 1,
+            **given,
+            "model": {"kind": "traced", "sent": totals.sent_bytes},
+            "data": {"kind": "traced"},
+        },
+        "device": {**(device if isinstance(device, dict) else {}), "step_time": max(_SHORTEST_S, totals.work_s)},
+    }
+    paradigm = {} if "paradigm" in data else {"paradigm": {"kind": "allreduce"}}
+    return {**data, **made, **paradigm}
+
+
+def without_training(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved scenario without the sections and keys that the trace decides."""
+    kept = {key: value for key, value in resolved.items() if key not in WITHOUT_EFFECT}
+    device = {key: value for key, value in kept["device"].items() if key in DEVICE}
+    workload = {key: value for key, value in kept["workload"].items() if key != "sha256"}
+    return {**kept, "training": {"rounds": kept["training"]["rounds"]}, "device": device, "workload": workload}
+
+
+def _is_read(data: dict[str, Any]) -> bool:
+    training = data.get("training")
+    model = training.get("model") if isinstance(training, dict) else None
+    return isinstance(model, dict) and "sent" in model and bool(data["workload"].get("sha256"))
+
+
+def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:
+    for key, cure in WITHOUT_EFFECT.items():
+        if key in data and not is_null(data[key]):
+            yield Violation((key,), "has no effect beside 'workload: {trace: …}'", cure)
+    for section, known in (("training", ("rounds",)), ("device", DEVICE)):
+        given = data.get(section)
+        for key in given if isinstance(given, dict) else ():
+            if key not in known:
+                yield Violation((section, key), "has no effect beside 'workload: {trace: …}'", _OWN)
+
+
+def _place(workload: dict[str, Any], key: str, info: ValidationInfo) -> Path | None:
+    """Return the whole path of what the workload names, which lies in the scenario's folder unless it may name code."""
+    if is_null(workload.get(key)):
+        return None
+    text = text_of(workload[key])
+    path = Path(text)
+    if path.is_absolute():
+        if allows_code(info):
+            return path
+        problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
+        raise_found([Violation(("workload", key), problem, "give --allow-code, if you trust it")])
+    try:
+        return beside(str(path.parent), info) / path.name
+    except PydanticCustomError as error:  # which has no place here
+        told = error.context or {}
+        raise_found([Violation(("workload", key), told["problem"], told["hint"])])
+    raise AssertionError("a refusal was raised")
+
+
+def _read(places: Mapping[str, Path | None], workload: dict[str, Any]) -> tuple[Totals, str]:
+    """Return what follows from the trace, and its digest."""
+    trace, groups = (str(places[key] or "") for key in ("trace", "groups"))
+    rates = Rates(_number(workload, "flops", float), _number(workload, "memory_rate", parse_rate) / 8)
+    sha256 = digest_of(trace, groups)
+    return _totals(trace, groups, rates, sha256), sha256
+
+
+def _number(workload: dict[str, Any], key: str, parse: Callable[[str], float]) -> float:
+    """Return a value of the section before it is read; 1 for one that will be refused there."""
+    given = workload.get(key)
+    if is_null(given):
+        return 0.0
+    if isinstance(given, float | int):
+        return float(given)
+    try:
+        return parse(text_of(given))
+    except (ValueError, PydanticCustomError, UnitError):
+        return 1.0
+
+
+@lru_cache(maxsize=16)  # the points of a sweep name the same trace
+def _totals(trace: str, groups: str, rates: Rates, sha256: str) -> Totals:
+    return totals_of(read_job(trace, groups, rates), rates)
+
+
+def _lines(error: TestbedError) -> list[str]:
+    return error.problems if isinstance(error, ScenarioError) else [str(error)]
