@@ -535,6 +535,9 @@ class SweepComparison:
 
         return page(self.stored)
 
+    def __repr__(self) -> str:
+        return f"<SweepComparison: {self.conclusion[0]}>"
+
     def __str__(self) -> str:
         return "\n".join(self.conclusion)
 
@@ -636,6 +639,9 @@ class Advice:
             assert done.result is not None, path
             found.append(Confirmed(row, value_of(advice.goal, done.result)))
         return found
+
+    def __repr__(self) -> str:
+        return f"<Advice on {self.stored.name}: {self.conclusion[0]}>"
 
     def __str__(self) -> str:
         return "\n".join(self.conclusion)

@@ -32,7 +32,7 @@ class Row:
     outcome   ``ranked``: it reaches the goal | ``beaten``: it had not, when it had taken more than the best one's
               interval | ``missed``: it does not in its rounds | ``unknown``: not simulated, or not for long enough |
               ``refused``: it cannot run, or must not
-    why       of all but ``ranked``
+    why       more about the outcome; empty if there is nothing
     estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound
     settings  of the technique, as texts ``path=value`` that change the scenario
     rounds    to the goal; ``time_s``, ``wan_bytes``, ``usd``: until then; ``accuracy``: the last one seen

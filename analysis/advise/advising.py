@@ -349,7 +349,7 @@ def _not_reached(
     if estimate.gave_up(known):
         outcome, why = MISSED, f"the goal is not reached in {left.rounds:g} rounds"
     elif bound >= surely_more:
-        outcome, why = BEATEN, f"followed for {left.rounds:g} rounds, {unreached}"
+        outcome, why = BEATEN, unreached if is_near else ""
     else:
         outcome, why = UNKNOWN, f"the budget sufficed for {left.rounds:g} rounds, {unreached}"
     return Row(

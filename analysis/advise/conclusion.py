@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import isinf
 
@@ -12,10 +13,20 @@ from analysis.advise.goal import BYTES, MONEY
 from analysis.advise.why import why_first
 from testbed.numbers import between, counted, factor, seconds, share, short, size, target
 
+UNEVEN = 2
+"""So many times the rounds of another data centre are said."""
+
 
 def conclusion(advice: Advice) -> list[str]:
     """Return the sentences; the first names the technique, or says that there is none."""
-    said = [*_first(advice), *_near(advice), *_tuned(advice), why_first(advice.splits), *_elsewhere(advice)]
+    said = [
+        *_first(advice),
+        *_near(advice),
+        *_uneven(advice),
+        *_tuned(advice),
+        why_first(advice.splits),
+        *_elsewhere(advice),
+    ]
     return [*filter(None, [*said, *_others(advice)]), *advice.notes]
 
 
@@ -99,6 +110,26 @@ def _near(advice: Advice) -> Iterator[str]:
         yield f"The scenario's own technique takes {factor(own.estimate.value / best.estimate.value)} as much."
 
 
+def _uneven(advice: Advice) -> Iterator[str]:
+    """Yield who trains the model, if that is the technique's workers near the servers far more than others."""
+    if not advice.ranked:
+        return
+    best = advice.ranked[0]
+    known = advice.known[best.name]
+    curves = known.curves.values() if known.timed else ()
+    rounds = sum((Counter(curve.by_site) for curve in curves), Counter())
+    if len(rounds) < 2:
+        return
+    (most, made), *_, (least, fewest) = rounds.most_common()
+    if made < UNEVEN * fewest:
+        return
+    shares = f"{most} makes {share(made / rounds.total())} of all rounds, {least} {share(fewest / rounds.total())}"
+    yield (
+        f"With {best.name}, workers do not wait for each other: {shares}. If data differ between data centres, the "
+        f"model learns little from {least}'s."
+    )
+
+
 def _tuned(advice: Advice) -> Iterator[str]:
     """Yield what was searched for each technique, and where the best value may lie beyond the range."""
     if advice.tuning is None:
@@ -121,9 +152,26 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
     here = winners.get(Place(1, 1))
     for name in dict.fromkeys(winners.values()):
         if name != here:
-            yield f"{name} would be first with {'; '.join(where(name, winners))}."
+            places = [place for place, winner in winners.items() if winner == name]
+            cases = f"{len(places)} of {counted(len(winners) - 1, 'other case')}"
+            yield f"On other networks, {name} would be first in {cases}: {_nearest(places)}."
     if here is not None and len(winners) > 1 and set(winners.values()) == {here}:
         yield f"{here} stays first {_everywhere(winners)}."
+
+
+def _nearest(places: Sequence[Place]) -> str:
+    """Return those of the places in which least differs from the scenario: one factor, if there are such."""
+    changes = {place: _changes(place) for place in places}
+    fewest = min(map(len, changes.values()))
+    nearest = [" and ".join(told) for told in changes.values() if len(told) == fewest]
+    among = "" if len(nearest) == len(places) else "among them "
+    return among + "; ".join(f"with {text}" for text in nearest)
+
+
+def _changes(place: Place) -> list[str]:
+    """Return what is other at a place than in the scenario, as texts."""
+    factors = ((place.rate, "the rates"), (place.delay, "the delays"), (place.size, "the size of the model"))
+    return [f"{factor(each)} {what}" for each, what in factors if each != 1]
 
 
 def _everywhere(winners: Mapping[Place, str]) -> str:
@@ -134,31 +182,6 @@ def _everywhere(winners: Mapping[Place, str]) -> str:
     if len(winners) >= whole:
         return "with a quarter and four times all rates and delays"
     return f"on {counted(len(winners) - 1, 'other network')}; the budget did not suffice to look at more"
-
-
-def where(name: str, winners: Mapping[Place, str]) -> Iterator[str]:
-    """Yield the places where a technique wins; those of all rates with one delay, or the reverse, as one."""
-    for size_ in sorted({place.size for place in winners}, key=lambda factor_: (factor_ != 1, factor_)):
-        of_size = {place: winner for place, winner in winners.items() if place.size == size_}
-        with_size = "" if size_ == 1 else f", and a model {factor(size_)} as large"
-        for text in _where_of_a_size(name, of_size):
-            yield text + with_size
-
-
-def _where_of_a_size(name: str, winners: Mapping[Place, str]) -> Iterator[str]:
-    if len(winners) == len(FACTORS) ** 2 and set(winners.values()) == {name}:
-        yield "all of the rates and delays"
-        return
-    told: set[Place] = set()
-    for axis, other in (("delay", "rate"), ("rate", "delay")):
-        for value in FACTORS:
-            line = {place for place in winners if getattr(place, axis) == value}
-            if len(line) == len(FACTORS) and all(winners[place] == name for place in line):
-                told |= line
-                yield f"{factor(value)} the {axis}s at all of the {other}s"
-    for place in winners:
-        if winners[place] == name and place not in told:
-            yield f"{factor(place.rate)} the rates and {factor(place.delay)} the delays"
 
 
 def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
@@ -176,7 +199,6 @@ def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
 
 
 _FATES = {
-    BEATEN: "{} had already taken more than the best and had not reached the goal",
     MISSED: "the goal is not reached by {}",
     UNKNOWN: "the budget did not suffice to judge {}",
 }
@@ -184,6 +206,9 @@ _FATES = {
 
 def _others(advice: Advice) -> Iterator[str]:
     """Yield what became of those that are not ranked."""
+    beaten = sum(row.outcome == BEATEN for row in advice.rows)
+    if beaten and advice.ranked:
+        yield f"{counted(beaten, 'technique')} had already taken more than the best and had not reached the goal."
     for outcome, text in _FATES.items():
         names = [row.name for row in advice.rows if row.outcome == outcome]
         if names and (advice.ranked or outcome == UNKNOWN):

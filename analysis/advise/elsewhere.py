@@ -10,9 +10,8 @@ from statistics import geometric_mean
 
 from analysis.advise import estimate
 from analysis.advise.estimate import Known
-from analysis.advise.mathematics import period
 from analysis.advise.observation import DONE, STOPPED, Observation
-from analysis.advise.pace import WARM_UP, Pace, sampled
+from analysis.advise.pace import Pace, rounds_to_sample, sampled
 from analysis.advise.pool import Task
 from analysis.advise.search import Search
 from testbed.plan.model import LinkPlan, Plan
@@ -130,7 +129,7 @@ def _plan(search: Search, known: Known, place: Place) -> Plan:
     plan = known.candidate.plan
     if known.timed:
         return at(search.training(known, plan, known.rounds), place)
-    return at(sampled(plan, (WARM_UP + PERIODS) * period(plan), 0.0), place)
+    return at(sampled(plan, rounds_to_sample(plan), 0.0), place)
 
 
 def _of_pace(search: Search, known: Known, accuracy: float, plan: Plan, seen: Observation) -> float | None:

@@ -68,8 +68,11 @@ class Observation:
     status      ``done`` | ``stopped`` (by its limits) | ``diverged`` | ``failed``; ``message``: why
     ends_s      when each round was over at the worker that is scored; where workers do not wait for each other, when
                 they had made that many rounds on average
+    steady      of ``ends_s``: how many were there when the last round of a worker began. After that fewer and fewer
+                workers train, where they do not wait for each other, and ends tell nothing of how long rounds take
     wan_bytes   of payload and headers that had crossed the WAN by then, since the start of training
     pairs       of all these bytes: by the data centres that they left and reached
+    by_site     rounds of the workers of each data centre
     steps       training steps of a worker in a round, on average
     samples     training samples of all workers in a round, on average
     scores      evaluations, in the order of rounds
@@ -78,8 +81,10 @@ class Observation:
     status: str
     message: str
     ends_s: tuple[float, ...] = ()
+    steady: int = 0
     wan_bytes: tuple[int, ...] = ()
     pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    by_site: Mapping[str, int] = field(default_factory=dict)
     steps: float = 0.0
     samples: float = 0.0
     scores: tuple[Score, ...] = ()
@@ -145,6 +150,7 @@ class _Watch:
         self._limits = limits
         self._rounds: list[tuple[float, int, int, str]] = []  # end, steps, samples, worker
         self._scores: list[tuple[int, float, float]] = []
+        self._last_begin_s = 0.0  # of a round
         self._received_bytes: dict[str, int] = {}  # over the WAN, by node
         self._begin_s = time.process_time()
         self._stopped = False
@@ -158,6 +164,7 @@ class _Watch:
             self._master = event["node"]
         elif kind == "round":
             self._rounds.append((event["t"], event.get("steps") or 1, event.get("samples") or 0, event["node"]))
+            self._last_begin_s = max(self._last_begin_s, event["t0"])
         elif kind == "evaluate" and event.get("accuracy") is not None:
             self._scores.append((event["round"], event["snapshot_t"], event["accuracy"]))
         elif kind == "status" and "wan_down_bytes" in event:
@@ -193,8 +200,10 @@ class _Watch:
             status=status,
             message=message,
             ends_s=tuple(ends),
+            steady=bisect_right(ends, self._last_begin_s - self.start_s) if is_asynchronous(plan) else len(ends),
             wan_bytes=tuple(sums[bisect_right(times, end + 1e-9)] for end in ends),
             pairs=dict(pairs),
+            by_site=dict(Counter(data_center_of(worker) for *_, worker in rounds)),
             steps=sum(steps for _, steps, *_ in rounds) / max(1, len(rounds)),
             samples=workers * sum(samples for _, _, samples, _ in rounds) / max(1, len(rounds)),
             scores=tuple(Score(number, at - self.start_s, accuracy) for number, at, accuracy in sorted(self._scores)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from analysis.advise.mathematics import period
 from analysis.advise.observation import Observation
+from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import LinkPlan, NodePlan, Plan
 from testbed.plan.network_model import predicted_packets
 from testbed.settings.job import Choice
@@ -18,10 +20,22 @@ from testbed.settings.series import Series
 WARM_UP = 1
 """Periods at the start of a run that do not count: windows open, and first sparse payloads are dense."""
 
+PERIODS = 2
+"""Of rounds that are looked at, after the warm-up."""
+
+ASYNCHRONOUS = 4
+"""Times as many rounds are looked at where workers do not wait for each other: slow ones have made some then."""
+
 MOST_PACKETS = 1_000_000
 """Of a sample of rounds: so many are simulated one by one, even if a whole run would be simulated by flows."""
 
 _SERIES = tuple(field.name for field in fields(LinkPlan) if field.name.endswith("_trace"))
+
+
+def rounds_to_sample(plan: Plan) -> int:
+    """Return how many rounds of a Plan show how long a round takes."""
+    rounds = (WARM_UP + PERIODS) * period(plan)
+    return rounds * ASYNCHRONOUS if is_asynchronous(plan) else rounds
 
 
 def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
@@ -117,16 +131,18 @@ class Pace:
 
     def durations_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Return the mean time of a round in each period after the warm-up; of all periods, if there are no more."""
-        return np.concatenate([self._per_round(np.asarray(each.ends_s)) for each in (self.first, *self.others)])
+        return np.concatenate([self._per_round(each, each.ends_s) for each in (self.first, *self.others)])
 
     def sizes_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Return the mean bytes that a round sends over the WAN, likewise."""
-        return np.concatenate([self._per_round(np.asarray(each.wan_bytes)) for each in (self.first, *self.others)])
+        return np.concatenate([self._per_round(each, each.wan_bytes) for each in (self.first, *self.others)])
 
-    def _per_round(self, sums: np.ndarray) -> np.ndarray:
-        ends = np.append(0.0, sums)[:: self.period]  # of whole periods
+    def _per_round(self, seen: Observation, sums: Sequence[float]) -> np.ndarray:
+        """Return the differences of ``sums``, one for each round, in each period."""
+        steady = sums[: seen.steady] or sums
+        ends = np.append(0.0, steady)[:: self.period]  # of whole periods
         if len(ends) < 2:
-            return np.asarray([float(sums[-1]) / len(sums)])
+            return np.asarray([float(steady[-1]) / len(steady)])
         warm = min(WARM_UP, len(ends) - 2)
         return np.diff(ends)[warm:] / self.period
 
@@ -134,11 +150,6 @@ class Pace:
     def round_s(self) -> float:
         """The mean time of a round after the warm-up."""
         return float(self.durations_s().mean())
-
-    @property
-    def sample_s(self) -> float:
-        """The mean time of a training sample, all workers together."""
-        return self.round_s / self.samples
 
     def least_time_s(self, rounds: int) -> float:
         """Return when ``rounds`` rounds are over at the earliest: if all took as long as the shortest observed one.
@@ -158,18 +169,12 @@ class Pace:
     def _at(self, rounds: int, sums: tuple[float, ...], each: float) -> float:
         if rounds <= 0:
             return 0.0
-        if rounds <= len(sums):
-            return float(sums[rounds - 1])
-        whole = len(sums) // self.period * self.period or len(sums)
+        steady = sums[: self.first.steady] or sums
+        if rounds <= len(steady):
+            return float(steady[rounds - 1])
+        whole = len(steady) // self.period * self.period or len(steady)
         left = rounds - whole
-        return float(sums[whole - 1]) + left * each
-
-    def rounds_by(self, time_s: float) -> int:
-        """Return how many rounds are over by a time."""
-        ends = self.first.ends_s
-        if time_s < ends[-1]:
-            return int(np.searchsorted(ends, time_s, side="right"))
-        return len(ends) + int((time_s - ends[-1]) / self.round_s)
+        return float(steady[whole - 1]) + left * each
 
     def spread(self, rounds: int) -> float:
         """Return the standard error of the logarithm of ``time_s(rounds)``: 0 where all of these were simulated."""

@@ -22,7 +22,7 @@ from analysis.advise.budget import Budget
 from analysis.advise.candidates import Candidate, identity_of, rounds_for
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.observation import DIVERGED, DONE, FAILED, STOPPED, UNLIMITED, Observation
-from analysis.advise.pace import WARM_UP, Pace, sampled, varies
+from analysis.advise.pace import Pace, rounds_to_sample, sampled, varies
 from analysis.advise.pool import Task, simulate_all
 from analysis.advise.question import Question, Tell
 from analysis.advise.tuning import Tuned, tune
@@ -30,7 +30,6 @@ from testbed.numbers import counted
 from testbed.plan.model import Plan
 from testbed.simulation.prediction_error import error_of
 
-PACE_PERIODS = 2
 PACE_STARTS = 3
 PROMISING = 2.5
 """Rounds are observed from later times on, too, of candidates whose samples take at most so many times the least."""
@@ -177,12 +176,11 @@ class Search:
         """
         for done, (name, start_s) in enumerate(wanted):
             plan = self.known[name].candidate.plan
-            rounds = (WARM_UP + PACE_PERIODS) * mathematics.period(plan)
             left = (
                 math.ceil((len(wanted) - done) / self.question.jobs) if fair and done else 1
             )  # the first loads for all
             limits = self.budget.limits(share, of=left)
-            yield Task((name, start_s), sampled(plan, rounds, start_s), limits)
+            yield Task((name, start_s), sampled(plan, rounds_to_sample(plan), start_s), limits)
 
     def _take_pace(self, known: Known, seen: Observation) -> None:
         if seen.status == FAILED:

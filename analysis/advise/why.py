@@ -9,14 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from analysis.advise.estimate import Known
-from analysis.advise.mathematics import period
-from analysis.advise.pace import WARM_UP, sampled
+from analysis.advise.pace import rounds_to_sample, sampled
 from analysis.breakdown import PARTS, per_node
 from testbed.numbers import seconds
 from testbed.plan.model import Plan
-
-PERIODS = 2
-"""Of rounds that are looked at, after the warm-up."""
 
 _ALIKE = 0.02  # shares of a time that differ by less are no difference
 
@@ -51,7 +47,7 @@ def _shares(plan: Plan) -> Split:
     from testbed.results import tables
     from testbed.simulation.run import simulate
 
-    shown = sampled(plan, (WARM_UP + PERIODS) * period(plan), 0.0)
+    shown = sampled(plan, rounds_to_sample(plan), 0.0)
     whole = replace(shown, simulation=replace(shown.simulation, events="full", fold=False), checkpoint_every=0)
     with TemporaryDirectory(prefix="testbed-") as folder, settings_of_a_run():
         simulate(whole, partial(make_role, files=None, watch=None), Path(folder), lambda event: None)

@@ -25,7 +25,7 @@ _ROW_IN = 0.3
 _BELOW_IN = 2.6
 _BETWEEN_MAPS = 0.5
 _MAP_CHARACTERS = 27  # of names beside each other
-_WIDE = 20  # so many times the least bytes are more than a linear axis shows
+_WIDE = 10  # so many times the least are more than a linear axis shows
 _TITLES = {BYTES: "bytes over the WAN (MB)", MONEY: "costs (USD)"}
 
 
@@ -125,7 +125,11 @@ def ranking(axes: Axes, advice: Advice, rows: list[Row]) -> None:
         axes.plot(value, place, marker=look.marker, color=look.color, linestyle="none")
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.invert_yaxis()
-    axes.set_xlim(left=0)
+    values = [scale * row.estimate.value for row in rows if row.estimate is not None]
+    if values and max(values) > _WIDE * min(values):
+        _logarithmic(axes)
+    else:
+        axes.set_xlim(left=0)
     wanted = "a sample" if advice.goal.accuracy is None else f"{target(advice.goal.accuracy)} accuracy"
     axes.set_title(f"To {wanted}, 90 % intervals")
     axes.set_xlabel(_TITLES.get(advice.goal.least, "time (s)") + "; ▷: at least so much")
@@ -156,7 +160,11 @@ def pareto(axes: Axes, advice: Advice, rows: list[Row]) -> None:
             name.partition(" (")[0], (megabytes, time_s), xytext=(5, 3), textcoords="offset points", fontsize=8
         )
     if points[-1][0] > _WIDE * points[0][0]:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.short(value)))
+        _logarithmic(axes)
     axes.margins(x=0.15)
     axes.set_ylim(0, 1.15 * max(time_s for _, time_s, _ in points))
+
+
+def _logarithmic(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.short(value)))

@@ -308,7 +308,11 @@ def advice_table(advice: Advice) -> Table:
 
 
 def advice_reasons(advice: Advice) -> Iterator[str]:
-    """Yield what is to be said of single techniques: why they were left out, or what is known beside their numbers."""
+    """Yield what the table's signs mean, and what is to be said of single techniques: why they were left out."""
+    from analysis.advise.advice import BEATEN
+
+    if any(row.outcome == BEATEN for row in advice.rows):
+        yield ">: beaten: followed for these rounds until it had taken so much, without reaching the goal"
     reasons: dict[str, list[str]] = {}
     for row in advice.rows:
         if row.why:
