@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed import buffers
+from testbed.policy.events import Aggregate
 
 
 class AggregatedPush(msgspec.Struct):
@@ -27,6 +28,11 @@ class AggregatedPush(msgspec.Struct):
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
     priority: int = 0
     wanted: Tensor | None = None
+
+
+def rounds_of(effect: Aggregate) -> tuple[int, ...]:
+    """Return the round of each member's push."""
+    return effect.rounds or (effect.round,) * len(effect.members)
 
 
 def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
@@ -47,7 +53,7 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the notes of pushes: ``last`` if any says so, the mean of ``loss``, the ``reports`` of all workers.
 
     ``bases``: each one's ``base`` (``upstream.Bases``), in the order of the pushes, where all have one.
-    ``no_gradient`` if all say so: zeros that stand for no gradient.
+    ``no_gradient`` if all say so: zeros that stand for no gradient. ``trained``: samples and steps of all together.
     """
     if not any(all_notes):
         return {}
@@ -61,8 +67,20 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         notes["bases"] = [each["base"] for each in all_notes]
     if all(each.get("no_gradient") for each in all_notes):
         notes["no_gradient"] = True
+    trained = [each["trained"] for each in all_notes if "trained" in each]
+    if trained:
+        notes["trained"] = [sum(numbers) for numbers in zip(*trained, strict=True)]
     reports = {worker: report for each in all_notes for worker, report in each.get("reports", {}).items()}
     return notes | ({"reports": reports} if reports else {})
+
+
+def tokens_weight(samples: int, steps: int) -> float:
+    """Return what a contribution counts for that was made with so many samples in so many steps.
+
+    Samples times samples per step (Douillard et al., Decoupled DiLoCo, 2026, arXiv 2604.21428): samples of text have
+    equal numbers of tokens, so that these cancel out.
+    """
+    return samples * samples / steps
 
 
 class PendingPush(msgspec.Struct):
@@ -100,16 +118,21 @@ class Contributions:
         """Return (key, round) of what has arrived and has not been taken."""
         return sorted({(key, round_) for _, key, round_ in self._pending})
 
-    def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[PendingPush]:
-        """Remove and return the pushes of ``members``, in their order; their wait for each other ends at ``now_s``."""
-        taken = [self._pending.pop((member, key, round_)) for member in members]
-        for member, contribution in zip(members, taken, strict=True):
+    def take(self, members: Sequence[str], key: int, rounds: Sequence[int], now_s: float) -> list[PendingPush]:
+        """Remove and return the pushes of ``members`` to these rounds, in their order.
+
+        Their wait for each other ends at ``now_s``.
+        """
+        taken = []
+        for member, round_ in zip(members, rounds, strict=True):
+            contribution = self._pending.pop((member, key, round_))
             self._waited_s[member, key, round_] = now_s - contribution.arrived_s
+            taken.append(contribution)
         return taken
 
-    def on_aggregated(self, members: Sequence[str], key: int, round_: int, now_s: float) -> None:
+    def on_aggregated(self, members: Sequence[str], key: int, rounds: Sequence[int], now_s: float) -> None:
         """Their new value is here; a member that is not answered now waits for others once more (bounded staleness)."""
-        for member in members:
+        for member, round_ in zip(members, rounds, strict=True):
             self._aggregated_s[member, key, round_] = now_s
 
     def waited_s(self, member: str, key: int, round_: int, now_s: float) -> float:

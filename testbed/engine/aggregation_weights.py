@@ -18,8 +18,10 @@ from testbed.policy.events import Contribution
 
 
 def contribution_weight(plan: Plan, node: NodePlan) -> float:
-    """Return the factor by which ``node`` multiplies what it pushes; 1 where contributions are summed."""
+    """Return the factor by which ``node`` multiplies what it pushes; 1 where it is summed, or applied by itself."""
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
+        return 1.0
+    if node.parents and not sync_setup.averages(plan, plan.node(node.parents[0])):
         return 1.0
     weights = _mean_weights(plan)
     if node.role == "server":

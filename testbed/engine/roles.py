@@ -255,6 +255,8 @@ def _members_of(plan: Plan, server: NodePlan, session: Session) -> ServerMembers
         lambda: first_rounds(plan, server, session.peers),
         sync_setup.rounds_apart(plan, server),
         None if rule.sums else rule(AGGREGATION.options(choice.kind, choice.options)),
+        sync_setup.weighs_tokens(plan),
+        sync_setup.averages(plan, server),
     )
 
 

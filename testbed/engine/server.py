@@ -32,7 +32,15 @@ from testbed.codec.base import NOTHING, Codec
 from testbed.codec.rows import TableCodec, asked_by
 from testbed.costs import DECODE
 from testbed.engine import coding
-from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
+from testbed.engine.aggregation import (
+    AggregatedPush,
+    Contributions,
+    PendingPush,
+    merge_notes,
+    rounds_of,
+    sum_in_order,
+    tokens_weight,
+)
 from testbed.engine.combining import Combining
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import CodecMaker, Send
@@ -42,7 +50,7 @@ from testbed.engine.upstream import Upstream
 from testbed.errors import RunFailed
 from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
-from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
+from testbed.policy.events import Aggregate, Alarm, Discard, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
 from testbed.state import State, below, under
 from testbed.world import Future, Work, World
@@ -57,6 +65,8 @@ class ServerMembers:
     first_rounds  returns the first round of each that takes part
     rounds_apart  how many rounds of a worker lie between two rounds of the server, plus one
     rule          what is made of their contributions; ``None``: the sum
+    by_tokens     what each counts for is multiplied by what the samples of its own round count for
+    averages      their sum is a mean, in which those who are there stand for all
     """
 
     weights: Mapping[str, float]
@@ -64,6 +74,8 @@ class ServerMembers:
     first_rounds: Callable[[], dict[str, int]]
     rounds_apart: int = 1
     rule: AggregationRule | None = None
+    by_tokens: bool = False
+    averages: bool = True
 
 
 class Server:
@@ -365,6 +377,10 @@ class Server:
 
         What is to be combined is taken now: when a coroutine begins, a change of the membership may have dropped it.
         """
+        for effect in effects:
+            if isinstance(effect, Discard):
+                self._contributions.take((effect.member,), effect.key, (effect.round,), self._world.now())
+                self._contributions.on_aggregated((effect.member,), effect.key, (effect.round,), self._world.now())
         members = [member for effect in effects if isinstance(effect, Reply) for member in effect.members]
         taken = deque(self._take(effect) for effect in effects if isinstance(effect, Aggregate))
         return self._carry_out_for(effects, taken, {member: self._codecs.get(member) for member in members}, after)
@@ -383,12 +399,18 @@ class Server:
             if isinstance(effect, Reply):
                 await self._reply(effect, processes)
                 continue
+            if isinstance(effect, Alarm):
+                self._world.spawn(self._wake(effect), f"the alarm of key {effect.key}")
+                continue
+            if isinstance(effect, Discard):
+                continue
             total = await self._aggregate(effect, taken.popleft())
             # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
             value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
             if value.control.last and not self._policy.waits:
-                self._last_pushes.update((member, effect.key, effect.round) for member in effect.members)
-            self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
+                pairs = zip(effect.members, rounds_of(effect), strict=True)
+                self._last_pushes.update((member, effect.key, round_) for member, round_ in pairs)
+            self._contributions.on_aggregated(effect.members, effect.key, rounds_of(effect), self._world.now())
             self.take_value(effect.key, effect.round, value)
 
     def _take(self, effect: Aggregate) -> list[PendingPush]:
@@ -396,10 +418,20 @@ class Server:
         self._taken_round[effect.key] = effect.round
         if self._upstream.is_top and self._policy.waits:
             self._members.peers.begun(effect.round)
-        return self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
+        return self._contributions.take(effect.members, effect.key, rounds_of(effect), self._world.now())
+
+    async def _wake(self, alarm: Alarm) -> None:
+        await self._world.sleep(max(0.0, alarm.at_s - self._world.now()))
+        now_s = max(alarm.at_s, self._world.now())  # a sum of floats may be a little less
+        effects = self._policy.on_alarm(alarm.key, alarm.number, now_s)
+        if effects:
+            await self._carry_out(effects)
 
     async def _aggregate(self, effect: Aggregate, taken: list[PendingPush]) -> AggregatedPush:
         """Combine the members' contributions; nothing of them is kept while the result is passed on."""
+        present = [self._members.weights[member] for member in effect.members]
+        if self._members.by_tokens:
+            present = await self._count_tokens(present, taken)
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         sizes = [(each.tensor.nbytes, each.copies) for each in taken if each.tensor is not None]
         size_bytes = sum(nbytes * copies for nbytes, copies in sizes)
@@ -410,21 +442,35 @@ class Server:
         else:
             work = Work("sum", effect.round, size_bytes=size_bytes)
             tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
-        tensor = await self._rescaled(tensor, effect)
+        tensor = await self._rescaled(tensor, effect, math.fsum(present))
         notes = merge_notes([each.notes for each in taken])
         tables = [self._tables[member, effect.key] for member in effect.members if (member, effect.key) in self._tables]
         wanted = asked_by(tables) if tables else None
         priority = self._priorities[effect.key]
         return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, priority, wanted)
 
-    async def _rescaled(self, tensor: Tensor, effect: Aggregate) -> Tensor:
-        """Scale a sum that lacks lost members, so that the others stand for them too."""
+    async def _count_tokens(self, weights: Sequence[float], taken: Sequence[PendingPush]) -> list[float]:
+        """Multiply contributions, and return their weights, by what the samples of their rounds count for."""
+        counts = [tokens_weight(*each.notes["trained"]) for each in taken]
+
+        def multiply() -> None:
+            for each, count in zip(taken, counts, strict=True):
+                assert each.tensor is not None, "a rule keeps overlays that add up on the way away from this"
+                each.tensor = buffers.computed(torch.mul, each.tensor, count)
+
+        size_bytes = sum(each.tensor.nbytes for each in taken if each.tensor is not None)
+        await self._world.compute(Work("copy", size_bytes=size_bytes), multiply)
+        return [weight * count for weight, count in zip(weights, counts, strict=True)]
+
+    async def _rescaled(self, tensor: Tensor, effect: Aggregate, present: float) -> Tensor:
+        """Scale a sum, of weights that add up to ``present``, so that those who are there stand for all."""
         weights = self._members.weights
-        if not self._policy.waits or len(effect.members) == len(weights):
+        missing = sorted(weights.keys() - set(effect.members))
+        scales = self._members.averages and (missing or self._members.by_tokens)
+        if not scales:
             return tensor
-        factor = math.fsum(weights.values()) / math.fsum(weights[member] for member in effect.members)
-        if effect.key == self._first_key:
-            missing = sorted(weights.keys() - set(effect.members))
+        factor = math.fsum(weights.values()) / present
+        if missing and self._policy.waits and effect.key == self._first_key:
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
         work = Work("copy", size_bytes=tensor.nbytes)
         return await self._world.compute(work, lambda: buffers.computed(torch.mul, tensor, factor))

@@ -69,6 +69,7 @@ class ServerExchange(Exchange):
         self._shapes = shapes_to_declare(plan, parts.learner.shapes)
         self._needs_reports = sync_setup.needs_reports(plan)
         self._needs_loss = needs_loss(plan)
+        self._weighs_tokens = sync_setup.weighs_tokens(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
         self._is_master = node.name == plan.with_role("worker")[0].name
@@ -189,8 +190,9 @@ class ServerExchange(Exchange):
         contributions = await self._buckets.joined(self._world, pushed)
         keys = list(contributions)
         wanted = await self._wanted(round_)
+        trained = {"trained": [result.samples, result.steps]} if self._weighs_tokens else {}
         for key, tensor in contributions.items():
-            notes = dict(self._notes) if key == keys[0] else None
+            notes = {**trained, **(self._notes if key == keys[0] else {})}
             pushing = self._store.push(key, round_, tensor, notes, wanted=wanted.get(key))
             if late:
                 self._world.spawn(pushing, f"push key {key}")  # a full queue must not hold up the next steps

@@ -15,7 +15,7 @@ from testbed.plan.once import once_per_plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
-from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
+from testbed.policy.sync.base import TOKEN, Member, SyncPolicy, Tier, WorkerDevice
 from testbed.policy.sync.streaming import Streaming
 from testbed.settings.job import Choice
 
@@ -79,6 +79,23 @@ def needs_reports(plan: Plan) -> bool:
     return any(SYNC[choice.kind].needs_reports for choice in (technique.sync_tier1, technique.sync_tier2))
 
 
+def weighs_tokens(plan: Plan) -> bool:
+    """Return whether contributions count by the samples that their workers have trained with in a round."""
+    algorithm, options = worker_sync(plan)
+    return contribution_of(plan) is not Contribution.GRADIENT and algorithm.weights(options) == TOKEN
+
+
+def averages(plan: Plan, server: NodePlan) -> bool:
+    """Return whether aggregates at ``server`` stand for all of its members, whoever is missing."""
+    algorithm = SYNC[choice_of(plan, server).kind]
+    return algorithm.waits or (contribution_of(plan) is not Contribution.GRADIENT and algorithm.averages)
+
+
+def choice_of(plan: Plan, server: NodePlan) -> Choice:
+    """Return the synchronisation algorithm that stands at ``server``."""
+    return plan.technique.sync_tier1 if server.role == "server" else plan.technique.sync_tier2
+
+
 def all_wait(plan: Plan) -> bool:
     """Return whether rounds of both tiers combine the contributions of all members."""
     technique = plan.technique
@@ -98,7 +115,7 @@ def sums_on_host(plan: Plan) -> bool:
 
 def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
     """Return a new policy for one server, over the children that contribute."""
-    choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
+    choice = choice_of(plan, node)
     return SYNC[choice.kind](tier_of(plan, node), SYNC.options(choice.kind, choice.options))
 
 

@@ -43,12 +43,14 @@ class Aggregate(msgspec.Struct, frozen=True):
 
     ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose result is the new value; otherwise
     the sum is itself the new value. Effects that follow are carried out once the new value is known.
+    ``rounds``: of the members' pushes, where they are of other rounds than ``round`` (a late contribution).
     """
 
     key: int
     round: int
     members: tuple[str, ...]
     up: bool = True
+    rounds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +71,20 @@ class Reply:
     by: str = field(default="", compare=False)
 
 
-Effect = Aggregate | Reply
+class Discard(msgspec.Struct, frozen=True):
+    """Forget ``member``'s contribution to (key, round): nothing is made of it. A reply to it may follow."""
+
+    key: int
+    round: int
+    member: str
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """Call ``SyncPolicy.on_alarm`` with ``key`` and ``number`` when this server's clock shows ``at_s``."""
+
+    key: int
+    number: int
+    at_s: float
+
+
+Effect = Aggregate | Reply | Discard | Alarm

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
+from testbed.policy.events import Aggregate, Alarm, Discard, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 from testbed.testing.requirement import Broken, require
 from testbed.testing.subject import Subject
@@ -98,6 +98,7 @@ class PushSchedule:
         self._next: dict[str, list[int]] = {name: [0] * KEYS for name in names}
         self._answered: dict[str, list[int]] = {name: [0] * KEYS for name in names}
         self._pushes: dict[tuple[int, int], list[_PushState]] = {}  # by key and round
+        self._alarms: list[Alarm] = []  # that have not been called
         self._after = ""  # what the policy was told last
         if case.begin:
             for name in names:
@@ -119,8 +120,12 @@ class PushSchedule:
             self._lose(self._random.choice(self._present()))
         elif self._lost and self._random.random() < 0.1:
             self._join(self._random.choice(sorted(self._lost)))
+        elif self._alarms and self._random.random() < 0.3:
+            self._ring()
         elif moves := self._moves():
             self._push(*self._random.choice(moves))
+        elif self._alarms:
+            self._ring()
         elif ended := self._ended():
             self._left.add(ended[0])
             self._carry_out(self.policy.on_members_left([ended[0]]), f"leave of {ended[0]}")
@@ -153,6 +158,11 @@ class PushSchedule:
         push = Push(member, key, round_, _ROUND_S * self.case.begin + len(self.trace), self._reports(member, key))
         self._pushes.setdefault((key, round_), []).append(_PushState(member, self._incarnations[member]))
         self._carry_out(self.policy.on_push(push), push)
+
+    def _ring(self) -> None:
+        alarm = self._alarms.pop(0)
+        effects = self.policy.on_alarm(alarm.key, alarm.number, max(alarm.at_s, float(len(self.trace))))
+        self._carry_out(effects, f"the alarm of key {alarm.key}")
 
     def _reports(self, member: str, key: int) -> dict[str, WorkerReport]:
         if key or not self._entry.needs_reports:
@@ -202,7 +212,7 @@ class PushSchedule:
         return [name for name in self.tier.names if name not in self._lost and name not in self._left]
 
     def _ended(self) -> list[str]:
-        if not self.case.ends:
+        if not self.case.ends and self._entry.pauses:
             return []
         return [name for name in self._present() if min(self._answered[name]) >= self._ends[name]]
 
@@ -221,8 +231,12 @@ class PushSchedule:
                 aggregated += self._aggregate(effect)
             elif isinstance(effect, Reply):
                 self._reply(effect)
+            elif isinstance(effect, Discard):
+                self._take(effect.member, effect.key, effect.round, repr(effect))
+            elif isinstance(effect, Alarm):
+                self._alarms.append(effect)
             else:
-                raise Broken(f"{effect!r} is neither Aggregate nor Reply", "return effects of testbed.policy.events")
+                raise Broken(f"{effect!r} is no effect", "return effects of testbed.policy.events")
         held = [push.member for push in aggregated if push.waits]
         answered = not held or self._entry.holds
         self._require(answered, f"no reply to {held} with their aggregate", "reply, or declare holds = True")
@@ -236,15 +250,13 @@ class PushSchedule:
         in_rank_order = [name for name in self.tier.names if name in effect.members]
         ordered = effect.members and list(effect.members) == in_rank_order
         self._require(ordered, f"{shown} is not in rank order", "name members of tier.names once, in their order")
+        rounds = effect.rounds or (effect.round,) * len(effect.members)
+        paired = len(rounds) == len(effect.members) and effect.round in rounds
+        self._require(paired, f"{shown} with rounds {rounds}", "give the round of each member's push, and one of them")
+        found = [
+            self._take(name, effect.key, round_, shown) for name, round_ in zip(effect.members, rounds, strict=True)
+        ]
         arrived = self._pushes.get((effect.key, effect.round), [])
-        found = []
-        for name in effect.members:
-            pushes = [push for push in arrived if push.member == name]
-            self._require(pushes, f"{shown}, and {name} has not pushed", "wait for the push, or leave the member out")
-            waiting = [push for push in pushes if not push.aggregated]
-            self._require(waiting, f"{shown} takes {name}'s a second time", "forget a round when it is complete")
-            waiting[0].aggregated = True
-            found.append(waiting[0])
         if effect.up:
             self.rounds_passed_up.setdefault(effect.key, set()).add(effect.round)
         missing = set(self._expected(effect.round)) - {push.member for push in arrived}
@@ -252,6 +264,15 @@ class PushSchedule:
         complete = not (self._entry.waits and missing)
         self._require(complete, f"{shown} without {sorted(missing)}", "wait for all, or declare waits = False")
         return found
+
+    def _take(self, name: str, key: int, round_: int, shown: str) -> _PushState:
+        """Note that something has become of a push: it is a part of an aggregate, or nothing is made of it."""
+        pushes = [push for push in self._pushes.get((key, round_), []) if push.member == name]
+        self._require(pushes, f"{shown}, and {name} has not pushed", "wait for the push, or leave the member out")
+        waiting = [push for push in pushes if not push.aggregated]
+        self._require(waiting, f"{shown} takes {name}'s a second time", "forget a round when it is complete")
+        waiting[0].aggregated = True
+        return waiting[0]
 
     def _expected(self, round_: int) -> list[str]:
         """Return the members that take part in a round."""
@@ -303,9 +324,20 @@ class PushSchedule:
                 cure = f"return the members, in rank order, whose push has not arrived, here {right}"
                 self._require(named == right, f"waiting_for({key}, {round_}) is {named}", cure)
             elif waiting and not self._entry.waits:
-                behind = named and all(self._is_behind(name, key, round_) for name in named)
+                behind = named and all(
+                    self._is_behind(name, key, round_) or not self._has_pushed(name, key) for name in named
+                )
                 shown = f"waiting_for({key}, {round_}) is {named}, and {', '.join(waiting)} waits"
                 self._require(behind, shown, "name the members that are behind, whose pushes would release it")
+
+    def _has_pushed(self, name: str, key: int) -> bool:
+        """Return whether a push of a member waits."""
+        return any(
+            push.member == name and push.waits
+            for (other, _), pushes in self._pushes.items()
+            for push in pushes
+            if other == key
+        )
 
     def _is_behind(self, name: str, key: int, round_: int) -> bool:
         """Return whether a member has finished at most as many rounds as the one whose push of ``round_`` waits."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
-from testbed.policy.sync.base import SyncPolicy
+from testbed.policy.sync.base import WEIGHTS, SyncPolicy
 from testbed.testing.requirement import Broken, plain_state, require, requirement
 from testbed.testing.schedule import ROUNDS, PushSchedule, TierCase
 from testbed.testing.subject import Subject
@@ -25,7 +25,7 @@ def tier_cases(subject: Subject) -> list[TierCase]:
     if 2 in entry.tiers:
         found.append(TierCase("tier 2", number=2, top=True, spacing=entry.lan_rounds(subject.options)))
         found.append(TierCase("one tier", number=2, top=True))
-        if not entry.waits:
+        if not entry.waits and entry.contribution is Contribution.GRADIENT:  # others stand above one that waits
             found.append(TierCase("tier 2 over workers that do not wait", number=2, top=True, pushes_per_round=2))
     return found
 
@@ -58,7 +58,7 @@ def declarations_are_valid(subject: Subject) -> None:
         "holds, and waits": not (entry.waits and entry.holds),
         f"lan_rounds of {rounds!r}, not at least 1": isinstance(rounds, int) and rounds >= 1,
         f"slack_s of {slack_s!r}, not 0 or more": math.isfinite(slack_s) and slack_s >= 0,
-        f"weights {entry.weights(options)!r}": entry.weights(options) in ("party", "worker", "sample"),
+        f"weights {entry.weights(options)!r}": entry.weights(options) in WEIGHTS["choices"],
     }
     for happened, fits in facts.items():
         require(fits, happened)
@@ -95,6 +95,8 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
 @requirement("put all that decisions depend on besides the round into state()")
 def state_is_taken_over(subject: Subject) -> None:
     """A run may begin at a later round: after regroup and load_state a new instance decides as the one before."""
+    if not subject.entry.pauses:
+        return
     for case in tier_cases(subject):
         first = replace(case, spacing=1)
         later = replace(case, spacing=1, begin=ROUNDS)

@@ -113,13 +113,18 @@ def _trained(axis: str, kind: str, values: str, on: str, number: int) -> dict[st
 
 
 def _require_declared_steps(subject: Subject, rounds: int, steps: dict[str, list[tuple[int, int]]]) -> None:
-    """Require that every worker made all rounds, with the local steps that are declared, unless replies assign them."""
+    """Require that every worker made all rounds, with the local steps that are declared, unless replies assign them.
+
+    Workers that do not wait for each other share their rounds out among them.
+    """
     is_sync = subject.axis_name == "sync"
+    shares = is_sync and not subject.entry.waits
     assigned = is_sync and subject.entry.assigns_steps
     cure = "assign steps in replies only with assigns_steps = True; declare the others in local_steps"
     require(len(steps) == _WORKERS, f"rounds of {sorted(steps)}", "see `testbed run` with this technique")
     for worker, made in steps.items():
-        declared = [subject.entry.local_steps(subject.options, number) if is_sync else 1 for number in range(rounds)]
+        numbers = range(len(made) if shares else rounds)
+        declared = [subject.entry.local_steps(subject.options, number) if is_sync else 1 for number in numbers]
         expected = [(number, dict(made).get(number) if assigned else each) for number, each in enumerate(declared)]
         require(made == expected, f"{worker} made (round, steps) {made}, and declared are {expected}", cure)
 

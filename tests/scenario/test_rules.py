@@ -30,6 +30,7 @@ RELAYS = "overlay={tier1: star, tier2: {kind: tree, merge: exact}}"
 TREES = "overlay={kind: tree, merge: exact}"
 RING, GLOO = "paradigm={kind: hips, inside: ring}", "paradigm={kind: hips, inside: gloo}"
 HIPS = "paradigm=hips"
+LOCAL = "optimizer={kind: adam, at: worker}"
 ATTACK = "faults=[{kind: attack, attack: copy, node: west/worker0, round: 5}]"
 AT_SERVERS = "paradigm={kind: hips, inside: servers}"
 EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
@@ -205,6 +206,17 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
         "recovery={on_failure: restart}",
         "optimizer.at=worker",
     ],
+    (LOCAL, "sync=quorum", "checkpoint={every: 2}"): ["checkpoint={every: 0}", "+sync=diloco"],
+    (LOCAL, "sync=quorum", "topology.data_centers[0].global_servers=2"): [
+        "topology.data_centers[0].global_servers=1",
+        "+sync=diloco",
+    ],
+    (LOCAL, "sync={tier1: {kind: diloco, h: 5}, tier2: {kind: quorum, h: 6}}"): [
+        "sync={tier1: {kind: diloco, h: 5}, tier2: {kind: quorum, h: 5}}"
+    ],
+    (LOCAL, RING, "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
+    (LOCAL, "aggregation=median", "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
+    (*SCRIPT, "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
     ("recovery={on_nan: ignore}", "training.compute=modelled", "run.on=simulate"): ["recovery={on_nan: abort}"],
     ("faults=[{kind: disk_full, node: '*', round: 3}]",): ["checkpoint={every: 10}"],
     ("faults=[{kind: nan, node: '*', round: 3}]", "training.compute=modelled", "run.on=simulate"): [],

@@ -9,6 +9,7 @@ from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.esync import ESync
 from testbed.policy.sync.fsa import Bsp, Fsa
 from testbed.policy.sync.hfa import Hfa
+from testbed.policy.sync.quorum import Quorum
 from testbed.policy.sync.ssp import Ssp
 
 SYNC: Axis[SyncPolicy] = Axis(
@@ -22,6 +23,7 @@ SYNC: Axis[SyncPolicy] = Axis(
         "bsp": Bsp,
         "tap": Tap,
         "ssp": Ssp,
+        "quorum": Quorum,
     },
     base=SyncPolicy,
 )

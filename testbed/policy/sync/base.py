@@ -17,9 +17,11 @@ from testbed.policy.sync.streaming import Streaming
 from testbed.preset import Preset
 from testbed.state import Remembering
 
+TOKEN = "token"
 WEIGHTS: dict[str, Any] = {
-    "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
-    "choices": ("party", "worker", "sample"),
+    "help": "party: every data centre counts the same; worker: every worker does; sample: every sample of its share; "
+    "token: by the samples of this round's steps, times samples per step (Decoupled DiLoCo)",
+    "choices": ("party", "worker", "sample", TOKEN),
 }
 
 
@@ -90,8 +92,11 @@ class SyncPolicy(Remembering, ABC):
     needs_reports     workers measure their steps and transfers, and send ``WorkerReport`` with their pushes
     assigns_steps     its replies assign local steps to workers
     supports_failover a replica can take the place of its server in a run in progress
-    presets       techniques by name that this class carries (``testbed.preset``); those of a base class are not its own
-    partner           the kind that stands on tier 1 when a scenario names this one alone; empty: itself
+    pauses            members may stop after a round, all after the same one, as for a checkpoint: none needs another
+                      one's push to a later round to come that far
+    averages          models and deltas of local steps are averaged; otherwise each is applied by itself, undivided
+    partner           the kind that stands on tier 1 when a scenario names this one alone, with the options that both
+                      have; empty: itself
     presets           techniques by name that this class carries; those of a base class are not its own
     """
 
@@ -103,6 +108,8 @@ class SyncPolicy(Remembering, ABC):
     needs_reports: ClassVar[bool] = False
     assigns_steps: ClassVar[bool] = False
     supports_failover: ClassVar[bool] = False
+    pauses: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     partner: ClassVar[str] = ""
     presets: ClassVar[tuple[Preset, ...]] = ()
 
@@ -138,7 +145,8 @@ class SyncPolicy(Remembering, ABC):
     def weights(cls, options: Any) -> str:
         """Return what a worker counts for in a mean of models or deltas; by default the option of this name.
 
-        ``party``: every data centre counts the same; ``worker``: every worker does; ``sample``: by its samples.
+        ``party``: every data centre counts the same; ``worker``: every worker does; ``sample``: by its samples;
+        ``token``: by the samples of its local steps in this round.
         """
         return getattr(options, "weights", "worker")
 
@@ -165,6 +173,10 @@ class SyncPolicy(Remembering, ABC):
     @abstractmethod
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Return the members whose push of (key, round) is missing while others wait for it."""
+
+    def on_alarm(self, key: int, number: int, now_s: float) -> list[Effect]:
+        """Return what to do now that the time of ``Alarm(key, number, …)`` has come."""
+        return []
 
     def on_members_left(self, members: Collection[str]) -> list[Effect]:
         """``members`` have ended on purpose: nothing may wait for them any more. Return what that releases."""

@@ -134,11 +134,20 @@ def per_tier(name: str, table: Table) -> ReadAs:
     def expand(value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, Scalar | str) or (isinstance(value, dict) and "kind" in value):
             found = table[_known(_long_form(value, table), table, info)]
-            return {"tier1": getattr(found, "partner", "") or value, "tier2": value}
+            partner = getattr(found, "partner", "")
+            return {"tier1": _partner_of(value, table[partner], partner) if partner else value, "tier2": value}
         return value
 
     both = reading(model, PerTier)
     return ReadAs(Annotated[both, BeforeValidator(expand), _OrShort(table)])
+
+
+def _partner_of(value: Any, declared: type[Any], kind: str) -> Any:
+    """Return the partner of a technique: with what is written for the options that both have."""
+    shared = {each.name for each in dataclasses.fields(options_of(declared))}
+    if not isinstance(value, dict) or not shared:
+        return kind
+    return {"kind": kind, **{name: given for name, given in value.items() if name in shared}}
 
 
 def _long_form(value: Any, table: Table) -> dict[str, Any]:

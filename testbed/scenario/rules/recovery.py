@@ -106,6 +106,15 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         )
 
 
+def checkpoints_need_all_at_one_round(scenario: Scenario) -> Found:
+    stuck = [sync.kind for _, sync in scenario.sync if not sync.declared.pauses and not without_servers(scenario)]
+    if scenario.checkpoint.every and stuck:
+        problem = (
+            f"all workers stop after the same round, and under '{stuck[0]}' one may need pushes of others to get there"
+        )
+        yield Violation(("checkpoint", "every"), problem, f"write 0, or sync: {kinds(SYNC, lambda sync: sync.pauses)}")
+
+
 def restarting_has_its_options(scenario: Scenario) -> Found:
     if scenario.recovery.on_failure == "restart":
         return

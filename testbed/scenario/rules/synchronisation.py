@@ -5,12 +5,15 @@ The algorithm on tier 1 is the one that workers face: it decides what they push.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from testbed.paradigms import PARADIGMS
+from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.policy.sync.base import TOKEN
+from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
@@ -23,6 +26,7 @@ from testbed.scenario.rules.facts import (
     sums_inside_data_centers,
     tiers_of,
     updates_on_workers,
+    without_servers,
 )
 from testbed.scenario.schema import Scenario
 from testbed.scenario.topology.topology import generated
@@ -89,7 +93,8 @@ def _above_gradients(scenario: Scenario) -> Found:
         problem = f"'{tier2.kind}' combines models, but with '{tier1.kind}' on tier 1 workers push gradients"
         yield Violation(("sync", "tier2"), problem, f"write 'sync: {tier2.kind}' for both tiers")
     elif not tier1.declared.waits and tier2.declared.waits:
-        first, *others = SYNC.where(lambda sync: not sync.waits)
+        gradients = Contribution.GRADIENT
+        first, *others = SYNC.where(lambda sync: not sync.waits and sync.contribution is gradients)
         yield Violation(
             ("sync", "tier2"),
             f"'{tier2.kind}' counts one push per data centre and round, and '{tier1.kind}' on tier 1 has no such round",
@@ -101,14 +106,60 @@ def _above_local_steps(scenario: Scenario) -> Found:
     tier1 = scenario.sync.tier1
     tier2 = scenario.sync.tier2
     averages_models = tier1.declared.contribution is Contribution.MODEL
+    where = ("sync", "tier2")
+    if tier2.declared.contribution is Contribution.DELTA and not tier2.declared.waits and not averages_models:
+        yield from _above_rounds_of_changes(tier1, tier2)
+        return
     sums_each_round = tier2.declared.waits and tier2.declared.contribution is Contribution.GRADIENT
     if tier2 != tier1 and (averages_models or tier2.kind == tier1.kind):
         other = "" if averages_models else f", or 'tier2: {SYNC.default}'"
         problem = f"'{tier1.kind}' spans both tiers with the same options"
-        yield Violation(("sync", "tier2"), problem, f"write 'sync: {{kind: {tier1.kind}, …}}'{other}")
+        yield Violation(where, problem, f"write 'sync: {{kind: {tier1.kind}, …}}'{other}")
     elif tier2.kind != tier1.kind and not sums_each_round:
         problem = f"with '{tier1.kind}' on tier 1 every round waits for all data centres, and '{tier2.kind}' does not"
-        yield Violation(("sync", "tier2"), problem, f"write 'tier2: {SYNC.default}' or 'tier2: {tier1.kind}'")
+        yield Violation(where, problem, f"write 'tier2: {SYNC.default}' or 'tier2: {tier1.kind}'")
+
+
+def _above_rounds_of_changes(tier1: Technique, tier2: Technique) -> Found:
+    """Tier 1 waits for all workers of a data centre, and both have the same local steps."""
+    for name in sorted({each.name for each in fields(tier1.options)} & {each.name for each in fields(tier2.options)}):
+        below = getattr(tier1.options, name)
+        if below != getattr(tier2.options, name):
+            problem = f"differs from tier 1, whose workers follow that one's {below}"
+            yield Violation(("sync", "tier2", name), problem, f"write '{name}: {below}'")
+
+
+def quorums_are_counted_at_one_server(scenario: Scenario) -> Found:
+    sites = generated(scenario.topology).data_centers
+    servers = sum(site.global_servers or int(site.central) for site in sites)
+    stuck = [sync.kind for _, sync in scenario.sync if not sync.declared.pauses and not without_servers(scenario)]
+    if stuck and servers > 1:
+        problem = (
+            f"'{stuck[0]}' combines all keys of the same members, and each of several global servers has some keys"
+        )
+        yield Violation(
+            ("sync",), problem, f"write 'global_servers: 1', or sync: {kinds(SYNC, lambda each: each.pauses)}"
+        )
+
+
+def tokens_are_counted_at_servers(scenario: Scenario) -> Found:
+    sync = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
+    if pushed(scenario) is Contribution.GRADIENT or sync.declared.weights(sync.options) != TOKEN:
+        return
+    where = ("sync", "tier1", "weights")
+    cure = "write 'weights: worker'"
+    relays = [overlay.kind for _, overlay in scenario.overlay if overlay.declared.relays]
+    rules = [rule.kind for _, rule in scenario.aggregation if not rule.declared.sums]
+    if tiers_of(scenario) == 0 or sums_inside_data_centers(scenario) or inside_of(asdict(scenario.paradigm.options)):
+        problem = f"'{TOKEN}' is what a server knows of each contribution, and here workers sum among themselves"
+        yield Violation(where, problem, cure)
+    elif relays or rules:
+        problem = (
+            f"'{TOKEN}' weighs each contribution at the server, and '{(relays + rules)[0]}' combines them otherwise"
+        )
+        yield Violation(where, problem, cure)
+    elif is_scripted(scenario):
+        yield Violation(where, f"'{TOKEN}' counts samples, and a script has data of its own", cure)
 
 
 def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
