@@ -1,4 +1,4 @@
-"""Rounds with a quorum, in virtual time: of all they are DiLoCo's to the bit, and of some nobody waits for the slowest."""
+"""Rounds with a quorum: of all they are those of DiLoCo to the bit, and of some nobody waits for the slowest."""
 
 from __future__ import annotations
 
