@@ -68,26 +68,26 @@ class Observation:
     status      ``done`` | ``stopped`` (by its limits) | ``diverged`` | ``failed``; ``message``: why
     ends_s      when each round was over at the worker that is scored; where workers do not wait for each other, when
                 they had made that many rounds on average
-    steady      of ``ends_s``: how many were there when the last round of a worker began. After that fewer and fewer
-                workers train, where they do not wait for each other, and ends tell nothing of how long rounds take
     wan_bytes   of payload and headers that had crossed the WAN by then, since the start of training
     pairs       of all these bytes: by the data centres that they left and reached
     by_site     rounds of the workers of each data centre
     steps       training steps of a worker in a round, on average
     samples     training samples of all workers in a round, on average
     scores      evaluations, in the order of rounds
+    steady      of ``ends_s``: how many were there when the last round of a worker began. After that fewer and fewer
+                workers train, where they do not wait for each other, and ends tell nothing of how long rounds take
     """
 
     status: str
     message: str
     ends_s: tuple[float, ...] = ()
-    steady: int = 0
     wan_bytes: tuple[int, ...] = ()
     pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
     by_site: Mapping[str, int] = field(default_factory=dict)
     steps: float = 0.0
     samples: float = 0.0
     scores: tuple[Score, ...] = ()
+    steady: int = 0
 
     @property
     def rounds(self) -> int:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis import identity
 from analysis.advise.advice import BEATEN, RANKED, Advice, Row
@@ -167,4 +167,6 @@ def pareto(axes: Axes, advice: Advice, rows: list[Row]) -> None:
 
 def _logarithmic(axes: Axes) -> None:
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: numbers.short(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())

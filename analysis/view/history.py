@@ -17,7 +17,9 @@ rounds     a round of a worker                        t0, t, node, round, loss, 
 scores     an evaluation                              t, accuracy, loss, round
 training   training starts                            t
 carried    tensors that had crossed the WAN by t      t, bytes
-staleness  an update that was not of newest values    t, updates
+marks      a contribution that was not of the newest  t, node, sign (index of ``SIGNS``), count (of updates since its
+           values when it was applied, or blocks of   values, or of blocks), round
+           it that came late, or never
 changes    a link is changed by its trace             t, link, text
 faults     a fault begins or ends, nodes are lost,    t, text, begins, places (sites, nodes and links, separated by
            left, joined                               commas)
@@ -41,6 +43,7 @@ from testbed.ids import data_center_of
 Frames = Mapping[str, pd.DataFrame]
 Columns = dict[str, list[Any]]
 LANES = ("compute", "codec", "wait", "held")
+SIGNS = ("stale", "late", "lost")
 MOST_ROWS = 120_000  # of a table: a page with more takes seconds to open
 POINTS = 2_000  # of a curve that grows with every message
 NO_KEY = -1
@@ -53,7 +56,7 @@ _COLUMNS = {
     "scores": ("t", "accuracy", "loss", "round"),
     "training": ("t",),
     "carried": ("t", "bytes"),
-    "staleness": ("t", "updates"),
+    "marks": ("t", "node", "sign", "count", "round"),
     "changes": ("t", "link", "text"),
     "faults": ("t", "text", "begins", "places"),
     "notes": ("t", "text"),
@@ -120,8 +123,8 @@ def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Colu
         found["scores"] = _scores(frames["accuracy"])
     if "training" in has:
         found["training"] = {"t": _column(frames["training"]["t_s"], 6)}
-    if "updates" in has:
-        found["staleness"] = _staleness(frames["updates"])
+    if has & {"updates", "blocks"}:
+        found["marks"] = _marks(frames, names)
     if "replay" in has:
         found["changes"] = _changes(frames["replay"], names)
     if "faults" in has:
@@ -293,11 +296,27 @@ def _carried(transfers: pd.DataFrame) -> Columns:
     return {"t": _column(wan["t_s"].iloc[kept], 6), "bytes": _column(sums.iloc[kept], 0)}
 
 
-def _staleness(updates: pd.DataFrame) -> Columns:
-    stale = updates[updates["staleness"].fillna(0) > 0]
-    if len(stale) > POINTS:
-        stale = stale.iloc[np.linspace(0, len(stale) - 1, POINTS).round().astype(int)]
-    return {"t": _column(stale["t_s"], 6), "updates": _column(stale["staleness"], 0)}
+def _marks(frames: Frames, names: Names) -> Columns:
+    """Return at most one mark of a kind for a node and round: the most stale key, blocks late, blocks lost."""
+    place = ["node", "round"]
+    updates, blocks = frames["updates"], frames.get("blocks", pd.DataFrame())
+    found = [updates.groupby(place, sort=False).agg(t_s=("t_s", "max"), count=("staleness", "max")).assign(sign=0)]
+    for sign, name in enumerate(SIGNS[1:], 1):
+        if len(blocks):
+            found.append(
+                blocks.groupby(place, sort=False).agg(t_s=("t_s", "max"), count=(name, "sum")).assign(sign=sign)
+            )
+    marks = pd.concat([each for each in found if len(each)] or found[:1]).reset_index()
+    marks = marks[(marks["count"].fillna(0) > 0) & marks["node"].isin(names.nodes)].sort_values("t_s", kind="stable")
+    if len(marks) > POINTS:
+        marks = marks.iloc[np.linspace(0, len(marks) - 1, POINTS).round().astype(int)]
+    return {
+        "t": _column(marks["t_s"], 6),
+        "node": [names.nodes[node] for node in marks["node"]],
+        "sign": _column(marks["sign"], 0),
+        "count": _column(marks["count"], 0),
+        "round": _column(marks["round"].fillna(-1), 0),
+    }
 
 
 def _changes(replay: pd.DataFrame, names: Names) -> Columns:

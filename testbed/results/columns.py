@@ -145,6 +145,21 @@ TABLES: dict[str, Table] = {
             Column("staleness", "staleness", INTEGER, "", "updates since the value that its gradient was computed at"),
         ),
     ),
+    "blocks": Table(
+        ("blocks",),
+        (
+            _NODE,
+            _T,
+            _ROUND,
+            Column("source", "source", TEXT, "", "sender of a contribution of which parts go as datagrams"),
+            Column("key", "key", INTEGER, "", "index of the tensor or slice"),
+            Column("sent", "sent", INTEGER, "blocks", "sent of it, by connection or as datagrams"),
+            Column("delivered", "delivered", INTEGER, "blocks", "that were there when it was applied"),
+            Column("late", "late", INTEGER, "blocks", "that came afterwards"),
+            Column("lost", "lost", INTEGER, "blocks", "that never came"),
+            Column("resent", "resent", INTEGER, "blocks", "sent again by connection"),
+        ),
+    ),
     "holds": Table(
         ("held",),
         (

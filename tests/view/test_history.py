@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis.load import StoredRun, load_run
-from analysis.view.history import NO_KEY, Names, Part, history
+from analysis.view.history import NO_KEY, SIGNS, Names, Part, history
 from analysis.view.plot import plot_of
 from tests.results.fake_run import START_S, make_run
 
@@ -55,6 +56,18 @@ def test_where_there_is_no_room_messages_of_a_round_become_one_and_no_byte_is_lo
     assert 0 < len(least["messages"]["t"]) <= 10 and 0 < len(least["work"]["t"]) <= 10
     some = history(run.tables, Names.of(run.plan), Part(rows=60))["messages"]
     assert max(some["round"]) - min(some["round"]) >= 5  # of eight: rounds are left out evenly
+
+
+def test_stale_contributions_and_blocks_that_are_missed_are_marks(run: StoredRun) -> None:
+    updates = pd.DataFrame(
+        {"node": "virginia/global0", "t_s": [1.0, 1.5, 2.0, 3.0], "round": [0, 0, 1, 2], "staleness": [1, 3, 0, 2]}
+    )
+    blocks = pd.DataFrame(
+        {"node": "virginia/global0", "t_s": [2.0, 2.5, 4.0], "round": [1, 1, 2], "late": [2, 3, 0], "lost": [0, 0, 4]}
+    )
+    found = history({**run.tables, "updates": updates, "blocks": blocks}, Names.of(run.plan))["marks"]
+    told = list(zip(found["t"], found["round"], [SIGNS[sign] for sign in found["sign"]], found["count"], strict=True))
+    assert told == [(1.5, 0, "stale", 3), (2.5, 1, "late", 5), (3, 2, "stale", 2), (4, 2, "lost", 4)]
 
 
 def test_samples_of_a_link_keep_the_ends_of_what_does_not_change(run: StoredRun) -> None:

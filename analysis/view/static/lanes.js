@@ -15,6 +15,12 @@ const WORK = [
 ];
 const SENT = [20, 4];
 const RECEIVED = [26, 4];
+const MARK = [1, 14];
+const MARKS = [
+  { colour: "stale", told: (count) => `applied ${count} ${count === 1 ? "update" : "updates"} late` },
+  { colour: "change", told: (count) => `${count} ${count === 1 ? "block" : "blocks"} came late` },
+  { colour: "broken", told: (count) => `${count} ${count === 1 ? "block" : "blocks"} never came` },
+];
 
 export class Lanes {
   constructor(scroll, tip, run, page) {
@@ -247,6 +253,13 @@ export class Lanes {
     const colour = (row) => colourOfMessage(source.texts[messages.kind[row]]);
     this.drawSpans(context, rows.sent, messages.t0, messages.t, top + SENT[0], SENT[1], width, colour);
     this.drawSpans(context, rows.received, messages.t0, messages.t, top + RECEIVED[0], RECEIVED[1], width, colour);
+    const { marks } = this.run.tables;
+    for (const row of this.run.rowsOf(node).marks) {
+      const x = this.x(marks.t[row]);
+      if (x < this.left || x > width) continue;
+      context.fillStyle = look[MARKS[marks.sign[row]].colour];
+      context.fillRect(x - 1, top + MARK[0], 2, MARK[1]);
+    }
   }
 
   /** Draw spans as bars; those that lie on a pixel that is painted already cost nothing. */
@@ -320,6 +333,12 @@ export class Lanes {
     const t = this.time(x);
     const touches = (table) => (row) => table.t0[row] - near <= t && t <= table.t[row] + near;
     const long = (table, row) => seconds(table.t[row] - table.t0[row]);
+    const { marks } = this.run.tables;
+    const told = this.run
+      .rowsOf(found.number)
+      .marks.filter((row) => Math.abs(marks.t[row] - t) < 2 * near)
+      .map((row) => `${MARKS[marks.sign[row]].told(marks.count[row])}, round ${marks.round[row]}`);
+    if (inside < 19 && told.length) return told.slice(-3).join("\n");
     if (inside < 19) {
       const own = rows.work.filter(touches(work)).filter((row) => (inside < 13.5) === work.lane[row] < 2);
       return own.slice(-3).map((row) => `${source.texts[work.text[row]]}: ${long(work, row)}`).join("\n");

@@ -2,7 +2,7 @@
 
 const NAMES = [
   "ink", "muted", "line", "paper", "ground", "accent", "compute", "codec", "wait", "held", "up", "down", "peer",
-  "idle", "busy1", "busy2", "busy3", "busy4", "broken", "land", "change", "evaluation", "loss",
+  "idle", "busy1", "busy2", "busy3", "busy4", "broken", "land", "change", "evaluation", "loss", "stale",
 ];
 
 export const look = {};

@@ -87,9 +87,17 @@ class Page {
     });
     critical.hidden = !run.tables.paths?.t.length;
     this.lanes.push(lanes);
+    this.showSigns(lanes);
     run.lanes = lanes;
     run.network = network;
     if (number === 0) canvas.id = "first-network";
+  }
+
+  /** Explain the marks that a run has. */
+  showSigns(lanes) {
+    const signs = new Set(lanes.run.tables.marks.sign);
+    const legend = lanes.scroll.closest(".card").querySelectorAll("[data-sign]");
+    for (const each of legend) each.hidden = !signs.has(+each.dataset.sign);
   }
 
   describe(run) {
@@ -244,6 +252,8 @@ class Page {
     if (found) {
       const told = run.network.told(found, this.timeOf(run)).split("\n");
       byId("chosen").textContent = told[0];
+      const overlap = found.kind === "node" ? run.overlapOf(found.number) : null;
+      if (overlap !== null) told.push(`while it sends or receives, it computes ${share(overlap)} of the time`);
       byId("about").textContent = told.slice(1).join(" · ");
       if (found.kind === "link") this.series.showLink(run, found.number);
       if (found.kind === "node") this.series.showNode(run, found.number);
@@ -332,6 +342,7 @@ class Page {
       this.learning.refresh();
       this.drawMarks();
       this.lanes[number].choose();
+      this.showSigns(this.lanes[number]);
       if (!part.live) {
         this.clock.following = false;
         this.setSpeed();

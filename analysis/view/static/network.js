@@ -237,6 +237,7 @@ export class Network {
     this.broken = this.run.brokenAt(t);
     this.drawLand(context);
     this.drawLinks(context, t);
+    if (this.run.plot.overlay !== "star") this.drawWays(context, t);
     this.drawVertices(context, t);
     this.drawMessages(context, t);
     this.showTip(t);
@@ -433,6 +434,47 @@ export class Network {
     else context.rect(x - 5, y - 4, 10, 8);
     context.fill();
     context.stroke();
+  }
+
+  /** Who has sent to whom for the newest round so far: an overlay's tree as it forms, an arrow for each pair. */
+  drawWays(context, t) {
+    const { clusters, clusterOf } = this.places;
+    if (clusters.length > 70) return;
+    const source = this.page.rowsAt(this.run, t);
+    const { messages } = source.tables;
+    const { site } = this.run.plot.nodes;
+    const told = new Set();
+    context.globalAlpha = 0.55;
+    for (const row of source.waysOf(t)) {
+      const from = clusterOf[site[messages.source[row]]];
+      const to = clusterOf[site[messages.target[row]]];
+      const colour = colourOfMessage(source.texts[messages.kind[row]]);
+      const key = `${from}>${to} ${colour}`;
+      if (from === to || told.has(key)) continue;
+      told.add(key);
+      this.drawArrow(context, this.line(clusters[from], clusters[to]), colour);
+    }
+    context.globalAlpha = 1;
+  }
+
+  drawArrow(context, [x0, y0, x1, y1], colour) {
+    const length = Math.hypot(x1 - x0, y1 - y0) || 1;
+    const alongX = (x1 - x0) / length;
+    const alongY = (y1 - y0) / length;
+    const x = x0 + (x1 - x0) * 0.62; // its head is past the middle, where that of the other direction is not
+    const y = y0 + (y1 - y0) * 0.62;
+    context.strokeStyle = colour;
+    context.fillStyle = colour;
+    context.lineWidth = 5;
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.lineTo(x1, y1);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x + 9 * alongX, y + 9 * alongY);
+    context.lineTo(x - 6 * alongX - 8 * alongY, y - 6 * alongY + 8 * alongX);
+    context.lineTo(x - 6 * alongX + 8 * alongY, y - 6 * alongY - 8 * alongX);
+    context.fill();
   }
 
   drawMessages(context, t) {

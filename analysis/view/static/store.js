@@ -1,6 +1,18 @@
 // The columns of one run, as analysis/view/history.py makes them, and what the page asks of them at a moment.
 
 const BUCKETS = 1500;
+const MOST_WAYS = 5000; // messages that are looked through for those of a round
+
+/** Spans [from, to] as few as cover the same time, in order. */
+function joined(spans) {
+  const found = [];
+  for (const [from, to] of spans.sort((a, b) => a[0] - b[0])) {
+    const last = found.at(-1);
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else found.push([from, to]);
+  }
+  return found;
+}
 
 /** The index of the last value that is at most `t`, or -1. `values` are sorted. */
 export function lastBefore(values, t) {
@@ -136,8 +148,8 @@ export class Run {
   /** Rows of `work` and of `messages` that are sent and received, by node and by begin. */
   rowsOf(node) {
     if (!this.ofNode) {
-      this.ofNode = this.plot.nodes.name.map(() => ({ work: [], sent: [], received: [], rounds: [], shown: false }));
-      const { work, messages, rounds } = this.tables;
+      this.ofNode = this.plot.nodes.name.map(() => ({ work: [], sent: [], received: [], rounds: [], marks: [] }));
+      const { work, messages, rounds, marks } = this.tables;
       const sorted = (begins) => Array.from(begins.keys()).sort((a, b) => begins[a] - begins[b]);
       for (const row of sorted(work.t0)) this.ofNode[work.node[row]].work.push(row);
       for (const row of sorted(messages.t0)) {
@@ -145,6 +157,7 @@ export class Run {
         this.ofNode[messages.target[row]].received.push(row);
       }
       for (const row of sorted(rounds.t0)) this.ofNode[rounds.node[row]].rounds.push(row);
+      for (const row of marks.t.keys()) this.ofNode[marks.node[row]].marks.push(row);
     }
     return this.ofNode[node];
   }
@@ -166,6 +179,41 @@ export class Run {
       if (work.t[row] > t && (lane === -1 || work.lane[row] < lane)) lane = work.lane[row];
     }
     return lane;
+  }
+
+  /** The share of the time in which a node sends or receives that it computes as well, or null if it does not send. */
+  overlapOf(node) {
+    const { work, messages } = this.tables;
+    const rows = this.rowsOf(node);
+    const computing = joined(rows.work.filter((row) => work.lane[row] === 0).map((row) => [work.t0[row], work.t[row]]));
+    const moving = joined([...rows.sent, ...rows.received].map((row) => [messages.t0[row], messages.t[row]]));
+    let moved = 0;
+    let both = 0;
+    let next = 0;
+    for (const [from, to] of moving) {
+      moved += to - from;
+      while (next < computing.length && computing[next][1] <= from) next++;
+      for (let place = next; place < computing.length && computing[place][0] < to; place++) {
+        both += Math.min(to, computing[place][1]) - Math.max(from, computing[place][0]);
+      }
+    }
+    return moved > 0 ? both / moved : null;
+  }
+
+  /** Rows of the messages between data centres that were sent for the newest round at `t`, in the order of `t0`. */
+  waysOf(t) {
+    const { messages } = this.tables;
+    const { site } = this.plot.nodes;
+    const rows = [];
+    let round = null;
+    const last = lastBefore(messages.t0, t);
+    for (let row = last; row >= Math.max(0, last - MOST_WAYS); row--) {
+      if (messages.round[row] < 0 || site[messages.source[row]] === site[messages.target[row]]) continue;
+      round ??= messages.round[row];
+      if (messages.round[row] === round) rows.push(row);
+      else if (messages.round[row] < round - 1) break;
+    }
+    return rows.reverse();
   }
 
   /** The number of the newest round that a worker has completed at `t`, or -1. */
