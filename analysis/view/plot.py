@@ -79,12 +79,12 @@ def _routes(network: Mapping[str, Any], number: Mapping[str, int], pairs: set[tu
 
 def _coordinates(resolved: Path) -> dict[str, tuple[float, float]]:
     """Return latitude and longitude of the vertices, in degrees, if the scenario says them."""
-    from testbed.scenario.reading.document import parse, plain
-
     try:
         written = resolved.read_bytes()
         if b"coordinates:" not in written:  # reading a file of thousands of data centres takes seconds
             return {}
+        from testbed.scenario.reading.document import parse, plain  # which takes almost a second to import
+
         found = plain(parse(written, resolved.name))["topology"]["coordinates"]
         return {name: (float(latitude.text), float(longitude.text)) for name, (latitude, longitude) in found.items()}
     except (OSError, TestbedError, LookupError, TypeError, AttributeError, ValueError):  # a scenario of another release
