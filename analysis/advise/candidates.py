@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analysis.advise.goal import Constraints, Goal
 from testbed.codec.options import CODECS
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.paradigms import PARADIGMS
 from testbed.plan.build import build_plan
+from testbed.plan.identity import identity_of
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
-from testbed.settings.job import Choice
 
 Read = Callable[[Sequence[str], str | None], Scenario]
 """Returns the user's scenario with overrides, on a back end (``None``: its own). Raises ``ScenarioError``."""
@@ -81,17 +81,6 @@ def candidates(
         else:
             refused.append(Refused(name, f"is the same as {found[same].name} on this scenario"))
     return list(found.values()), refused
-
-
-def identity_of(plan: Plan) -> str:
-    """Return a text that is equal for Plans of one scenario with one technique and one central data centre.
-
-    A single global server holds the whole model, however it is divided.
-    """
-    technique = plan.technique
-    if len(plan.with_role("global_server")) == 1:
-        technique = replace(technique, shard=Choice(kind="hashed"))
-    return repr((technique, [site.name for site in plan.network.sites if site.central]))
 
 
 def plan_with(read: Read, settings: Sequence[str], goal: Goal) -> Plan:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from analysis.advise import estimate, mathematics
 from analysis.advise.budget import Budget
-from analysis.advise.candidates import Candidate, identity_of, rounds_for
+from analysis.advise.candidates import Candidate, rounds_for
 from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.observation import DIVERGED, DONE, FAILED, STOPPED, UNLIMITED, Observation
 from analysis.advise.pace import Pace, rounds_to_sample, sampled, varies
@@ -27,6 +27,7 @@ from analysis.advise.pool import Task, simulate_all
 from analysis.advise.question import Question, Tell
 from analysis.advise.tuning import Tuned, tune
 from testbed.numbers import counted
+from testbed.plan.identity import identity_of
 from testbed.plan.model import Plan
 from testbed.simulation.prediction_error import error_of
 

@@ -13,6 +13,7 @@ from testbed.errors import ScenarioError
 from testbed.execution.code_version import code_version
 from testbed.execution.sweep_files import code_folders, content_digest, data_files, source_digest
 from testbed.plan.build import build_plan
+from testbed.plan.identity import identity_of
 from testbed.plan.model import Plan, to_json
 from testbed.results.summary import sha256_of
 from testbed.results.sweep_index import Tuning
@@ -53,7 +54,10 @@ def points_of(
 
 @dataclass(frozen=True, slots=True)
 class TechniquePoints:
-    """The points of a sweep over techniques. ``left_out``: why a technique cannot run on this scenario, by its name."""
+    """The points of a sweep over techniques.
+
+    left_out  why a technique cannot run on this scenario, or need not: there it is another one; by its name
+    """
 
     sweep: SweepSettings
     points: list[SweepPoint]
@@ -68,7 +72,7 @@ def points_of_techniques(
     allow_code: bool = False,
     folder: Path | None = None,
 ) -> TechniquePoints:
-    """Return the points of ``sweep`` for each technique that can run with all of its settings.
+    """Return the points of ``sweep`` for each technique that can run with all of its settings, each but once.
 
     Raise ``ScenarioError`` if none can.
     """
@@ -77,11 +81,18 @@ def points_of_techniques(
     read()  # what is wrong with the scenario itself is no technique's fault
     points: list[SweepPoint] = []
     left_out = {}
+    found: dict[str, str] = {}  # names by what they are on this scenario
     for name in names:
         try:
-            points += _points(read, with_techniques(sweep, [name]), dependencies)
+            own = list(_points(read, with_techniques(sweep, [name]), dependencies))
         except ScenarioError as error:
             left_out[name] = error.problems[0].removeprefix(f"--set {TECHNIQUE}={name}: ")
+            continue
+        same = found.setdefault("\n".join(identity_of(point.plan) for point in own), name)
+        if same == name:
+            points += own
+        else:
+            left_out[name] = f"is the same as {same} on this scenario"
     if not points:
         raise ScenarioError([f"{name}: {reason}" for name, reason in left_out.items()])
     return TechniquePoints(with_techniques(sweep, [name for name in names if name not in left_out]), points, left_out)

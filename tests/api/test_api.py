@@ -458,7 +458,8 @@ def test_a_sweep_takes_techniques_instead_of_those_of_the_scenario(
     assert [(point.settings["technique"], point.seed) for point in job.points] == [("fsa", 1), ("fsa", 2)]
     assert job.points[0].plan.technique.sync_tier2.kind == "fsa"
     api.sweep(SMALL, techniques="all", out=tmp_path)
-    assert {point.settings["technique"] for point in jobs[1].points} == set(api.presets())
+    assert {point.settings["technique"] for point in jobs[1].points} == set(api.presets()) - {"multigps"}
+    assert jobs[1].left_out == {"multigps": "is the same as fsa on this scenario"}
 
 
 @pytest.mark.slow  # 8 s

@@ -1,0 +1,19 @@
+"""Whether two Plans of one scenario have the same technique, however it is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from testbed.plan.model import Plan
+from testbed.settings.job import Choice
+
+
+def identity_of(plan: Plan) -> str:
+    """Return a text that is equal for Plans of one scenario with one technique and one central data centre.
+
+    A single global server holds the whole model, however it is divided.
+    """
+    technique = plan.technique
+    if len(plan.with_role("global_server")) == 1:
+        technique = replace(technique, shard=Choice(kind="hashed"))
+    return repr((technique, [site.name for site in plan.network.sites if site.central]))
