@@ -1,4 +1,4 @@
-"""Runs in other tools' formats: Chrome/Perfetto trace, CSV tables, and the trackers of `analysis.trackers`."""
+"""Runs in other tools' formats: Perfetto, CSV tables, execution traces, and the trackers of `analysis.trackers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import trackers
+from analysis import job_trace, trackers
 from analysis.load import StoredRun, distinct_names
 from analysis.timeline import trace
 from testbed.results import atomic
@@ -48,8 +48,10 @@ def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
     return paths
 
 
+TRACES = {"chakra": job_trace.chakra, "goal": job_trace.goal}
 FORMATS: dict[str, Callable[[list[StoredRun], Path], list[Path]]] = {
     "perfetto": perfetto,
     "csv": tables_as_csv,
+    **TRACES,
     **{kind: partial(trackers.export, kind) for kind in trackers.TRACKERS},
 }

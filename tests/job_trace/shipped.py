@@ -10,6 +10,7 @@ from testbed.job_trace.writing import write_chakra
 FOLDER = Path(__file__).parents[2] / "scenarios" / "jobs"
 MICRO_BATCHES = 4
 FORWARD_S = 0.02  # of a stage and a micro-batch; backward takes twice as long
+OPTIMIZER_S = 0.005
 ACTIVATIONS_BYTES = 250_000
 GRADIENTS_BYTES = 2_000_000
 
@@ -51,7 +52,7 @@ def _stage(rank: int, stage: int) -> list[TraceNode]:
             add("gradient", SEND, *last, size_bytes=ACTIVATIONS_BYTES, peer=peer, tag=tag)
     group = f"stage{stage}"
     summed = add("gradients", COLLECTIVE, *last, size_bytes=GRADIENTS_BYTES, operation="all_reduce", group=group)
-    add("optimizer", COMPUTE, summed, duration_s=0.005)
+    add("optimizer", COMPUTE, summed, duration_s=OPTIMIZER_S)
     return nodes
 
 

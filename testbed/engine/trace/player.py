@@ -8,7 +8,7 @@ taken it.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 from testbed.engine.collectives.operation import CollectiveMail, Tag
 from testbed.engine.trace.collectives import TraceCollectives
@@ -46,6 +46,7 @@ class Player:
         self._step_s = node.device.step_time_s * node.device.speed  # that a step takes at speed 1
         self._after, self._waits_for = followers(trace.nodes)
         self._numbers = numbered(trace.nodes)
+        self._messages = Counter((each.kind, each.peer, each.tag) for each in trace.nodes)
         self._deadline_s = plan.timeouts.run_deadline_s
         place_of = {each.id: place for place, each in enumerate(trace.nodes)}
         self._operations = {
@@ -133,7 +134,9 @@ class Player:
         self._end(place)
 
     def _tag(self, place: int) -> Tag:
-        return Tag(f"tag {self._nodes[place].tag}", self._round * len(self._nodes) + self._numbers[place], 0)
+        node = self._nodes[place]
+        each_round = self._messages[node.kind, node.peer, node.tag]  # as many as at the other end
+        return Tag(f"tag {node.tag}", self._round * each_round + self._numbers[place], 0)
 
 
 def _part(node: TraceNode) -> str:

@@ -139,7 +139,7 @@ def test_messages_of_a_tag_keep_their_order_and_others_do_not_wait(tmp_path: Pat
 
 
 def test_rounds_play_the_trace_again(tmp_path: Path) -> None:
-    ranks = [compute(1, 0.1), send(2, 1, 8000, 1)], [receive(1, 0, 8000), compute(2, 0.1, 1)]
+    ranks = [compute(1, 0.1), send(2, 1, 8000, 1)], [receive(1, 0, 8000), compute(2, 0.05, 1), compute(3, 0.05, 2)]
     played = play(tmp_path, *ranks, training__rounds=3)
     assert len(played.run.of_kind("round", played.workers[0])) == 3
     ends = [event["t"] for event in played.run.of_kind("round", played.workers[1])]
