@@ -157,7 +157,7 @@ class _Reader:
             return
         if "nodes" in first:
             problem = "is what PyTorch's ExecutionTraceObserver writes, which has no times"
-            raise ScenarioError(f"{self._where}: {problem}; link it with the profiler's, and convert both to Chakra")
+            raise ScenarioError(f"{self._where}: {problem}; write the file of the profiler as workload.kineto")
         self._check_version(str(first.get("version", "")), _attributes(first))
         last = "its metadata"
         text = text.lstrip()[at:].lstrip()

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.job_trace import chakra
+from testbed.job_trace import chakra, pytorch
 from testbed.job_trace.checks import check
 from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates
 
@@ -54,14 +54,20 @@ def files_of(trace: Path) -> list[Path]:
     return [found[rank] for rank in range(len(found))]
 
 
-def read_rank(trace: str, rank: int) -> RankTrace:
-    """Return what one rank does."""
-    return chakra.read(files_of(Path(trace))[rank], rank)
+def read_rank(trace: str, rank: int, kineto: str = "") -> RankTrace:
+    """Return what one rank does. ``kineto``: as ``trace``, of the times that PyTorch's profiler has measured."""
+    path = files_of(Path(trace))[rank]
+    if not kineto:
+        return chakra.read(path, rank)
+    times = files_of(Path(kineto))
+    if rank >= len(times):
+        raise ScenarioError(f"{kineto}: there is no file of rank {rank}, and one in {trace}")
+    return pytorch.read(path, times[rank], rank)
 
 
-def read_job(trace: str, groups: str = "", rates: Rates = Rates()) -> JobTrace:  # noqa: B008 - it is frozen
+def read_job(trace: str, kineto: str = "", groups: str = "", rates: Rates = Rates()) -> JobTrace:  # noqa: B008
     """Return the trace of all ranks. Raise ``ScenarioError`` where it cannot be read, or not be played to its end."""
-    ranks = tuple(read_rank(trace, rank) for rank in range(len(files_of(Path(trace)))))
+    ranks = tuple(read_rank(trace, rank, kineto) for rank in range(len(files_of(Path(trace)))))
     job = JobTrace(ranks, groups_of(ranks, groups))
     check(job, rates)
     return job

@@ -38,7 +38,7 @@ def with_trace(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     if _is_read(data):
         return data
     raise_found(_without_effect(data))
-    places = {key: _place(workload, key, info) for key in ("trace", "groups")}
+    places = {key: _place(workload, key, info) for key in ("trace", "kineto", "groups")}
     try:
         totals, sha256 = _read(places, workload)
     except TestbedError as error:
@@ -107,10 +107,10 @@ def _place(workload: dict[str, Any], key: str, info: ValidationInfo) -> Path | N
 
 def _read(places: Mapping[str, Path | None], workload: dict[str, Any]) -> tuple[Totals, str]:
     """Return what follows from the trace, and its digest."""
-    trace, groups = (str(places[key] or "") for key in ("trace", "groups"))
+    trace, kineto, groups = (str(places[key] or "") for key in ("trace", "kineto", "groups"))
     rates = Rates(_number(workload, "flops", float), _number(workload, "memory_rate", parse_rate) / 8)
-    sha256 = digest_of(trace, groups)
-    return _totals(trace, groups, rates, sha256), sha256
+    sha256 = digest_of(trace, kineto, groups)
+    return _totals(trace, kineto, groups, rates, sha256), sha256
 
 
 def _number(workload: dict[str, Any], key: str, parse: Callable[[str], float]) -> float:
@@ -127,8 +127,8 @@ def _number(workload: dict[str, Any], key: str, parse: Callable[[str], float]) -
 
 
 @lru_cache(maxsize=16)  # the points of a sweep name the same trace
-def _totals(trace: str, groups: str, rates: Rates, sha256: str) -> Totals:
-    return totals_of(read_job(trace, groups, rates), rates)
+def _totals(trace: str, kineto: str, groups: str, rates: Rates, sha256: str) -> Totals:
+    return totals_of(read_job(trace, kineto, groups, rates), rates)
 
 
 def _lines(error: TestbedError) -> list[str]:

@@ -16,7 +16,7 @@ from testbed.suggest import suggestion
 Technique = TypeVar("Technique")
 ANY_GPU = -1
 _OF_PROGRAMS = ("per", "ends", "listens", "env", "cwd", "timeout_s", "metrics")
-_OF_TRACES = ("groups", "flops", "memory_bps", "placement")
+_OF_TRACES = ("kineto", "groups", "flops", "memory_bps", "placement")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -152,6 +152,8 @@ class TracedJob:
     trace: str = option("", absent="")
     """Execution traces by Chakra, beside the scenario: a folder with a file for each rank, or a path with {rank} in the
     place of its number."""
+    kineto: str = option("", absent="")
+    """What PyTorch's profiler has written for each rank, where 'trace' names what its ExecutionTraceObserver has."""
     groups: str = option("", absent="")
     """A JSON file of process groups, {"NAME": [ranks]}, where the trace does not declare them."""
     flops: float = option(0.0, absent=0.0, max=1e18)

@@ -121,7 +121,7 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
         (NODE + '"COMP_NODE"}{"id":', "what follows node 1 is no node of Chakra"),
         (NODE + '"NO_NODE"}', "what follows its metadata is no node of Chakra"),
         ('{"version": "0.0.4"}', "has no node"),
-        ('{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "link it with the profiler's, and convert both to Chakra"),
+        ('{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "write the file of the profiler as workload.kineto"),
         ('{"workload_graph": [{"Id": 1}]}', "entry 0 of its workload_graph lacks 'NodeType'"),
         ("{", "is no JSON"),
     ],

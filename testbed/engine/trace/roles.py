@@ -52,6 +52,6 @@ def trace_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = Non
 
 
 def _trace_of(job: TracedJob, rank: int) -> RankTrace:
-    if digest_of(job.trace, job.groups) != job.sha256:
+    if digest_of(job.trace, job.kineto, job.groups) != job.sha256:
         raise ScenarioError(f"workload.trace: {job.trace} has changed since the scenario was read; start the run again")
-    return read_rank(job.trace, rank)
+    return read_rank(job.trace, rank, job.kineto)
