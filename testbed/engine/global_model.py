@@ -55,7 +55,7 @@ class SharedRounds(Remembering):
 
     def __init__(self, rounds: int, members: Sequence[Member]) -> None:
         workers = {member.name: max(1, len(member.workers)) for member in members}
-        self.each = {member.name: workers[member.name] // member.pushes_per_round for member in members}
+        self.each = {member.name: member.worker_rounds for member in members}
         self._first = workers
         self.workers = sum(workers.values())
         self._left: float = rounds * self.workers

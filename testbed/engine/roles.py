@@ -25,6 +25,7 @@ from testbed.engine.handover import handover_of
 from testbed.engine.kvworker import KVWorker, ParentNodes, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
+from testbed.engine.local_model import LocalModelStore
 from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.mixing_exchange import mixing_worker
 from testbed.engine.overlay.wiring import NodeOverlays
@@ -267,6 +268,9 @@ def _upstream(
     world = session.world
     if node.parents:
         store = _store(plan, node, session, overlays)
+        own_model = sync_setup.local_model(plan)
+        if own_model is not None:
+            return LocalModelStore(world, store, own_model)
         counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
         pushes_per_round = max(1, plan.training_workers_by_parent[node.name]) if counts_rounds else 0
         peers = session.peers

@@ -15,7 +15,7 @@ from testbed.plan.once import once_per_plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
-from testbed.policy.sync.base import TOKEN, Member, SyncPolicy, Tier, WorkerDevice
+from testbed.policy.sync.base import TOKEN, LocalModel, Member, SyncPolicy, Tier, WorkerDevice
 from testbed.policy.sync.streaming import Streaming
 from testbed.settings.job import Choice
 
@@ -126,15 +126,23 @@ def tier_of(plan: Plan, node: NodePlan) -> Tier:
     technique = plan.technique
     # where workers do not wait for each other, each of their pushes goes up by itself
     one_by_one = node.role == "global_server" and two_tiers and not SYNC[technique.sync_tier1.kind].waits
+    model = local_model(plan)
+    updates = model.updates if model is not None and node.role == "global_server" else 0
     return Tier(
         tuple(
-            Member(name, tuple(devices.get(name, ())), max(1, len(devices.get(name, ()))) if one_by_one else 1)
+            Member(name, tuple(devices.get(name, ())), max(1, len(devices.get(name, ()))) if one_by_one else 1, updates)
             for name in contributors(plan, node)
         ),
         number=1 if node.role == "server" else 2,
         top=node.role == "global_server",
-        steps_assigned_above=node.role == "server" and SYNC[technique.sync_tier2.kind].assigns_steps,
+        steps_assigned_above=node.role == "server" and model is None and SYNC[technique.sync_tier2.kind].assigns_steps,
     )
+
+
+def local_model(plan: Plan) -> LocalModel | None:
+    """Return what local servers do with models of their own, if there are such servers, and they have any."""
+    algorithm, options = worker_sync(plan)
+    return algorithm.local_model(options) if plan.with_role("server") else None
 
 
 def tier_of_workers(plan: Plan, names: Sequence[str]) -> Tier:

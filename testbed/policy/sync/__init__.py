@@ -8,6 +8,7 @@ from testbed.policy.sync.base import SyncPolicy
 from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.esync import ESync
 from testbed.policy.sync.fsa import Bsp, Fsa
+from testbed.policy.sync.halos import AsyncLocalSgd, Halos
 from testbed.policy.sync.hfa import Hfa
 from testbed.policy.sync.quorum import Quorum
 from testbed.policy.sync.ssp import Ssp
@@ -24,6 +25,8 @@ SYNC: Axis[SyncPolicy] = Axis(
         "tap": Tap,
         "ssp": Ssp,
         "quorum": Quorum,
+        "async_local_sgd": AsyncLocalSgd,
+        "halos": Halos,
     },
     base=SyncPolicy,
 )

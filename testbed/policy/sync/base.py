@@ -39,11 +39,33 @@ class Member:
 
     pushes_per_round  how many of its pushes make a round: more than one where its own workers do not wait for each
                       other, and each of their rounds is passed on by itself
+    updates           of a child with a model of its own: rounds of workers from one of its pushes to the next
     """
 
     name: str
     workers: tuple[WorkerDevice, ...] = ()
     pushes_per_round: int = 1
+    updates: int = 0
+
+    @property
+    def worker_rounds(self) -> int:
+        """How many rounds of workers one of its pushes stands for."""
+        return self.updates or max(1, len(self.workers)) // self.pushes_per_round
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """What a local server does that has a model of its own, and answers from it (``engine.local_model``).
+
+    optimizer, options  by which it steps along every contribution
+    updates             of that model, from a merging to the next push to the global server
+    merging             share of the global model in a merging
+    """
+
+    optimizer: str
+    options: dict[str, Any]
+    updates: int
+    merging: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +152,11 @@ class SyncPolicy(Remembering, ABC):
     def lan_rounds(cls, options: Any) -> int:
         """Return how many rounds inside a data centre there are to one that crosses the WAN; at least 1."""
         return 1
+
+    @classmethod
+    def local_model(cls, options: Any) -> LocalModel | None:
+        """Return what local servers do with models of their own; ``None``: they have none, and pass everything on."""
+        return None
 
     @classmethod
     def slack_s(cls, options: Any) -> float:

@@ -68,6 +68,9 @@ def _stuck(scenario: Scenario) -> str:
         if overlay.declared.relays and not (overlay.declared.regroups and sync.declared.waits):
             again = "what a lost relay held is sent again with its round"
             return f"{again}, and here each contribution is applied by itself"
+    below = scenario.sync.tier1
+    if tiers_of(scenario) == 2 and below.declared.local_model(below.options) is not None:
+        return "a local server has a model of its own"
     if tiers_of(scenario) == 2 and scenario.sync.tier2.declared.holds and not scenario.sync.tier1.declared.waits:
         return "a data centre's clock counts the pushes of all of its workers"
     return ""

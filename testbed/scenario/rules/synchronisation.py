@@ -121,7 +121,11 @@ def _above_local_steps(scenario: Scenario) -> Found:
 
 
 def _above_rounds_of_changes(tier1: Technique, tier2: Technique) -> Found:
-    """Tier 1 waits for all workers of a data centre, and both have the same local steps."""
+    """Tier 1 waits for all workers of a data centre, or is the same; and both have the same local steps."""
+    if tier1.kind != tier2.kind and not (tier1.declared.waits and tier2.declared.partner):
+        problem = f"'{tier2.kind}' stands above '{tier2.declared.partner or tier2.kind}', and not '{tier1.kind}'"
+        yield Violation(("sync", "tier1"), problem, f"write 'sync: {{kind: {tier2.kind}, …}}'")
+        return
     for name in sorted({each.name for each in fields(tier1.options)} & {each.name for each in fields(tier2.options)}):
         below = getattr(tier1.options, name)
         if below != getattr(tier2.options, name):

@@ -1,0 +1,113 @@
+"""A local server with a model of its own: it steps along every contribution, and merges the global model now and then.
+
+The rules are those of HALoS (``policy.sync.halos``): contributions are answered with the newest local model, and nobody
+waits for the global server. What the local model has moved since the last merging goes up after so many updates, and
+once only until the answer is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed import buffers
+from testbed.engine.aggregation import AggregatedPush
+from testbed.engine.kvworker import KVWorker
+from testbed.engine.local_work import optimizer_work
+from testbed.engine.reply import ReplyControl, Value
+from testbed.engine.upstream import ParentServers
+from testbed.policy.sync.base import LocalModel
+from testbed.state import State, below, under
+from testbed.training.optimizers import KeyOptimizer
+from testbed.world import Future, Work, World
+
+
+class LocalModelStore(ParentServers):
+    """The global servers, and the model between them and the workers of this data centre."""
+
+    def __init__(self, world: World, store: KVWorker, declared: LocalModel) -> None:
+        super().__init__(world, store)
+        self._model = declared
+        self._keys: dict[int, KeyOptimizer] = {}
+        self._merged: dict[int, Tensor] = {}  # by key: the value after the last merging
+        self._updates: dict[int, int] = {}  # by key: since then
+        self._rounds: dict[int, int] = {}  # by key: pushes to the global servers
+        self._under_way: dict[int, Future[None]] = {}  # by key
+        self._last = False  # the global server has said that the run ends
+
+    async def pull(self, key: int, newest: bool = False) -> Tensor:
+        value = await super().pull(key, newest)
+        if key not in self._keys:
+            self._begin(key, value, value)
+        return value
+
+    def _begin(self, key: int, value: Tensor, merged: Tensor) -> None:
+        self._keys[key] = KeyOptimizer(self._model.optimizer, self._model.options, value)
+        self._merged[key] = merged.clone()
+        self._updates.setdefault(key, 0)
+        self._rounds.setdefault(key, 0)
+
+    async def apply(self, total: AggregatedPush) -> Value:
+        key = total.key
+        state = self._keys[key]
+
+        def step() -> Tensor:
+            state.step(total.tensor)
+            return buffers.clone(state.value)
+
+        value = await self._world.compute(optimizer_work([state], total.round), step)
+        self._updates[key] += 1
+        if self._updates[key] >= self._model.updates and key not in self._under_way:
+            self._under_way[key] = self._world.spawn(self._merge(total), f"merge key {key} with the global model")
+        return Value(value, ReplyControl(last=self._last))
+
+    async def _merge(self, total: AggregatedPush) -> None:
+        """Push how far the local model has moved, and merge the global one that is answered."""
+        key = total.key
+        state = self._keys[key]
+        copying = Work("copy", total.round, size_bytes=state.value.nbytes)
+        moved = await self._world.compute(copying, lambda: self._merged[key] - state.value)
+        round_ = self._rounds[key]
+        self._rounds[key] += 1
+        notes: dict[str, Any] = {name: total.notes[name] for name in ("loss", "last") if name in total.notes}
+        await self._store.push(key, round_, moved, notes, total.priority)
+        answer = await self._store.value(key, round_)
+
+        def merge() -> None:
+            with torch.no_grad():
+                state.value.lerp_(answer.tensor, self._model.merging)
+            self._merged[key] = state.value.clone()
+
+        await self._world.compute(copying, merge)
+        self._updates[key] = 0
+        self._last |= answer.control.last
+        del self._under_way[key]
+
+    async def settle(self) -> None:
+        for merging in list(self._under_way.values()):
+            await self._world.wait(merging, "the answer of the global server")
+
+    async def leave(self) -> None:
+        await self.settle()
+        await super().leave()
+
+    def state(self) -> State:
+        state: State = {"last": int(self._last)} | under("store", self._store.state())
+        for key, content in self._keys.items():
+            of_key = {"merged": self._merged[key], "updates": self._updates[key], "rounds": self._rounds[key]}
+            state |= under(f"key/{key}", of_key | under("optimizer", content.state()))
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._last = bool(state["last"])
+        self._store.load_state(below("store", state))
+        for key in {int(name.split("/")[0]) for name in below("key", state)}:
+            of_key = below(f"key/{key}", state)
+            optimizer = below("optimizer", of_key)
+            self._updates[key] = int(of_key["updates"])
+            self._rounds[key] = int(of_key["rounds"])
+            self._begin(key, optimizer["value"], of_key["merged"])
+            self._keys[key].load_state(optimizer)
