@@ -214,6 +214,8 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     (LOCAL, "sync={tier1: {kind: diloco, h: 5}, tier2: {kind: quorum, h: 6}}"): [
         "sync={tier1: {kind: diloco, h: 5}, tier2: {kind: quorum, h: 5}}"
     ],
+    (LOCAL, "sync={tier1: async_local_sgd, tier2: halos}"): ["sync=halos"],
+    (LOCAL, "sync=halos", "recovery={on_failure: continue}"): ["recovery={on_failure: restart}"],
     (LOCAL, RING, "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
     (LOCAL, "aggregation=median", "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
     (*SCRIPT, "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],

@@ -521,6 +521,7 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
     technique = plan.technique
     workers = plan.training_workers
     codecs = (technique.codec_tier1, technique.codec_tier2)
+    contribution = sync_setup.contribution_of(plan)
     site = [worker.name for worker in workers if worker.data_center == node.data_center]
     return ScriptJob(
         rank=[worker.name for worker in workers].index(node.name),
@@ -528,8 +529,8 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         site_rank=site.index(node.name),
         site_workers=len(site),
         rounds=plan.training.rounds,
-        contribution=str(sync_setup.contribution_of(plan)),
-        at_server=not sync_setup.all_wait(plan),
+        contribution=str(contribution),
+        at_server=contribution is Contribution.GRADIENT and not sync_setup.all_wait(plan),
         weight=contribution_weight(plan, node),
         local_steps=sync_setup.local_steps(plan)(0),
         differences="difference" in [pull_of(each.kind, each.options) for each in codecs],

@@ -57,6 +57,11 @@ class AsyncLocalSgd(SyncPolicy):
         outer_momentum: float = option(0.9, "its momentum (β)", min=0, max=0.9999)
         outer_buffer: int = option(32, "its contributions from one change of the momentum to the next (N)", min=1)
 
+        @property
+        def fixed_steps(self) -> int:
+            """The steps of every worker, where they do not follow from its speed; else 0."""
+            return 0 if self.dynamic else self.h
+
     def __init__(self, tier: Tier, options: Any) -> None:
         self._options = options
         self._assigns = options.dynamic and not tier.steps_assigned_above

@@ -14,6 +14,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE
 from testbed.policy.gossip import ALGORITHMS
+from testbed.policy.sync import SYNC
 from testbed.scenario.load import load
 from testbed.scenario.matrix import AXES, Combination, overrides
 from testbed.training.options import OPTIMIZERS
@@ -28,10 +29,16 @@ SMALL = (
     "data_centers[west].device.speed=0.5", "data_centers[hub].global_servers=2",
 )  # fmt: skip
 # few steps a round, and keys that are large enough for sparse codecs
-QUICK = {"hfa": ("sync.k1=2",), "diloco": ("sync.h=2",),
+QUICK = {"hfa": ("sync.k1=2",), "diloco": ("sync.h=2",), "async_local_sgd": ("sync.h=2",),
+         "halos": ("sync.h=2", "sync.updates=2"),
          **dict.fromkeys(("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"), ("codec.bound=100",))}  # fmt: skip
 LOSSY = ("links[*].loss=1 %", "links[*].queue=20 KB")
-ONE_BY_ONE: dict[str, Combination] = {f"{axis} {kind}": {axis: kind} for axis, kinds in AXES.items() for kind in kinds}
+ONE_BY_ONE: dict[str, Combination] = {
+    f"{axis} {kind}": {axis: kind}
+    for axis, kinds in AXES.items()
+    for kind in kinds
+    if axis != "sync" or SYNC[kind].pauses
+}
 INSIDE = {
     **{f"all-reduce {kind}": [f"paradigm={{kind: allreduce, algorithm: {kind}}}", "data_centers[*].workers=1"]
        for kind in (*ALL_REDUCE, *SPARSE)},

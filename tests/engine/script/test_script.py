@@ -133,6 +133,8 @@ SHARES = {
     "hfa": (", k1: 1, k2: 1, weights: worker", 1 / 3),
     "esync": (", fixed_steps: 1, weights: worker", 1 / 3),
     "diloco": (", h: 1, weights: worker, outer_learning_rate: 1, outer_momentum: 0", 1 / 3),
+    "async_local_sgd": (", h: 1, dynamic: false, outer_learning_rate: 1, outer_momentum: 0, outer_buffer: 1", 1),
+    "halos": (", h: 1, dynamic: false, local_learning_rate: 1, local_momentum: 0, local_buffer: 1", 1),
     "quorum": (", h: 1, outer_learning_rate: 1, outer_momentum: 0, quorum: 3", 1 / 3),
 }  # fmt: skip
 

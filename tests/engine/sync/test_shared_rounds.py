@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from testbed.engine import sync_setup
 from testbed.engine.learner import make_learner
 from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.sync import SYNC
@@ -15,6 +16,7 @@ from tests.for_each import for_each
 
 TECHNIQUES = {
     **{kind: (f"sync={kind}",) for kind in SYNC.where(lambda sync: not sync.waits)},
+    "halos": ("sync={kind: halos, h: 2, updates: 2, outer_learning_rate: 1}",),
     "tap with layers that overlap": ("sync=tap", "order={kind: p3, slice: 1 MB}", "training.model=cnn"),
     **{f"{kind} on servers alone": ("paradigm=ps", f"sync={kind}") for kind in ("tap", "ssp")},
     **{
@@ -46,8 +48,10 @@ def test_the_last_score_is_that_of_the_final_global_model(
     assert len(set(made)) > 1, "fast workers make more rounds"
     if target:
         assert sum(made) < 8 * len(workers)
-    else:
+    elif sync_setup.local_model(ended.plan) is None:
         assert sum(made) == 8 * len(workers)
+    else:  # local servers hear of the end with what they merge last
+        assert 8 * len(workers) <= sum(made) < 12 * len(workers)
     assert scores[-1]["snapshot_t"] >= max(update["t"] for update in ended.of_kind("update") or changes)
     expected = make_learner(ended.plan, workers[0]).evaluate(final_model(ended))
     assert expected is not None
@@ -55,7 +59,8 @@ def test_the_last_score_is_that_of_the_final_global_model(
     times = [score["snapshot_t"] for score in scores]
     assert times == sorted(times)
     if not target:
-        assert [score["round"] for score in scores] == [2, 5, 7]
+        rounds = [score["round"] for score in scores]
+        assert rounds == [2, 5, 7] or (rounds[:2] == [2, 5] and sum(made) > 8 * len(workers))
 
 
 @for_each(
