@@ -40,7 +40,13 @@ class ComputeModel:
         return self.costs is not None and COPY in self.costs
 
     def of_plan(self, plan: Plan) -> ComputeModel:
-        """Return the model with the costs that the Plan has instead of the reference machine's."""
+        """Return the model with the costs, and of a job's trace the memory, that the Plan has instead of its own."""
+        if plan.traced is not None and plan.traced.memory_bps:
+            rate = plan.traced.memory_bps / 8  # messages come into the device's memory, not through a processor
+            return replace(self, memory_bytes_per_s=rate, message_bytes_per_s=rate)._with_costs(plan)
+        return self._with_costs(plan)
+
+    def _with_costs(self, plan: Plan) -> ComputeModel:
         if not plan.simulation.costs or self.costs is None:
             return self
         rows = {name: Row(*seconds) for name, seconds in plan.simulation.costs.items()}

@@ -108,6 +108,9 @@ class _Linked:
         observed = self._json(trace)
         if "nodes" not in observed or "schema" not in observed:
             raise ScenarioError(f"{trace}: rank {rank}: is no execution trace of PyTorch's ExecutionTraceObserver")
+        if "chakra" not in observed["schema"]:
+            problem = f"has schema {observed['schema']}, and 1.0.2-chakra.0.0.4 is the oldest that is read"
+            raise ScenarioError(f"{trace}: rank {rank}: {problem}; trace the job again with PyTorch 2.3 or newer")
         profiled = self._json(times)
         if "traceEvents" not in profiled:
             raise ScenarioError(f"{times}: rank {rank}: is no trace of PyTorch's profiler (export_chrome_trace)")

@@ -159,7 +159,7 @@ class TracedJob:
     flops: float = option(0.0, absent=0.0, max=1e18)
     """What a worker's device computes in a second, for work of which a trace states operations and no duration."""
     memory_bps: float = option(0.0, unit="bit/s", key="memory_rate", absent=0.0, max=1e15)
-    """Rate of its memory, for work of which a trace states bytes and no duration."""
+    """Rate of its memory, for work of which a trace states bytes and no duration, and for sums."""
     ranks: tuple[str, ...] = derived(())  # the worker of each
     sha256: str = option("", absent="")
     """Of the files of the trace, as they were when the scenario was read; not to be written by hand."""

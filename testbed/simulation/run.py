@@ -114,7 +114,7 @@ class Simulation:
         self._due = options.due or FaultClock(plan)
         self.events = EventLog(run_directory / "events", "simulation", many=True)  # of all nodes
         self._log = EventLog(run_directory / "events", "links", beside=self.events)
-        paths = PathTable(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
+        paths = PathTable(plan, self._tcp.goodput, self._compute.message_bytes_per_s)
         self._network = SimulatedNetwork(plan, self.clock, self._tcp, paths, options.compiled, self._members, self._log)
         if self._network.packets is not None:
             self._network.packets.engine.warn = self._warning

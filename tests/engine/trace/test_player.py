@@ -266,6 +266,26 @@ def test_every_operation_moves_its_bytes(tmp_path: Path, node: TraceNode, wan_by
     assert all(played.round_s(rank) >= 0 for rank in range(4))
 
 
+def test_sums_take_the_memory_of_the_device(tmp_path: Path) -> None:
+    """A ring of two sums half of the tensor once, and reads twice as much."""
+    sums_s = []
+    for rate in ("null", "16 Tbit/s"):
+        (tmp_path / rate[:2]).mkdir()
+        played = play(tmp_path / rate[:2], *[[collective(1, 24_000)]] * 2, workload__memory_rate=rate)
+        sums = [event for event in played.run.of_kind("compute") if event["work"] == "sum"]
+        sums_s.append(sum(event["modelled_s"] for event in sums) / len(sums))
+    assert sums_s == pytest.approx([5e-6 + 24_000 / 4e9, 5e-6 + 24_000 / 2e12], abs=1e-6)
+
+
+def test_messages_come_into_the_memory_of_the_device(tmp_path: Path) -> None:
+    """And not through a processor that verifies them, at 3.2 GB/s."""
+    size_bytes = 40_000_000
+    ranks = [send(1, 1, size_bytes)], [receive(1, 0, size_bytes)], [compute(1, 0.1)], [compute(1, 0.1)]
+    settings = {"workers": 2, "workload__memory_rate": "16 Tbit/s", "topology__lan__rate": "200 Gbit/s"}
+    played = play(tmp_path, *ranks, **settings)  # type: ignore[arg-type]
+    assert played.round_s(1) == pytest.approx(size_bytes / 25e9, rel=0.1)
+
+
 def test_members_of_a_group_are_those_that_the_file_names(tmp_path: Path) -> None:
     (tmp_path / "groups.json").write_text(json.dumps({"near": [0, 1], "far": [0, 2]}))
     nodes = [
