@@ -171,6 +171,16 @@ class Gossip(GossipOptions, Paradigm):
             "in rounds, every worker pushes its model to one other; weights are corrected by push-sum",
             "Assran et al., ICML 2019",
         ),
+        Preset(
+            name="noloco",
+            summary="ten local steps, then an outer step with the mean change of a pair, drawn anew in every round",
+            source="Kolehmainen et al., 2025",
+            settings={
+                "paradigm": {"algorithm": "noloco", "graph": "matching"},
+                "sync": {"kind": "diloco", "h": 10, "outer_learning_rate": "0.7", "outer_momentum": "0.5"},
+            },
+            defining=("paradigm.algorithm",),
+        ),
     )
 
 

@@ -32,7 +32,17 @@ OPTIMIZER = "optimizer: {kind: adam, learning_rate: 0.02}\n"
 HIPS = FLAT.replace("central: true, workers: 1", "central: true, workers: 0").replace("b, workers: 1", "b, workers: 2")
 HIPS = HIPS.replace("c, workers: 1", "c, workers: 2").replace("flat", "hips")
 OWN = "paradigm: ps\nsync: {kind: ssp, staleness: 1}\norder: {kind: p3, slice: 8 KB}\n"
-LOCAL_STEPS = ("hfa", "esync", "diloco", "quorum", "async_local_sgd", "halos", "streaming_diloco", "sparseloco")
+LOCAL_STEPS = (
+    "hfa",
+    "esync",
+    "diloco",
+    "quorum",
+    "async_local_sgd",
+    "halos",
+    "noloco",
+    "streaming_diloco",
+    "sparseloco",
+)
 SPARSE_SUMS = ("bisparse", "mpq")
 
 

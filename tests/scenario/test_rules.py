@@ -123,6 +123,7 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     ("paradigm={kind: allreduce, algorithm: hitopk}", "codec=fp16"): ["codec=none"],
     ("paradigm=gossip", "codec=bisparse"): ["codec={kind: bisparse, momentum: 0}"],
     ("paradigm={kind: gossip, algorithm: adpsgd}", "codec=fp16"): ["codec=none"],
+    ("paradigm={kind: gossip, algorithm: noloco}",): ["sync=hfa", "sync=diloco"],
     ("paradigm=gossip", "shard=multigps"): ["-shard", HIPS],
     ("paradigm=gossip", "order=p3"): ["-order", HIPS],
     ("paradigm=gloo", "run.on=simulate"): [

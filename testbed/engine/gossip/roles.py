@@ -19,6 +19,7 @@ from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.gossip.algorithm import GossipAlgorithm, GossipParts
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
+from testbed.engine.gossip.changes import ChangesGossip
 from testbed.engine.gossip.compressed import Compression
 from testbed.engine.gossip.exchange import GossipExchange, GossipSetup
 from testbed.engine.gossip.model import OwnModel
@@ -84,6 +85,8 @@ def _make_gossip(plan: Plan, options: GossipOptions, world: World, parts: Gossip
     if algorithm.pairwise:
         return AsynchronousGossip(world, parts, plan, graphs)
     make = (mixing, partial(_compression, plan, options, world, parts.model))
+    if algorithm.changes:
+        return ChangesGossip(world, parts, plan, make, push=False)
     return SynchronousGossip(world, parts, plan, make, push=algorithm.pushes)
 
 

@@ -223,7 +223,8 @@ class SynchronousGossip(GossipAlgorithm):
         joined_in = enumerate(phase.joined_in.items())
         return {rank for rank, (name, epoch) in joined_in if self._peers.joined_in(name) != epoch}
 
-    async def _send_all(self, phase: MixingRounds, part: Part, round_: int) -> list[Future[None]]:
+    async def _send_all(self, phase: MixingRounds, part: Part, round_: int, *besides: Tensor) -> list[Future[None]]:
+        """Begin to send this worker's model, and what goes ``besides`` it as it is."""
         flat = self._model.flat
         meta: dict[str, Any] = {"weight": self._weight, "last": self._last_round}
         if self._counts.reports:
@@ -231,7 +232,7 @@ class SynchronousGossip(GossipAlgorithm):
         sends = []
         for to in part.sends:
             parts = (flat,) if phase.compression is None else await phase.compression.sent(to, flat, round_)
-            sending = self._mail.send(phase.names[to], "model", round_, *parts, **meta)
+            sending = self._mail.send(phase.names[to], "model", round_, *parts, *besides, **meta)
             sends.append(self._world.spawn(sending, "a model"))
         return sends
 
@@ -240,7 +241,23 @@ class SynchronousGossip(GossipAlgorithm):
             await self._world.wait(send, f"the sends of round {round_}")
 
     async def _mix(self, phase: MixingRounds, part: Part, round_: int) -> None:
-        """Take all models of this round, in rank order, and the earliest end that they announce."""
+        """Take all models of this round, and mix them with the own one."""
+        part, messages = await self._received(phase, part, round_)
+        own = self._model.flat
+        pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]
+        if phase.compression is not None:
+            mixed, self._weight = await phase.compression.mixed(own, self._weight, part, messages)
+        else:
+            work = Work("sum", round_, size_bytes=own.nbytes * (1 + len(pairs)))
+            mixed = await self._world.compute(work, lambda: mean_of(own, part, messages, 0))
+            self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
+        self._model.set(mixed)
+
+    async def _received(self, phase: MixingRounds, part: Part, round_: int) -> tuple[Part, list[Message]]:
+        """Return the messages of this round in rank order, and the part without those that were lost.
+
+        The earliest end that they announce is taken, and what they report.
+        """
         came: dict[int, Message] = {}
         for source, _ in part.receives:
             if source not in self._lost(phase):
@@ -250,23 +267,16 @@ class SynchronousGossip(GossipAlgorithm):
         missing = {source for source, _ in part.receives if source not in came}
         part = part.without(missing, pushes=self._push) if missing else part
         messages = [came[source] for source, _ in part.receives]
-        own = self._model.flat
-        pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]
-        if phase.compression is not None:
-            mixed, self._weight = await phase.compression.mixed(own, self._weight, part, messages)
-        else:
-            work = Work("sum", round_, size_bytes=own.nbytes * (1 + len(pairs)))
-            mixed = await self._world.compute(work, lambda: _mixed(own, part, pairs))
-            self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
-        self._model.set(mixed)
         if self._agrees:  # else they agree on the end, too
             self._peers.last = min([self._last_round, *(message.meta["last"] for message in messages)])
         reports = [pair for message in messages for pair in message.meta.get("reports", {}).items()]
         self._counts.heard(round_, ((name, Report(*each)) for name, each in reports))
+        return part, messages
 
 
-def _mixed(own: Tensor, part: Part, pairs: Sequence[tuple[float, Message]]) -> Tensor:
+def mean_of(own: Tensor, part: Part, messages: Sequence[Message], number: int) -> Tensor:
+    """Return the weighted mean of this worker's tensor and those with that number in the messages."""
     total = own * part.keep
-    for weight, message in pairs:
-        total += weight * message.parts[0]
+    for (_, weight), message in zip(part.receives, messages, strict=True):
+        total += weight * message.parts[number]
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.axes import option
@@ -13,16 +14,19 @@ class GossipAlgorithm:
     """``pairwise``: two workers average whenever one has made a step; otherwise all mix in rounds.
 
     ``pushes``: a model is sent without one coming back, and weights are corrected by push-sum.
+    ``changes``: what a step has changed travels beside the model, and is averaged by itself.
     """
 
     pairwise: bool = False
     pushes: bool = False
+    changes: bool = False
 
 
 ALGORITHMS = {
     "dpsgd": GossipAlgorithm(),
     "adpsgd": GossipAlgorithm(pairwise=True),
     "sgp": GossipAlgorithm(pushes=True),
+    "noloco": GossipAlgorithm(changes=True),
 }
 
 
@@ -32,6 +36,7 @@ class GossipOptions:
 
     ``dpsgd``: all at once, round by round (Lian et al., 2017). ``adpsgd``: pairs, whenever a worker has made a step
     (Lian et al., 2018). ``sgp``: each pushes to one other, weights corrected by push-sum (Assran et al., 2019).
+    ``noloco``: models and their changes by local steps are averaged apart, and momentum is on both (Kolehmainen, 2025).
     """
 
     algorithm: str = option("dpsgd", "how models are mixed", choices=tuple(ALGORITHMS))
@@ -42,9 +47,17 @@ class GossipOptions:
         "moves as with an optimizer on servers; mean: once",
         choices=("sum", "mean"),
     )
+    correction: float = option(
+        1.0, "noloco: how far a step draws a model to the mean of those that it is averaged with (γ)", min=0, max=4
+    )
     step: float = option(
         0.0,
         "consensus step size γ of models that pass through a codec; 0: 1, and 0.2 where it sends some elements only",
         min=0,
         max=1,
     )
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what has no effect."""
+        if self.correction != 1.0 and not ALGORITHMS[self.algorithm].changes:
+            yield "correction", f"has no effect with '{self.algorithm}'", "remove it, or write 'algorithm: noloco'"

@@ -79,9 +79,9 @@ def libraries_sum_over_all(scenario: Scenario) -> Found:
 
 def pairs_wait_for_no_other_worker(scenario: Scenario) -> Found:
     algorithm = ALGORITHMS.get(getattr(scenario.paradigm.options, "algorithm", ""))
-    if not scenario.paradigm.declared.models or algorithm is None or not algorithm.pairwise:
+    if not scenario.paradigm.declared.models or algorithm is None:
         return
-    if scenario.sync.tier1.declared.assigns_steps:
+    if algorithm.pairwise and scenario.sync.tier1.declared.assigns_steps:
         others = [kind for kind, each in ALGORITHMS.items() if not each.pairwise]
         yield Violation(
             ("sync",),
@@ -90,7 +90,11 @@ def pairs_wait_for_no_other_worker(scenario: Scenario) -> Found:
             f"write 'algorithm: {others[0]}', or sync: "
             f"{kinds(SYNC, lambda sync: sync.waits and not sync.assigns_steps)}",
         )
-    if scenario.codec.tier2.kind != CODECS.default:
+    if algorithm.changes and pushed(scenario) is Contribution.GRADIENT:
+        local = kinds(SYNC, lambda sync: sync.waits and sync.contribution is not Contribution.GRADIENT)
+        problem = "averages how far local steps move a model, and here a step is of one gradient"
+        yield Violation(("paradigm", "algorithm"), problem, f"write sync: {local}, or another algorithm")
+    if (algorithm.pairwise or algorithm.changes) and scenario.codec.tier2.kind != CODECS.default:
         problem = "a pair of workers moves by the difference of its models, which both must know exactly"
         yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or an algorithm that mixes in rounds")
 
