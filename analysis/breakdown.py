@@ -315,30 +315,51 @@ def _servers(frames: Frames) -> pd.DataFrame:
     nodes = frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
-    computing, coding = _computing_and_coding(frames["computes"])
-    moving = _moving(frames["transfers"])
+    during = _During(frames, ("source", "target"))
     servers = nodes[nodes["role"].isin(("server", "global_server"))].drop_duplicates("node", keep="last")
-    rows = []
-    for server in servers["node"]:
-        compute = computing.get(server, _NEVER).intersection(training)
-        codec = coding.get(server, _NEVER).intersection(training)
-        local = union(np.concatenate((compute.edges, codec.edges)))
-        wan = moving.get((server, "wan"), _NEVER).intersection(training).minus(local)
-        lan = moving.get((server, "lan"), _NEVER).intersection(training).minus(local).minus(wan)
-        busy = [each.total() for each in (compute, codec, lan, wan)]
-        rows.append([seconds / count for seconds in (*busy, training.total() - sum(busy))])
+    rows = [during.parts_s(server, training) for server in servers["node"]]
     found = pd.DataFrame(rows, index=servers["node"].tolist(), columns=[f"{part}_s" for part in PARTS], dtype=float)
-    return found.assign(rounds=count, role=servers["role"].tolist())
+    return (found / count).assign(rounds=count, role=servers["role"].tolist())
 
 
-def _moving(transfers: pd.DataFrame) -> dict[tuple[str, str], Intervals]:
-    """Return when transfers to or from a node were in progress, by node and tier."""
-    ends = pd.concat(
-        [
-            transfers[[end, "tier", "t0_s", "t_s"]].set_axis(["node", "tier", "t0_s", "t_s"], axis=1)
-            for end in ("source", "target")
-        ]
-    )
-    edges = ends[["t0_s", "t_s"]].to_numpy()
-    groups = ends.groupby(["node", "tier"], observed=True).indices
+def per_rank(frames: Frames) -> pd.DataFrame:
+    """Return the same as ``per_node`` of a job's trace, whose ranks are workers that may have any messages.
+
+    While a rank is in a round it computes; otherwise a message is on its way to it, over the WAN or in a LAN; or it
+    waits for other ranks.
+    """
+    during = _During(frames, ("target",))
+    rows = {}
+    for node, rounds in frames["rounds"].groupby("node"):
+        within = union(rounds[["t0_s", "t_s"]].to_numpy())
+        means = [seconds / len(rounds) for seconds in during.parts_s(str(node), within)]
+        rows[node] = (data_center_of(str(node)), "worker", len(rounds), *means)
+    columns = ["data_center", "role", "rounds", *(f"{part}_s" for part in PARTS)]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("node").reset_index()
+
+
+class _During:
+    """What a node did within some time; ``ends``: of which transfers it is the source or the target."""
+
+    def __init__(self, frames: Frames, ends: tuple[str, ...]) -> None:
+        self._computing, self._coding = _computing_and_coding(frames["computes"])
+        self._moving = _moving(frames["transfers"], ends)
+
+    def parts_s(self, node: str, within: Intervals) -> list[float]:
+        """Return the seconds of each of ``PARTS``: one while another goes on counts for the earlier of them."""
+        compute = self._computing.get(node, _NEVER).intersection(within)
+        codec = self._coding.get(node, _NEVER).intersection(within)
+        local = union(np.concatenate((compute.edges, codec.edges)))
+        wan = self._moving.get((node, "wan"), _NEVER).intersection(within).minus(local)
+        lan = self._moving.get((node, "lan"), _NEVER).intersection(within).minus(local).minus(wan)
+        busy = [each.total() for each in (compute, codec, lan, wan)]
+        return [*busy, within.total() - sum(busy)]
+
+
+def _moving(transfers: pd.DataFrame, ends: tuple[str, ...]) -> dict[tuple[str, str], Intervals]:
+    """Return when transfers with a node at these ends were in progress, by node and tier."""
+    names = ["node", "tier", "t0_s", "t_s"]
+    found = pd.concat([transfers[[end, *names[1:]]].set_axis(names, axis=1) for end in ends])
+    edges = found[["t0_s", "t_s"]].to_numpy()
+    groups = found.groupby(["node", "tier"], observed=True).indices
     return {(str(node), str(tier)): union(edges[rows]) for (node, tier), rows in groups.items()}

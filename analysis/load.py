@@ -94,6 +94,12 @@ class StoredRun:
         return found
 
     @property
+    def traced(self) -> dict[str, Any] | None:
+        """The plan's trace of a job, if the run has played one."""
+        found: dict[str, Any] | None = self.plan.get("traced")
+        return found
+
+    @property
     def provenance(self) -> dict[str, str]:
         """The ``testbed``, ``software`` and ``machine`` of the run, in words; empty without a complete manifest."""
         about = self.manifest
@@ -122,9 +128,10 @@ class StoredRun:
     @cached_property
     def time_split(self) -> pd.DataFrame:
         """The mean time per round of each node and part, by data centre as in the Plan; see ``analysis.breakdown``."""
-        from analysis.breakdown import in_plan_order, per_node
+        from analysis.breakdown import in_plan_order, per_node, per_rank
 
-        return in_plan_order(per_node(self.tables), self.plan)
+        split = per_node if self.traced is None else per_rank
+        return in_plan_order(split(self.tables), self.plan)
 
     @property
     def scenario_key(self) -> str:

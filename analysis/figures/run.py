@@ -14,6 +14,7 @@ from analysis.figures import panels
 from analysis.load import StoredRun
 from analysis.metrics import accuracy_curve
 from testbed import numbers
+from testbed.results.intervals import union
 from testbed.results.summary import at_target
 
 LINKS_SHOWN = 12
@@ -39,7 +40,10 @@ def draw(run: StoredRun) -> Figure:
         header, upper, lower = parts
         _header(header, run)
         accuracy, time = upper.subplots(1, 2, width_ratios=(1, 1))
-        _accuracy(accuracy, run)
+        if run.traced is None:
+            _accuracy(accuracy, run)
+        else:
+            _ranks(accuracy, run)
         if run.program is not None:
             _loss(time, run)
         else:
@@ -89,6 +93,28 @@ def _accuracy(axes: Axes, run: StoredRun) -> None:
     if reached := at_target(run.tables["accuracy"], target):
         _mark(axes, reached.snapshot_s - run.start_s, reached.accuracy)
     axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
+
+
+def _ranks(axes: Axes, run: StoredRun) -> None:
+    """When the ranks of a traced job computed, and when messages were on their way to them over the WAN."""
+    axes.set_title("Ranks over time")
+    panels.time_axis(axes, panels.end_of_training_s(run))
+    names = [node["name"] for node in run.plan["nodes"] if node["role"] == "worker"]
+    shown = names[:NODES_SHOWN]
+    transfers = run.tables["transfers"]
+    of_wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0)]
+    bars = (("wan", of_wan, "target", 0.35), ("compute", run.tables["computes"], "node", 0.7))
+    for part, table, column, height in bars:
+        look = identity.PARTS[part]
+        for place, name in enumerate(shown):
+            edges = union(table.loc[table[column] == name, ["t0_s", "t_s"]].to_numpy()).edges - run.start_s
+            spans = [(begin, end - begin) for begin, end in edges if end > 0]
+            label = look.label if place == 0 else None
+            axes.broken_barh(spans, (place - height / 2, height), color=look.color, linewidth=0, label=label)
+    axes.set_yticks(range(len(shown)), shown)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_xlabel(axes.get_xlabel() + _some("ranks", len(shown), len(names)))
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, handlelength=1, borderaxespad=0.2)
 
 
 def _mark(axes: Axes, time_s: float, accuracy: float) -> None:

@@ -58,6 +58,8 @@ def answer(run: StoredRun) -> Table:
     title = f"{run.title}: {result['status']}"
     if run.program is not None:
         return look.table(title, "", ">value", "", rows=_of_program(run, result))
+    if run.traced is not None:
+        return look.table(title, "", ">value", "", rows=_of_trace(run, result))
     rows = (
         _rounds(result, run.plan["training"]["rounds"]),
         *_resumed(result),
@@ -135,6 +137,23 @@ def _about_rounds(result: Mapping[str, Any]) -> str:
         return about
     ends = numbers.between(numbers.seconds(found["low"]), numbers.seconds(found["high"]))
     return f"{about}; exact: {ends} (95 %)"
+
+
+def _of_trace(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return how long a job took that was traced elsewhere, and its ranks."""
+    assert run.traced is not None
+    ended = run.tables["rounds"].groupby("node")["t_s"].max() - run.start_s
+    first, last = ended.idxmin(), ended.idxmax()
+    about = f"{first} is done after {numbers.seconds(ended[first])}, {last} as the last one"
+    return [
+        ("job", numbers.seconds(result["training_s"]), "run's clock"),
+        ("ranks", str(len(run.traced["ranks"])), about),
+        _rounds(result, run.plan["training"]["rounds"]),
+        ("round time", numbers.seconds(result["round_time_s"]), "mean over the ranks, of one pass through the trace"),
+        *_first_rounds(run.fidelity),
+        ("whole command", numbers.seconds(result["duration_s"]), run.facilities.clock),
+        *_frames(run),
+    ]
 
 
 def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -8,15 +8,23 @@ from pathlib import Path
 import pytest
 
 from analysis import job_trace
+from analysis.breakdown import per_rank
+from analysis.figures import run as run_figure
 from analysis.load import StoredRun, Tables
+from analysis.load import load as load_runs
+from testbed import api
+from testbed.display.summary import as_text, summary_of
 from testbed.errors import ScenarioError
 from testbed.job_trace.checks import check
 from testbed.job_trace.model import SEND, Rates
 from testbed.job_trace.reading import read_job
 from testbed.job_trace.writing import write_chakra
 from testbed.plan.model import to_json
+from testbed.scenario.load import load
 from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
+from tests.job_trace import shipped
+from tests.job_trace.made import compute, receive, send, written
 
 SHORT = ("training.rounds=3", "training.evaluate_every=3")
 STEADY = ("training.rounds=6", "training.evaluate_every=6")
@@ -115,3 +123,30 @@ def test_files_of_both_formats_are_written(tmp_path: Path) -> None:
     ]
     [path] = job_trace.goal([found], tmp_path / "out", 1)
     assert path.read_text().startswith("num_ranks 4\n\nrank 0 {\nl0: calc 100000000\n")
+
+
+def test_the_time_of_a_rank_is_work_messages_and_waiting(tmp_path: Path) -> None:
+    """The second rank waits while the first one computes, then a message is on its way to it, then it computes."""
+    written(tmp_path, [compute(1, 0.3), send(2, 1, 250_000, 1)], [receive(1, 0, 250_000), compute(2, 0.2, 1)])
+    text = REPLAY.replace("HUB", "1").replace("EAST", "1").replace("    - {name: west, workers: WEST}\n", "")
+    (tmp_path / "s.yaml").write_text("\n".join(line for line in text.splitlines() if "west]" not in line))
+    finished = run(tmp_path / "run", "simulation.network=ideal", scenario=tmp_path / "s.yaml")
+    found = per_rank(stored(tmp_path / "run", finished).tables).set_index("node")
+    sending, receiving = found.loc["hub/worker0"], found.loc["east/worker0"]
+    assert (sending["compute_s"], receiving["compute_s"]) == pytest.approx((0.3, 0.2), abs=1e-6)
+    assert receiving["wan_s"] == pytest.approx(250_000 * 8 / 20e6 + 0.01, rel=0.01)
+    assert receiving["waiting_s"] == pytest.approx(0.3 - 0.01, abs=2e-3)  # it has begun a delay later
+    assert sending["wan_s"] == pytest.approx(0.0, abs=1e-3)  # nothing but the release of the barrier came to it
+
+
+def test_a_run_of_a_trace_is_summed_up_and_drawn(tmp_path: Path) -> None:
+    scenario = load(shipped.FOLDER / "two-stages.yaml", ("training.rounds=1", "simulation.network=ideal"))
+    finished = api.run(scenario, on="simulate", out=tmp_path / "run", progress=False)
+    [found] = load_runs([tmp_path / "run"])
+    text = as_text(summary_of(found))
+    assert "job" in text and "ranks" in text and "as the last one" in text
+    assert "accuracy" not in text and "step time" not in text
+    figure = run_figure.draw(found)
+    titles = [axes.get_title(loc="left") for part in figure.subfigs for axes in part.axes]
+    assert "Ranks over time" in titles and "Accuracy over time" not in titles
+    assert finished.result is not None and finished.result["training_s"] > 5 * shipped.FORWARD_S
