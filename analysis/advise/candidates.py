@@ -105,8 +105,8 @@ def refuse_what_is_not_simulated(scenario: Scenario) -> None:
     """Raise ``ScenarioError``, in plain words, for what a simulation says nothing about."""
     if scenario.workload is not None:
         raise ScenarioError(
-            "advise: I do not know: this scenario trains a user's own program or script, whose technique is its own "
-            "code; give 'training' a model and data to compare techniques"
+            "advise: I do not know: this scenario runs a user's own program, script or traced job, whose technique is "
+            "its own; give 'training' a model and data to compare techniques"
         )
     if scenario.faults:
         raise ScenarioError(

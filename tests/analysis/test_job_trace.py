@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import job_trace
@@ -16,7 +17,7 @@ from testbed import api
 from testbed.display.summary import as_text, summary_of
 from testbed.errors import ScenarioError
 from testbed.job_trace.checks import check
-from testbed.job_trace.model import SEND, Rates
+from testbed.job_trace.model import RECEIVE, SEND, Rates
 from testbed.job_trace.reading import read_job
 from testbed.job_trace.writing import write_chakra
 from testbed.plan.model import to_json
@@ -95,6 +96,24 @@ def test_the_trace_has_the_work_and_the_messages_of_the_run(tmp_path: Path) -> N
     assert only == pytest.approx(0.1, abs=1e-6)
     with pytest.raises(ScenarioError, match="has no round 7; they are counted from 0"):
         job_trace.job_of(found, 7)
+
+
+def test_what_a_node_waited_for_in_vain_is_a_pause() -> None:
+    """Between its work and its message nothing came, and half a second went by."""
+    rounds = pd.DataFrame([("a", 0, 1.0, 4.0), ("b", 0, 1.0, 4.0)], columns=["node", "round", "t0_s", "t_s"])
+    work = pd.DataFrame([("a", 0, 1.0, 2.0, "step")], columns=["node", "round", "t0_s", "t_s", "work"])
+    names = ["source", "target", "round", "t0_s", "t_s", "message", "payload_bytes", "header_bytes"]
+    sent = pd.DataFrame([("a", "b", 0, 2.5, 3.0, "push", 64, 8)], columns=names)
+    plan = {"nodes": [{"name": name, "role": "worker"} for name in ("a", "b")]}
+    tables = Tables(Path(), {"rounds": rounds, "computes": work, "transfers": sent})
+    run = StoredRun(Path(), plan, {}, None, None, None, tables)  # type: ignore[arg-type]
+    [sender, receiver] = job_trace.job_of(run).ranks
+    assert [(node.name, node.duration_s, node.after) for node in sender.nodes] == [
+        ("step", 1.0, ()),
+        ("pause", 0.5, (0,)),
+        ("push", 0.0, (1,)),
+    ]
+    assert [(node.kind, node.size_bytes, node.peer) for node in receiver.nodes] == [(RECEIVE, 64, 0)]
 
 
 def test_a_run_with_brief_logs_is_refused(tmp_path: Path) -> None:

@@ -190,6 +190,14 @@ def test_operations_of_two_groups_in_opposite_orders_wait_for_ever(tmp_path: Pat
         read_job(str(trace), groups=str(tmp_path / "job.groups.json"))
 
 
+def test_operations_of_a_group_wait_for_the_one_before(tmp_path: Path) -> None:
+    """The first one waits for a message that follows the second one."""
+    first = [receive(1, 1, 8), collective(2, 8, 1), collective(3, 8)]
+    second = [collective(2, 8), collective(3, 8), send(1, 0, 8, 3)]
+    with pytest.raises(ScenarioError, match="rank 0, node 1 'receive 1': waits, by a circle of dependencies"):
+        read_job(str(written(tmp_path, first, second)))
+
+
 def test_process_groups_are_those_that_pytorch_notes(tmp_path: Path) -> None:
     noted = json.dumps([{"pg_name": "1", "ranks": [0, 1]}, {"pg_name": "0", "ranks": []}])
     for rank in range(2):

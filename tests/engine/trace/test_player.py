@@ -266,6 +266,15 @@ def test_every_operation_moves_its_bytes(tmp_path: Path, node: TraceNode, wan_by
     assert all(played.round_s(rank) >= 0 for rank in range(4))
 
 
+def test_the_root_of_an_operation_is_the_rank_that_the_trace_names(tmp_path: Path) -> None:
+    """It is the second rank of its data centre."""
+    played = play(tmp_path, *[[collective(1, 40_000, operation=BROADCAST, peer=3)]] * 4, workers=2)
+    moved = [event for event in played.run.of_kind("transfer") if event["message"] == "collective"]
+    root = played.workers[3]
+    assert {event["target"] for event in moved} == set(played.workers) - {root}
+    assert min(moved, key=lambda event: event["t0"])["source"] == root
+
+
 def test_sums_take_the_memory_of_the_device(tmp_path: Path) -> None:
     """A ring of two sums half of the tensor once, and reads twice as much."""
     sums_s = []
