@@ -23,6 +23,7 @@ from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.handover import handover_of
 from testbed.engine.kvworker import KVWorker, ParentNodes, codec_maker
+from testbed.engine.layer_exchange import LayerExchange
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
 from testbed.engine.local_model import LocalModelStore
@@ -30,7 +31,6 @@ from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.mixing_exchange import mixing_worker
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.peers import EpochMail, first_rounds
-from testbed.engine.pipeline import PipelinedExchange
 from testbed.engine.replica import Copies, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
@@ -115,9 +115,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
         pushes = await inside_store(world, plan, store, mail, make_library) if mail else store
         evaluation = Evaluation(world, plan, learner)
         parts = ServerParts(pushes, learner, work, evaluation, membership, session.peers, handover)
-        exchange = (
-            PipelinedExchange(world, plan, node, parts, shape) if shape else ServerExchange(world, plan, node, parts)
-        )
+        exchange = LayerExchange(world, plan, node, parts, shape) if shape else ServerExchange(world, plan, node, parts)
         driver = RoundDriver(session, plan, node, learner, exchange, files, departure)
         rounds = await driver.run()
         if leaves_servers and not driver.leaves:

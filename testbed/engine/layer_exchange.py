@@ -23,7 +23,7 @@ from testbed.world import Work, World
 
 
 @dataclass(slots=True)
-class _PipelinedRound:
+class _OpenRound:
     """A round whose values are not all here. ``waited_s``: of the values that are."""
 
     round: int
@@ -33,7 +33,7 @@ class _PipelinedRound:
     waited_s: float = 0.0
 
 
-class PipelinedExchange(ServerExchange):
+class LayerExchange(ServerExchange):
     """Pushes the gradient of one step; the optimizer stands at the top tier. A round is over during the next one.
 
     Segments take shares of the step's time, by floating-point operations; together exactly the step's time.
@@ -43,10 +43,10 @@ class PipelinedExchange(ServerExchange):
         super().__init__(world, plan, node, parts)
         self._keys = shape.keys
         self._shares = step_shares(node, shape)
-        self._before: _PipelinedRound | None = None  # the round whose values are on their way
+        self._before: _OpenRound | None = None  # the round whose values are on their way
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
-        current = _PipelinedRound(round_, self._world.now(), self._learner.begin(round_), over)
+        current = _OpenRound(round_, self._world.now(), self._learner.begin(round_), over)
         await self._forward(current)
         if round_ < self.end:
             await self._note_target(round_)
@@ -62,7 +62,7 @@ class PipelinedExchange(ServerExchange):
         await self.settle()
         return await super().finish(rounds)
 
-    async def _forward(self, current: _PipelinedRound) -> None:
+    async def _forward(self, current: _OpenRound) -> None:
         """Run all segments, each when its values are here; none once they say that the round before was the last."""
         for segment, (share, _) in enumerate(self._shares):
             await self._take(segment)
@@ -71,7 +71,7 @@ class PipelinedExchange(ServerExchange):
                 await self._world.compute(work, partial(current.step.forward_segment, segment))
         self._before = None
 
-    async def _backward(self, current: _PipelinedRound) -> None:
+    async def _backward(self, current: _OpenRound) -> None:
         wanted = await self._wanted(current.round)
         for segment in reversed(range(len(self._keys))):
             work = Work("step", current.round, steps=self._shares[segment][1], part=f"backward {segment}")

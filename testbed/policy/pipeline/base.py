@@ -1,0 +1,109 @@
+"""The contract of a schedule: which pass of which micro-batch a stage computes when, as lists and without tensors.
+
+A model is cut into stages, a batch into micro-batches. A stage may hold several parts of the model (chunks): with
+three stages and two chunks, stage 0 has parts 0 and 3, stage 1 parts 1 and 4, stage 2 parts 2 and 5. A micro-batch goes
+forward through all parts in order, and backward through all in reverse.
+
+``docs/axes/schedule.md`` explains the contract with a worked example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from testbed.preset import Preset
+
+FORWARD = "forward"
+BACKWARD = "backward"
+WEIGHTS = "weights"
+"""Of a backward pass that is split: the gradients of the weights. ``BACKWARD`` is then that of the activations."""
+
+
+class Task(NamedTuple):
+    """One pass of one micro-batch through one chunk of a stage."""
+
+    kind: str
+    micro_batch: int
+    chunk: int = 0
+
+
+Tasks = tuple[tuple[Task, ...], ...]
+"""What each stage computes, by stage, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The way of one message between two stages: it occupies the way for so long, and is there ``delay_s`` later."""
+
+    occupied_s: float = 0.0
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineShape:
+    """What a schedule is made for.
+
+    forward_s   seconds of the forward pass of one micro-batch through one chunk, by stage
+    backward_s  of its whole backward pass, by stage
+    weights_s   the part of ``backward_s`` that is the gradients of the weights, by stage
+    down        by stage, the way of an activation to the next stage; of the last one, to the first (of chunks)
+    up          by stage, the way of an activation's gradient to the stage before; of the first one to the last
+    """
+
+    micro_batches: int
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    weights_s: tuple[float, ...]
+    down: tuple[Hop, ...]
+    up: tuple[Hop, ...]
+
+    @property
+    def stages(self) -> int:
+        return len(self.forward_s)
+
+
+def even_shape(
+    stages: int, micro_batches: int, forward_s: float = 1.0, backward_s: float = 2.0, hop: Hop = Hop()
+) -> PipelineShape:
+    """Return the shape of equal stages; half of a backward pass is the gradients of the weights."""
+    return PipelineShape(
+        micro_batches=micro_batches,
+        forward_s=(forward_s,) * stages,
+        backward_s=(backward_s,) * stages,
+        weights_s=(backward_s / 2,) * stages,
+        down=(hop,) * stages,
+        up=(hop,) * stages,
+    )
+
+
+class Schedule(ABC):
+    """Made as ``cls(cls.Options(...))``. Every worker computes the same tasks from the same shape by itself.
+
+    splits_backward  whether the gradients of the weights are tasks of their own (``WEIGHTS``)
+    presets          techniques by name that this class carries; those of a base class are not its own
+    """
+
+    splits_backward: ClassVar[bool] = False
+    presets: ClassVar[tuple[Preset, ...]] = ()
+    Options: ClassVar[type[Any]]
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def chunks(self) -> int:
+        """Return how many parts of the model each stage holds."""
+        return 1
+
+    def problems(self, stages: int, micro_batches: int) -> Iterator[tuple[str, str]]:
+        """Yield why there is no such schedule for so many stages and micro-batches, with the cure."""
+        yield from ()
+
+    @abstractmethod
+    def tasks(self, shape: PipelineShape) -> Tasks:
+        """Return the tasks of each stage. Micro-batches of one chunk go backward in ascending order.
+
+        So sums of gradients have the same bits with every schedule.
+        """

@@ -1,0 +1,43 @@
+"""Where a model is cut into the stages of a pipeline: evenly by cost, or as the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from math import inf
+
+
+def cut_evenly(costs: Sequence[float], slowness: Sequence[float]) -> tuple[range, ...]:
+    """Return the segments of each part, in order; no part is empty. The slowest part is as fast as it can be.
+
+    costs     of the segments, one after the other
+    slowness  of what computes each part: a part takes the sum of its costs, times this
+
+    Dynamic programming over the parts and the ends of each, as in PipeDream (Narayanan et al., SOSP 2019, section 3.1).
+    """
+    segments = len(costs)
+    parts = len(slowness)
+    assert parts <= segments, f"{parts} parts of {segments} segments"
+    sums = [0.0, *accumulate(costs)]
+    slowest = [0.0, *[inf] * segments]  # of the parts so far, where they end before each segment
+    begins: list[list[int]] = []
+    for part, slow in enumerate(slowness):
+        following = [inf] * (segments + 1)
+        begin = [0] * (segments + 1)
+        for end in range(part + 1, segments - (parts - part - 1) + 1):
+            for start in range(part, end):
+                time_s = max(slowest[start], slow * (sums[end] - sums[start]))
+                if time_s < following[end]:
+                    following[end] = time_s
+                    begin[end] = start
+        slowest = following
+        begins.append(begin)
+    ends = [segments]
+    for begin in reversed(begins):
+        ends.append(begin[ends[-1]])
+    return tuple(range(start, stop) for start, stop in pairwise(reversed(ends)))
+
+
+def cut_at(starts: Sequence[int], segments: int) -> tuple[range, ...]:
+    """Return the segments of each part, where every part but the first begins with one of ``starts``."""
+    return tuple(range(start, stop) for start, stop in pairwise([0, *starts, segments]))

@@ -1,0 +1,162 @@
+"""The contract of a placement: which worker holds which stage of a pipeline, and the shipped placements.
+
+``docs/axes/schedule.md`` explains it with a worked example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from typing import Any, ClassVar
+
+from testbed.axes import option
+from testbed.policy.pipeline.base import Hop
+from testbed.preset import Preset
+
+_MOST_TRIED = 8  # data centres whose orders are all tried
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a placement is made on.
+
+    sites     data centres with their numbers of workers, in the order of the scenario
+    stages    of the pipeline; there are a whole number of workers for each
+    distance  from one data centre to another: seconds that a bit occupies the slowest link, and the delay
+    """
+
+    sites: tuple[tuple[str, int], ...]
+    stages: int
+    distance: Callable[[str, str], Hop]
+
+    @property
+    def replicas(self) -> int:
+        return sum(workers for _, workers in self.sites) // self.stages
+
+
+class Placement(ABC):
+    """Made as ``cls(cls.Options(...))``.
+
+    presets  techniques by name that this class carries; those of a base class are not its own
+    """
+
+    presets: ClassVar[tuple[Preset, ...]] = ()
+    Options: ClassVar[type[Any]]
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def problems(self, ground: Ground) -> Iterator[tuple[str, str]]:
+        """Yield why there is no such placement on this ground, with the cure."""
+        yield from ()
+
+    @abstractmethod
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        """Return the stage of each worker, by data centre; every stage is on as many workers.
+
+        The n-th worker of each stage, in the order of the data centres of the scenario, is of replica n.
+        """
+
+
+def _along(order: tuple[tuple[str, int], ...], replicas: int) -> dict[str, tuple[int, ...]]:
+    """Return stages along data centres in this order: each on as many workers in a row as there are replicas."""
+    placed: dict[str, tuple[int, ...]] = {}
+    first = 0
+    for site, workers in order:
+        placed[site] = tuple(number // replicas for number in range(first, first + workers))
+        first += workers
+    return placed
+
+
+class InOrder(Placement):
+    """Stages along the data centres, in the order in which they are written: replicas of a stage lie side by side."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """No options."""
+
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        return _along(ground.sites, ground.replicas)
+
+
+class Whole(Placement):
+    """Whole replicas inside data centres: gradients cross the WAN, and activations do not."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """No options."""
+
+    def problems(self, ground: Ground) -> Iterator[tuple[str, str]]:
+        for site, workers in ground.sites:
+            if workers % ground.stages:
+                yield (
+                    f"{site} has {workers} workers, which are no whole number of replicas of {ground.stages} stages",
+                    "write 'placement: in_order', or other numbers of workers",
+                )
+
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        return {site: tuple(number % ground.stages for number in range(workers)) for site, workers in ground.sites}
+
+
+class Listed(Placement):
+    """Stages along the data centres in an order of the user's own."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """The order."""
+
+        order: str = option("", "data centres, separated by blanks, from that of the first stage to that of the last")
+
+    def problems(self, ground: Ground) -> Iterator[tuple[str, str]]:
+        names = [site for site, _ in ground.sites]
+        if sorted(self.options.order.split()) != sorted(names):
+            yield (
+                f"order: '{self.options.order}' does not name each data centre once",
+                f"write e.g. 'order: {' '.join(names)}'",
+            )
+
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        workers = dict(ground.sites)
+        return _along(tuple((site, workers[site]) for site in self.options.order.split()), ground.replicas)
+
+
+class Search(Placement):
+    """Stages along the data centres in the order in which the worst neighbours are nearest to each other.
+
+    Of up to 8 data centres all orders are looked at. Of more, each comes after the nearest of the others, from every
+    first one (Atlas' choice of data centres is a heuristic, too).
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """What near means."""
+
+        bits: float = option(
+            1e8, "size of an activation in bits, which is what the way between two stages is for", min=1
+        )
+
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        orders = permutations(ground.sites) if len(ground.sites) <= _MOST_TRIED else self._nearest(ground)
+        best = min(orders, key=lambda order: self._cost(order, ground))
+        return _along(tuple(best), ground.replicas)
+
+    def _seconds(self, a: str, b: str, ground: Ground) -> float:
+        hop = ground.distance(a, b)
+        return float(hop.occupied_s * self.options.bits + hop.delay_s)
+
+    def _cost(self, order: tuple[tuple[str, int], ...], ground: Ground) -> tuple[float, float]:
+        """Return the longest way between neighbours, and the sum of all."""
+        ways = [self._seconds(a, b, ground) for (a, _), (b, _) in pairwise(order)]
+        return max(ways, default=0.0), sum(ways)
+
+    def _nearest(self, ground: Ground) -> Iterator[tuple[tuple[str, int], ...]]:
+        for first in ground.sites:
+            order = [first]
+            left = [site for site in ground.sites if site != first]
+            while left:
+                nearest = min(left, key=lambda site: self._seconds(order[-1][0], site[0], ground))
+                order.append(nearest)
+                left.remove(nearest)
+            yield tuple(order)
