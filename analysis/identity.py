@@ -32,6 +32,7 @@ class Identity:
     hollow: bool = False  # markers of predictions are hollow
 
 
+PIPELINE = next(kind for kind, paradigm in PARADIGMS.shipped.items() if paradigm.cuts_models)
 TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "fsa": Identity("FSA", "#0072B2", "o"),
     "bsp": Identity("BSP", "#000000", "s"),
@@ -48,6 +49,12 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "ssp": Identity("SSP", "#5C6BC0", "d"),
     "diloco": Identity("DiLoCo", "#8D6E63", "H"),
     "allreduce": Identity("All-reduce", "#455A64", "8"),
+    "pipeline": Identity("Pipeline", "#6D4C41", "P", "-."),
+    "gpipe": Identity("GPipe", "#6D4C41", "o", ":"),
+    "1f1b": Identity("1F1B", "#6D4C41", "s", "--"),
+    "interleaved": Identity("Interleaved", "#6D4C41", "^", "-."),
+    "zero_bubble": Identity("Zero bubble", "#6D4C41", "D", "-."),
+    "greedy": Identity("Greedy", "#6D4C41", "v"),
     "gossip": Identity("Gossip", "#9E9D24", "*"),
     "tap": Identity("TAP", "#D55E00", "^", "--"),
     "dcasgd": Identity("DC-ASGD", "#7A5195", "s", "--"),
@@ -90,8 +97,8 @@ _AXES: dict[str, Axis[Any]] = {  # field of the Plan's technique
 
 
 def technique_of(plan: Mapping[str, Any]) -> str:
-    """Short name of a Plan's technique, such as ``hfa+fp16``: a paradigm without servers, and every other value that is
-    not its axis' default, in the order of the axes. Of a user's program, its name."""
+    """Short name of a Plan's technique, such as ``hfa+fp16``: a pipeline with its schedule, a paradigm without servers,
+    and every other value that is not its axis' default, in the order of the axes. Of a user's program, its name."""
     if program := plan.get("program"):
         return title_of(program["command"] or program["first"])
     kinds = {axis: str(value["kind"]) for axis, value in plan["technique"].items()}
@@ -99,6 +106,8 @@ def technique_of(plan: Mapping[str, Any]) -> str:
     named = [chosen[field] for field, axis in _AXES.items() if chosen[field] != axis.default]
     if not PARADIGMS.get(kinds["paradigm"], Paradigm).tiers:  # a run may have a kind that has gone since
         named.insert(0, kinds["paradigm"])
+    if pipeline := plan.get("pipeline"):
+        named = [PIPELINE, pipeline["schedule"]["kind"], *named]
     return "+".join(dict.fromkeys(named)) or kinds["sync_tier2"]
 
 

@@ -100,6 +100,12 @@ class MessageKind(StrEnum):
     LEAVE = "leave"
     # rank → rank: chunks of operation ``key`` of the group ``group``, in ``pipe``; ``flag``: a rank raised its flag.
     COLLECTIVE = "collective"
+    # stage → next stage: the activations of a micro-batch of training step ``step``; the key is its number, and that of
+    # the chunk. ``shape``: of a tensor that passes through a codec; ``last``: the target is reached, this round is the
+    # last. No answer.
+    ACTIVATION = "activation"
+    # stage → the stage before: the gradients of these activations. No answer.
+    ACTIVATION_GRADIENT = "activation-gradient"
     # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
     LOST = "lost"
     # scheduler → node: the nodes ``left`` take no part since membership ``epoch``, or the nodes ``joined`` do.

@@ -7,12 +7,14 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from testbed.axes import Axis, option
+from testbed.axes import Axis
 from testbed.codec.options import ROWS
+from testbed.declaration import option
 from testbed.policy.collective import SPARSE
 from testbed.policy.collective.options import BACKENDS, INSIDE, SERVERS, AllReduceOptions, GlooOptions, inside_of
 from testbed.policy.gossip import GossipOptions
 from testbed.preset import Preset
+from testbed.settings.job import Choice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +36,7 @@ class Paradigm:
     global_sum  every worker's contribution enters every update, so that all hold the same model
     survives    whether the others can go on with these options when a worker is lost: they have all that it had
     sparse      whether with these options of most tensors some elements are sent, and the others later
+    cuts_models the model is cut over several workers; what is exchanged, and how, is that of another paradigm
     messages    kinds of the messages in which workers send each other tensors, as the event log names them
     presets     techniques by name that this class carries; those of a base class are not its own
     """
@@ -43,6 +46,7 @@ class Paradigm:
     codecs: ClassVar[bool] = True
     models: ClassVar[bool] = False
     global_sum: ClassVar[bool] = True
+    cuts_models: ClassVar[bool] = False
     messages: ClassVar[tuple[str, ...]] = ()
     presets: ClassVar[tuple[Preset, ...]] = ()
 
@@ -193,6 +197,49 @@ class Gloo(GlooOptions, Paradigm):
     messages: ClassVar[tuple[str, ...]] = BACKENDS
 
 
+REPLICAS: Axis[Paradigm] = Axis("replicas", {"allreduce": AllReduce, "hips": Hips, "ps": ParameterServer})
+"""How the replicas of a stage exchange what they have computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Paradigm):
+    """The model is cut into stages on different workers; replicas of a stage exchange as in another paradigm.
+
+    A pipeline is how several workers make one training step together. What a stage makes in it, the gradients of its
+    parameters, its replicas exchange by ``replicas``.
+    """
+
+    cuts_models: ClassVar[bool] = True
+    messages: ClassVar[tuple[str, ...]] = ("activation", "activation-gradient")
+
+    stages: int = option(0, "parts of the model, each on workers of its own; 0: as many as there are workers", max=1024)
+    micro_batches: int = option(8, "parts of a batch that follow each other through the stages", min=1, max=65_536)
+    schedule: Any = option(Choice(kind="1f1b"), "in which order a stage computes its passes", axis="schedule")
+    placement: Any = option(Choice(kind="in_order"), "which workers hold which stage", axis="placement")
+    cuts: str = option(
+        "",
+        "numbers of the model's segments with which the second stage and those after it begin, separated by blanks; "
+        "empty: stages take equally long, as far as segments allow",
+    )
+    replicas: Any = option(Choice(kind="allreduce"), "how replicas of a stage exchange gradients", axis="replicas")
+    activations: Any = option(Choice(kind="none"), "codec of activations, which go forward", axis="codec")
+    activation_gradients: Any = option(Choice(kind="none"), "codec of their gradients, which come back", axis="codec")
+    recompute: bool = option(
+        False,
+        "whether a stage keeps the inputs of its parts alone, and computes forward again before it goes backward: less "
+        "memory for more time, and the same bits",
+    )
+    error_feedback: bool = option(
+        False,
+        "whether what these codecs leave out is added to the same micro-batch of the next step, which is of other "
+        "samples; otherwise it is lost",
+    )
+
+    @classmethod
+    def survives(cls, options: Any) -> bool:
+        return False
+
+
 class Workers(Protocol):
     """The workers that take part, as one of them sees them. Tensors are flat; all call the same, in the same order.
 
@@ -247,7 +294,7 @@ class OwnParadigm(Paradigm, ABC):
 
 PARADIGMS: Axis[Paradigm] = Axis(
     "paradigm",
-    {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo},
+    {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo, "pipeline": Pipeline},
     OwnParadigm,
     removed={
         "mpi": "start a program that calls MPI with 'workload: {first: mpirun -n {world_size} python …}', as the "

@@ -68,6 +68,7 @@ def answer(run: StoredRun) -> Table:
         *_accuracy(run.plan["training"]["target_accuracy"], result),
         ("round time", numbers.seconds(result["round_time_s"]), _about_rounds(result)),
         ("step time", numbers.seconds(result.get("step_time_s")), "the same, per training step"),
+        *_of_pipeline(result.get("stages")),
         *_first_rounds(run.fidelity),
         ("training", numbers.seconds(result["training_s"]), "run's clock"),
         ("whole command", numbers.seconds(result["duration_s"]), run.facilities.clock),
@@ -111,6 +112,19 @@ def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         return []
     about = "rounds, steps, samples and bytes count from there"
     return [("resumed", f"after {result['resumed_round'] + 1} rounds", about)]
+
+
+def _of_pipeline(told: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return how much of a step the stages of a pipeline wait, what goes between them, and what one of them holds."""
+    if told is None:
+        return []
+    activations = sum(told["activation_bytes"].values())
+    gradients = sum(told["gradient_bytes"].values())
+    return [
+        ("bubble", numbers.share(told["bubble"]), "of a step, in which stages wait"),
+        ("activations", numbers.size(activations), f"with their gradients; {numbers.size(gradients)} between replicas"),
+        ("memory", numbers.size(told["memory_bytes"]), "of the stage that needs most, without buffers"),
+    ]
 
 
 def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:

@@ -42,12 +42,13 @@ def weight_inside(plan: Plan, node: NodePlan) -> float:
 
 def rescaling(plan: Plan, present: Sequence[str]) -> tuple[list[str], float]:
     """Return the training workers that are missing, and the factor by which the others' sum stands for all."""
-    workers = plan.training_workers
-    if len(present) == len(workers):
+    names = [worker.name for worker in plan.training_workers]
+    there = set(present)
+    missing = [name for name in names if name not in there]
+    if not missing:
         return [], 1.0
-    weights = {worker.name: contribution_weight(plan, worker) for worker in workers}
-    missing = [name for name in weights if name not in present]
-    return missing, math.fsum(weights.values()) / math.fsum(weights[name] for name in present)
+    weights = {name: contribution_weight(plan, plan.node(name)) for name in names}
+    return missing, math.fsum(weights.values()) / math.fsum(weights[name] for name in names if name in there)
 
 
 def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:

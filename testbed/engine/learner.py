@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from testbed.devices.accelerator import CPU
 from testbed.engine.loading import LoadingTrainer
@@ -14,7 +15,7 @@ from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan, computes_in_real_time
 from testbed.plan.once import once_per_plan
 from testbed.training.batches import Batches
-from testbed.training.datasets import load_dataset
+from testbed.training.datasets import Dataset, load_dataset
 from testbed.training.learner import SegmentedLearner
 from testbed.training.models import assemble, build_model, shape_of_model, trained
 from testbed.training.options import DATASETS, LOADINGS, MODELS
@@ -37,7 +38,34 @@ def make_learner(
     on_host  see ``Computing``
     """
     if plan.training.compute == "modelled":
-        return ShapeTrainer(_shape_only(plan), plan.training.batch_size)
+        return ShapeTrainer(shape_only(plan), plan.training.batch_size)
+    is_own = device is None
+    parts = training_parts(plan, node, device, on_host=on_host)
+    trainer = LoadingTrainer(*parts, plan, node) if LOADINGS[plan.training.loading.kind].loads else Trainer(*parts)
+    if is_own and warms_up(plan, parts.device):
+        trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
+    return trainer
+
+
+class TrainingParts(NamedTuple):
+    """What a trainer is made of."""
+
+    model: nn.Module
+    dataset: Dataset
+    batches: Batches
+    device: torch.device
+    computing: Computing
+
+
+def warms_up(plan: Plan, device: torch.device) -> bool:
+    """Return whether a step is computed for no one before the clock starts."""
+    return computes_in_real_time(plan) or device.type != CPU.type or plan.training.compile
+
+
+def training_parts(
+    plan: Plan, node: NodePlan, device: torch.device | None = None, *, on_host: bool = False
+) -> TrainingParts:
+    """Return model, data and device of ``node``; the arguments are those of ``make_learner``."""
     training = plan.training
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
     about = training.model.kind, training.model.options, dataset.input_shape, dataset.classes
@@ -49,16 +77,10 @@ def make_learner(
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     batches = Batches(share, training.batch_size, plan.seed, rank)
-    is_own = device is None
     device = place_of(plan, node) if device is None else device
     configure(training.precision, training.deterministic, device)
     computing = Computing(training.precision, training.accumulate, training.compile, on_host)
-    parts = (model, dataset, batches, device, computing)
-    loads = LOADINGS[training.loading.kind].loads
-    trainer = LoadingTrainer(*parts, plan, node) if loads else Trainer(*parts)
-    if is_own and (computes_in_real_time(plan) or device.type != CPU.type or training.compile):
-        trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
-    return trainer
+    return TrainingParts(model, dataset, batches, device, computing)
 
 
 def parameter_bytes(plan: Plan) -> int:
@@ -85,7 +107,8 @@ def samples_of(plan: Plan) -> list[int]:
 
 
 @once_per_plan
-def _shape_only(plan: Plan) -> ModelShape:
+def shape_only(plan: Plan) -> ModelShape:
+    """Return the shape of the Plan's model; nothing is computed."""
     model = plan.training.model
     data = plan.training.data
     input_shape: tuple[int, ...] = ()

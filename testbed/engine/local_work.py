@@ -29,7 +29,7 @@ from testbed.world import Work, World
 class LocalResult:
     """Local work done: the flat tensors to push by key, mean loss, number of samples, number of steps.
 
-    Loss and samples are ``None`` in a script, which does not report them.
+    Loss and samples are ``None`` in a script, which does not report them, and the loss at a stage that does not see it.
     """
 
     contributions: dict[int, Tensor]
@@ -38,15 +38,25 @@ class LocalResult:
     steps: int
 
 
+class OwnStep(Remembering):
+    """How a worker makes a training step: by itself."""
+
+    async def __call__(self, learner: Learner, world: World, round_: int, step: int) -> StepResult:
+        """Return what has come of step number ``step`` of this worker, at its model's current values."""
+        await load_batch(learner, step, round_)
+        return await world.compute(Work("step", round_), lambda: learner.gradient(step))
+
+
 class LocalWork(Remembering, ABC):
     """``steps`` counts all local steps since the start: it is the position in the data.
 
+    make_step  makes each of them
     is_late  whether new values are awaited during the next round, by ``take_pending``, not at the end of their own
     pending  awaits and takes what the exchange of the round before has made; ``None``: nothing is on its way
     since    the values from which local steps have moved the model; ``None``: those at the beginning of the round
     """
 
-    remembers = ("steps", "_optimizer")
+    remembers = ("steps", "_optimizer", "make_step")
     is_late = False
     pending: Callable[[], Awaitable[None]] | None = None
     since: list[Tensor] | None = None
@@ -54,6 +64,7 @@ class LocalWork(Remembering, ABC):
     def __init__(self, learner: Learner, optimizer: ModelOptimizer | None = None) -> None:
         self._learner = learner
         self._optimizer = optimizer
+        self.make_step = OwnStep()
         self.steps = 0
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
@@ -101,9 +112,9 @@ class OneGradient(LocalWork):
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         assert steps == 1, "a gradient is of one step"
-        result = await one_step(self._learner, world, round_, self.steps)
+        result = await self.make_step(self._learner, world, round_, self.steps)
         self.steps += 1
-        return LocalResult(dict(enumerate(result.gradients)), result.loss, result.samples, 1)
+        return joined_result(dict(enumerate(result.gradients)), [result])
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         new = list(values.values())
@@ -150,7 +161,7 @@ class LocalSteps(LocalWork):
         return joined_result(dict(enumerate(contributions)), results)
 
     async def _step(self, world: World, round_: int) -> StepResult:
-        result = await one_step(self._learner, world, round_, self.steps)
+        result = await self.make_step(self._learner, world, round_, self.steps)
         self.steps += 1
 
         def step() -> None:
@@ -174,7 +185,10 @@ class LocalSteps(LocalWork):
 
 def joined_result(contributions: dict[int, Tensor], results: Sequence[StepResult]) -> LocalResult:
     samples = sum(result.samples for result in results)
-    loss = sum(result.loss * result.samples for result in results) / samples
+    if len(results) == 1 and samples:
+        return LocalResult(contributions, results[0].loss, samples, 1)
+    # a stage of a pipeline that is not the last sees no loss, and counts no samples
+    loss = sum(result.loss * result.samples for result in results) / samples if samples else None
     return LocalResult(contributions, loss, samples, len(results))
 
 
@@ -207,9 +221,3 @@ async def load_batch(learner: Learner, step: int, round_: int) -> None:
     loading = loading_of(learner)
     if loading is not None:
         await loading.prepare(step, round_)
-
-
-async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
-    """Compute one paced training step of a worker, once its batch is loaded."""
-    await load_batch(learner, step, round_)
-    return await world.compute(Work("step", round_), lambda: learner.gradient(step))

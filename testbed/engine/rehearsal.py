@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from testbed.axes import names_code, options_of, place_in_code
 from testbed.errors import ScenarioError, TestbedError
 from testbed.plan.model import Plan
+from testbed.plan.stages import plan_of_stage
 from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 from testbed.training.options.declarations import OWN_JOBS
@@ -42,7 +43,8 @@ def _depends_on_samples(plan: Plan) -> bool:
 def _depends_on_shapes(plan: Plan) -> bool:
     technique = plan.technique
     return (
-        any(node.device.layers for node in plan.nodes)
+        plan.pipeline is not None
+        or any(node.device.layers for node in plan.nodes)
         or any(choice.options.get("fragments", 1) > 1 for choice in (technique.sync_tier1, technique.sync_tier2))
         or OPTIMIZERS[technique.optimizer.kind].whole_tensors
         or technique.paradigm.options.get("pull", "all") != "all"
@@ -69,12 +71,17 @@ def rehearse(plan: Plan) -> None:
     """
     from testbed.devices.accelerator import CPU
     from testbed.engine.learner import make_learner, samples_of, step_shares
+    from testbed.engine.pipeline.layout import layout_of
+    from testbed.engine.pipeline.memory import check_memory
     from testbed.engine.slicing import overlaps, slicer_of, table_widths
     from testbed.engine.streaming import check_fragments
     from testbed.engine.sync_setup import streaming
     from testbed.training.splits import EmptyShares
 
     training = plan.training
+    if plan.pipeline is not None:
+        check_memory(plan, layout_of(plan))
+        plan = plan_of_stage(plan, 0)  # whose replicas share the data
     try:
         samples_of(plan)
     except EmptyShares as error:

@@ -12,7 +12,7 @@ from testbed.engine.aggregation_weights import aggregation_weights, contribution
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.inside import MakeLibrary, inside_store, neighbours_of
 from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.collectives.roles import allreduce_exchange, allreduce_worker
 from testbed.engine.departure import Departure
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
@@ -30,7 +30,8 @@ from testbed.engine.local_model import LocalModelStore
 from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.mixing_exchange import mixing_worker
 from testbed.engine.overlay.wiring import NodeOverlays
-from testbed.engine.peers import EpochMail, first_rounds
+from testbed.engine.peers import EpochMail, first_rounds, has_servers
+from testbed.engine.pipeline.roles import StageWorker, stage_worker
 from testbed.engine.replica import Copies, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
@@ -39,6 +40,7 @@ from testbed.engine.script.thread import start_script
 from testbed.engine.script.watch import ScriptWatch
 from testbed.engine.server import Server, ServerMembers
 from testbed.engine.server_exchange import ServerExchange, ServerParts
+from testbed.engine.serverless import serverless_worker
 from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
 from testbed.engine.trace.roles import trace_worker
@@ -48,6 +50,7 @@ from testbed.paradigms import PARADIGMS, OwnParadigm
 from testbed.placing import place_of
 from testbed.plan.asynchronous import is_scored_at_top, shares_rounds
 from testbed.plan.model import NodePlan, Plan
+from testbed.plan.stages import plan_of_stage
 from testbed.policy.sync import SYNC
 from testbed.state import Remembering, State, Stateful, joined, take_over
 from testbed.training.learner import SegmentedLearner
@@ -80,6 +83,14 @@ def make_role(
         return _server(plan, node, files)
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return _script(plan, node, files, watch)
+    return _training_worker(plan, node, files, make_library)
+
+
+def _training_worker(
+    plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_library: MakeLibrary | None
+) -> Role:
+    if plan.pipeline is not None:
+        return _stage(plan, node, files)
     without_servers = _without_servers(plan)
     if without_servers is None:
         return _worker(plan, node, files, make_library)
@@ -94,29 +105,50 @@ def _without_servers(plan: Plan) -> Callable[..., Role] | None:
     return mixing_worker if issubclass(PARADIGMS[kind], OwnParadigm) else WITHOUT_SERVERS.get(kind)
 
 
-def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_library: MakeLibrary | None) -> Role:
-    learner = guarded(plan, node, make_learner(plan, node))
+def _stage(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
+    """Return the role of a worker of a pipeline: what it exchanges is of its stage alone."""
+    stage = stage_worker(plan, node)
+    if has_servers(plan):
+        return _worker(stage.plan, stage.node, files, None, stage)
+    make_exchange = allreduce_exchange(stage.plan, stage.node, stage.learner)
+    return serverless_worker(plan, node, stage.learner, make_exchange, files, stage.make_own)
+
+
+def _worker(
+    plan: Plan,
+    node: NodePlan,
+    files: CheckpointFiles | None,
+    make_library: MakeLibrary | None,
+    stage: StageWorker | None = None,
+) -> Role:
+    """``stage``: of a worker of a pipeline; ``plan`` and ``node`` are then those of its stage."""
+    learner = stage.learner if stage else guarded(plan, node, make_learner(plan, node))
+    whole = stage.whole if stage else plan
     work = local_work_of(plan, node, learner)
     shape = shape_of(plan, learner) if overlaps(plan) else None
     sums_first = bool(neighbours_of(plan, node))
     leaves_servers = shares_rounds(plan) and node.trains
 
     async def run(world: World) -> list[Tensor]:
-        session = Session(plan, node, world)
+        session = Session(whole, node, world)
         membership = session.membership
         overlays = NodeOverlays(plan, node, session)
         store = _store(plan, node, session, overlays)
         mail = CollectiveMail(world, session.inbox) if sums_first else None
         session.use(learner)
+        own = stage.make_own(session) if stage else None
         departure = Departure(world, session.inbox, plan, node)
         handover = handover_of(session, plan, optimizer_at_top(plan))
         await session.join()
         await session.peers.greet()
         pushes = await inside_store(world, plan, store, mail, make_library) if mail else store
-        evaluation = Evaluation(world, plan, learner)
+        evaluation = own.evaluation if own else Evaluation(world, plan, learner)
+        if own is not None:
+            work.make_step = own.make_step
         parts = ServerParts(pushes, learner, work, evaluation, membership, session.peers, handover)
         exchange = LayerExchange(world, plan, node, parts, shape) if shape else ServerExchange(world, plan, node, parts)
-        driver = RoundDriver(session, plan, node, learner, exchange, files, departure)
+        exchange.workers = whole.first_workers
+        driver = RoundDriver(session, whole, node, learner, exchange, files, departure)
         rounds = await driver.run()
         if leaves_servers and not driver.leaves:
             await store.leave()  # they may hold others' replies until this worker has caught up
@@ -149,11 +181,15 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
 
 
 def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
+    whole = plan
+    if node.stage is not None:
+        plan = plan_of_stage(whole, node.stage)
+        node = plan.node(node.name)
     scores = is_scored_at_top(plan) and node == plan.with_role("global_server")[0]
     learner = make_learner(plan, node) if scores else None
 
     async def run(world: World) -> list[Tensor]:
-        session = Session(plan, node, world)
+        session = Session(whole, node, world)
         membership = session.membership
         overlays = NodeOverlays(plan, node, session)
         upstream = _upstream(plan, node, session, overlays, learner)
@@ -177,7 +213,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         if isinstance(upstream, AsynchronousRootStore):
             membership.on_trained = lambda: world.spawn(_finish(upstream, membership), "score the final model")
             session.inbox.on(MessageKind.SNAPSHOT, upstream.on_snapshot)
-        _keep(session, plan, files, server, memories)
+        _keep(session, whole, files, server, memories)
         await session.join()
         await session.peers.greet()
         await session.ended()

@@ -18,6 +18,7 @@ from testbed.engine.collectives.operation import CollectiveMail, unless_changed
 from testbed.engine.driver import RoundDriver
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange
+from testbed.engine.local_work import OwnStep
 from testbed.engine.membership import TRAIN, MembershipChanged
 from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed, Peers
 from testbed.engine.session import Session
@@ -32,13 +33,25 @@ FIRST_VALUES_BYTES = 25_000_000  # of one message, where values of training are 
 
 
 @dataclass(frozen=True, slots=True)
+class StepAndScore:
+    """How a worker makes a training step, and how the model is scored."""
+
+    make_step: OwnStep
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class PlaceInRun:
-    """What a worker needs to exchange with others: its node, its session, its mail, and who they are."""
+    """What a worker needs to exchange with others: its node, its session, its mail, and who they are.
+
+    own  how it makes a step, and how its model is scored, where both are not of this worker alone
+    """
 
     node: NodePlan
     session: Session
     mail: CollectiveMail
     peers: Peers
+    own: StepAndScore | None = None
 
 
 class ServerlessExchange(Remembering, Exchange):
@@ -54,11 +67,11 @@ class ServerlessExchange(Remembering, Exchange):
         self._plan = plan
         self._learner = learner
         self._buckets = buckets
-        self.evaluation = Evaluation(self._world, plan, learner)
+        self.evaluation = place.own.evaluation if place.own else Evaluation(self._world, plan, learner)
         self._peers.on_change.append(lambda _: self.evaluation.done_by(self._peers.eldest))
         self._progress = NOTHING
         self._company = self._peers.company  # with whom this worker exchanges
-        self.workers = len(plan.training_workers)
+        self.workers = len(place.session.plan.training_workers)
 
     async def begin(self, state: State | None, after: int) -> None:
         if state is None:
@@ -154,8 +167,12 @@ def serverless_worker(
     learner: SegmentedLearner,
     make_exchange: Callable[[PlaceInRun], ServerlessExchange],
     files: CheckpointFiles | None = None,
+    make_own: Callable[[Session], StepAndScore] | None = None,
 ) -> Callable[[Any], Awaitable[list[Tensor]]]:
-    """Return the role of a worker of a run without servers."""
+    """Return the role of a worker of a run without servers.
+
+    make_own  makes what ``PlaceInRun.own`` is, before messages are read
+    """
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
@@ -163,8 +180,9 @@ def serverless_worker(
         mail = CollectiveMail(world, session.inbox, peers)
         session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
         session.use(learner)
+        own = make_own(session) if make_own is not None else None
         await session.join()
-        exchange = make_exchange(PlaceInRun(node, session, mail, peers))
+        exchange = make_exchange(PlaceInRun(node, session, mail, peers, own))
         rounds = await RoundDriver(session, plan, node, learner, exchange, files).run()
         await session.finish()
         return await session.record_final(learner.values(), rounds=rounds)

@@ -29,6 +29,7 @@ class Session:
         self.membership = Membership(world, self.inbox, plan)
         self.peers = Peers(world, self.inbox, self.membership, plan)
         self.world = world
+        self.plan = plan
         self._role = node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]

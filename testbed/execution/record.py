@@ -132,7 +132,8 @@ def conclude(
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
     report = fidelity.assess(frames, content, capabilities, outcome.status, equal_every=_equal_every(here or plan))
     ended_well = outcome.status in ("done", "degraded")
-    told = frames["rounds"] if plan.program is None else of_tellers(frames["rounds"])
+    all_tell = plan.program is None and plan.pipeline is None
+    told = frames["rounds"] if all_tell else of_tellers(frames["rounds"])
     reason = spoilt_values(frames["finals"]) or divergence(told, frames["accuracy"], plan.training.rounds)
     if ended_well and reason:
         outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)

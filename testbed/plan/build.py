@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from testbed.plan import settings
-from testbed.plan.code import code_of
+from testbed.plan.code import code_of, code_of_pipeline
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_links, build_network
 from testbed.plan.network_model import simulation_of
 from testbed.plan.placement import build_nodes, build_program_nodes
+from testbed.plan.stages import stages_by_site
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
 from testbed.scenario.load import moved
+from testbed.scenario.pipeline import exchanging, pipeline_of
 from testbed.scenario.topology.topology import generated
 
 
 def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     """Return everything that a back end needs to know. ``on`` overrides ``run.on``. Raise ``ScenarioError``."""
     scenario = moved(scenario, on)
+    pipeline = settings.pipeline_of(scenario)
     topology = generated(scenario.topology)
     links = build_links(topology, scenario.seed)
     network = build_network(topology, links, scenario.run.facilities)
-    nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
+    stages = stages_by_site(scenario, network) if pipeline is not None else None
+    pipeline_code = code_of_pipeline(pipeline_of(scenario))
+    scenario = exchanging(scenario)
+    if scenario.is_program:
+        nodes = build_program_nodes(scenario, topology)
+    else:
+        nodes = build_nodes(scenario, topology, stages)
     settings.check_gpu_links(scenario, network, nodes)
     training = settings.training_of(scenario)
     technique = settings.technique_of(scenario)
@@ -54,5 +63,6 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         background=settings.background_of(scenario, network),
         program=settings.program_of(scenario, topology),
         traced=settings.traced_of(scenario, slowed_nodes),
-        code=code_of(technique, training) + scenario.code,
+        pipeline=pipeline,
+        code=code_of(technique, training) + pipeline_code + scenario.code,
     )

@@ -10,17 +10,22 @@ from testbed.aggregation import AGGREGATION
 from testbed.axes import Axis, CodeFile, sha256_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.paradigms import Pipeline
 from testbed.plan.model import DECLARED, Plan, TechniquePlan, TrainingPlan
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
+from testbed.policy.pipeline import PLACEMENTS, SCHEDULES
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 
 AXES: dict[str, Axis[Any]] = {
     axis.name: axis
-    for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, AGGREGATION, MODELS, DATASETS, SPLITS, OPTIMIZERS)
-}
+    for axis in (
+        SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, AGGREGATION, SCHEDULES, PLACEMENTS,
+        MODELS, DATASETS, SPLITS, OPTIMIZERS,
+    )
+}  # fmt: skip
 
 
 def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile, ...]:
@@ -33,6 +38,20 @@ def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile,
             if axis is not None and choice.kind != DECLARED:
                 found[axis.name, choice.kind] = axis.code_of(choice.kind)
     return tuple(file for file in found.values() if file is not None)
+
+
+def code_of_pipeline(options: Pipeline | None) -> tuple[CodeFile, ...]:
+    """Return the files of what is not shipped of a pipeline, as ``code_of`` does."""
+    if options is None:
+        return ()
+    parts = (
+        (SCHEDULES, options.schedule),
+        (PLACEMENTS, options.placement),
+        (CODECS, options.activations),
+        (CODECS, options.activation_gradients),
+    )
+    found = (axis.code_of(technique.kind) for axis, technique in parts)
+    return tuple(dict.fromkeys(file for file in found if file is not None))
 
 
 def check_code(plan: Plan) -> None:

@@ -50,6 +50,7 @@ class NodePlan:
                 the workers of a data centre sum among themselves, the first of them pushes for all
     children    the nodes that push to this one, in rank order
     trains      whether a worker contributes gradients (the master worker of a central party may not)
+    stage       of a pipeline: what a worker computes, or whose parameters a server has; ``None`` without one
     address     IPv4 address inside the emulated network; ``None`` when the back end has no addresses
     """
 
@@ -60,6 +61,7 @@ class NodePlan:
     parents: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     trains: bool = True
+    stage: int | None = None
     address: str | None = None
     port: int = 0
     device: Device = Device(pace="paced")
@@ -198,6 +200,23 @@ class TechniquePlan:
     aggregation_tier2: Choice = Choice(kind="mean")  # noqa: RUF009 - a frozen value, which may be shared
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePlan:
+    """How the workers of a replica make each step together. ``TechniquePlan.paradigm`` is that of a stage's replicas.
+
+    cuts  the first segments of all parts but the first; empty: evenly, by what segments cost
+    """
+
+    stages: int
+    micro_batches: int
+    schedule: Choice
+    cuts: tuple[int, ...]
+    activations: Choice
+    activation_gradients: Choice
+    recompute: bool = False
+    error_feedback: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask."""
@@ -223,6 +242,7 @@ class Plan:
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: Program | None = None  # instead of a training
     traced: TracedJob | None = None  # likewise
+    pipeline: PipelinePlan | None = None  # if models are cut into stages
 
     @property
     def is_spread(self) -> bool:

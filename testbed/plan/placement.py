@@ -9,7 +9,7 @@ one that only initialises the model (GeoMX's master worker). Ranks count within 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from testbed.errors import ScenarioError
 from testbed.facilities import Facilities
 from testbed.ids import node_name
 from testbed.plan.model import NodePlan
+from testbed.plan.stages import by_stage
 from testbed.scenario import Scenario
 from testbed.scenario.topology.topology import DataCenter, Topology
 from testbed.settings.job import ANY_GPU, Device, DeviceSection
@@ -28,10 +29,13 @@ NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
 
-def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
+def build_nodes(
+    scenario: Scenario, topology: Topology, stages: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[NodePlan, ...]:
     """Return all nodes of a written-out topology.
 
-    By data centre: workers, local server, global servers, replica, scheduler.
+    By data centre: workers, local server, global servers, replica, scheduler. ``stages``: of a pipeline, by data
+    centre what its workers compute; each stage has servers of its own.
     """
     _check_step_times(scenario, topology)
     sites = topology.data_centers
@@ -46,7 +50,8 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
     for index, site in enumerate(sites):
-        for host, node in enumerate(_site_nodes(site, scenario, tops, below)):
+        found = _site_nodes(site, scenario, tops, below)
+        for host, node in enumerate(by_stage(found, stages) if stages else found):
             rank = ranks[node.role]
             ranks[node.role] += 1
             nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.facilities))

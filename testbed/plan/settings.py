@@ -14,6 +14,8 @@ from testbed.job_trace.reading import files_of
 from testbed.plan import model
 from testbed.policy.collective.options import INSIDE, NCCL, inside_of
 from testbed.scenario import Scenario
+from testbed.scenario.pipeline import pipeline_of as pipeline_options
+from testbed.scenario.pipeline import stages_of
 from testbed.scenario.reading.axes import Technique
 from testbed.scenario.rules.facts import optimizer_place
 from testbed.scenario.topology.topology import Topology
@@ -186,6 +188,23 @@ def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Seque
         return
     where = f"{scenario.place_of('paradigm', option)}: paradigm.{option}"
     raise ScenarioError(f"{where}: the GPUs of this machine sum by links of their own, past {bypassed} ({cure})")
+
+
+def pipeline_of(scenario: Scenario) -> model.PipelinePlan | None:
+    """Return how workers make steps together; ``None`` if each makes its own."""
+    pipeline = pipeline_options(scenario)
+    if pipeline is None:
+        return None
+    return model.PipelinePlan(
+        stages=stages_of(scenario),
+        micro_batches=pipeline.micro_batches,
+        schedule=_choice(pipeline.schedule),
+        cuts=tuple(map(int, pipeline.cuts.split())),
+        activations=_choice(pipeline.activations),
+        activation_gradients=_choice(pipeline.activation_gradients),
+        recompute=pipeline.recompute,
+        error_feedback=pipeline.error_feedback,
+    )
 
 
 def _choice(technique: Technique) -> Choice:

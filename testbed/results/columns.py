@@ -77,6 +77,18 @@ TABLES: dict[str, Table] = {
             Column("learning_rates", "learning_rates", TEXT, "", "of a script's optimizer, by group of parameters"),
         ),
     ),
+    "stages": Table(
+        ("stage",),
+        (
+            _NODE,
+            _T,
+            Column("stage", "stage", INTEGER, "", "number of the part of the model that a worker of a pipeline holds"),
+            Column("segments", "segments", TEXT, "", "first and last segment of each of its chunks"),
+            Column("tasks", "tasks", TEXT, "", "what it computes, in order: F0 is micro-batch 0 forward, B backward"),
+            Column("held", "held", INTEGER, "", "micro-batches of a chunk whose activations it holds at most"),
+            Column("memory_bytes", "memory_bytes", INTEGER, "B", "parameters, gradients, optimizer and activations"),
+        ),
+    ),
     "predicted": Table(
         ("predicted",),
         (

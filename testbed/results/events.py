@@ -18,6 +18,7 @@ transfer    the receiver of a message, when it has arrived; ``t0``: the sender's
 compute     any node, after some work
 wait        any node, after a wait of more than 0 s
 round       a worker, when it has the new values of its round
+stage       a worker of a pipeline, before it trains: its segments, and its tasks in order
 load        a worker with a data cache, when a batch is loaded
 threshold   a server with DGT: share of blocks it sends reliably (round, k, loss)
 blocks      a global server with DGT, when the next round is complete: its best-effort blocks (source, key, round, sent,

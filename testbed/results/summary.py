@@ -16,7 +16,8 @@ steps_per_worker       steps       [least, most]: training steps computed by a w
                                    program
 samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script
 accuracy               1           on the test set, last evaluation; null if there was none
-parameters_sha256                  of the final values, if they are identical on all these workers; else null
+parameters_sha256                  of the final values, if they are identical on all these workers; else null. Of a
+                                   pipeline, of the digests of its stages, if all replicas have the same
 parameters_agree                   whether they are; null if no worker has any
 numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
                                    on processors, where they are the same everywhere
@@ -37,6 +38,8 @@ wan_payload_bytes      B           {data centre: {up, down}}: payload of all tra
                                    program, all bytes that its links carried, by their counters
 wan_header_bytes       B           likewise, headers
 wan_setup_bytes        B           likewise, payload and headers outside training rounds
+stages                             of a pipeline: how much of a step its stages wait, the bytes of activations and of
+                                   gradients by way, and the memory of a stage (``results.pipelines``)
 faults                             {happened: […], restarts, lost: [nodes that had failed at the end], left: [nodes that
                                    ended on purpose]}
 fidelity                           {status: ok | degraded, reasons: […], notes: […]}; more in ``fidelity.json``
@@ -61,6 +64,7 @@ from testbed.errors import TestbedError
 from testbed.ids import data_center_of
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
+from testbed.results.pipelines import PipelineResult, pipeline_result
 from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
@@ -122,6 +126,7 @@ class RunResult(TypedDict):
     wan_payload_bytes: dict[str, Moved]
     wan_header_bytes: dict[str, Moved]
     wan_setup_bytes: dict[str, Moved]
+    stages: NotRequired[PipelineResult]
     faults: dict[str, Any]
     fidelity: FidelitySummary
     duration_s: float
@@ -164,6 +169,7 @@ def summarise(
         "plan_sha256": sha256_of(plan),
         **_training(frames, plan, interval_of),
         **wan(frames, [site["name"] for site in plan["network"]["sites"]]),
+        **({"stages": pipeline_result(frames)} if plan.get("pipeline") else {}),
         "faults": _faults(frames["faults"]),
         "fidelity": {name: fidelity[name] for name in ("status", "reasons", "notes")},
         "duration_s": round(ending.duration_s, 3),
@@ -339,8 +345,31 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
     """
     idle = [*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])]
     trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)].drop_duplicates("node", keep="last")
+    stages = _stages(plan)
+    if stages:
+        return _of_replicas(dict(zip(trained["node"], trained["parameters_sha256"], strict=True)), stages)
     digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
     return digests
+
+
+def _stages(plan: Mapping[str, Any]) -> list[list[str]]:
+    """Return the workers of each stage of a pipeline; nothing of a run without one."""
+    stages: dict[int, list[str]] = {}
+    for node in plan["nodes"]:
+        if node["role"] == "worker" and node.get("stage") is not None:
+            stages.setdefault(node["stage"], []).append(node["name"])
+    return [stages[stage] for stage in sorted(stages)]
+
+
+def _of_replicas(digests: Mapping[str, str | None], stages: Sequence[Sequence[str]]) -> list[str]:
+    """Return the different digests of whole models: of each replica, that of its stages' digests."""
+    found = set()
+    for replica in zip(*stages, strict=True):
+        parts = [digests.get(name) for name in replica]
+        told = [part for part in parts if isinstance(part, str)]
+        if len(told) == len(parts):
+            found.add(hashlib.sha256(" ".join(told).encode()).hexdigest())
+    return sorted(found)
 
 
 def _rounds(completed: Sequence[int]) -> dict[str, Any]:

@@ -71,6 +71,8 @@ def _default(field: dataclasses.Field[Any], hint: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if "axis" in field.metadata:
+        return str(value.kind)
     if write := leaf(hint, field.metadata).write:
         return str(write(value))
     return "''" if value == "" else str(value)

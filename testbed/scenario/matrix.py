@@ -3,7 +3,7 @@
 The verdicts are those of ``testbed.scenario.rules``, pair by pair; ``settings`` adds what a pair needs beside itself,
 such as ``merge: exact`` where payloads cannot be added up. ``testbed matrix`` prints the result as Markdown, and a test
 compares scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see,
-have none; they go with defaults only.
+have none; they go with defaults only. Nor has a pipeline: it goes with what its replicas' paradigm goes with.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from testbed.scenario.rules.facts import lan_rounds_option, overlaps, pushed, ti
 from testbed.scenario.schema import Scenario
 
 AXES: dict[str, tuple[str, ...]] = {
-    "paradigm": tuple(kind for kind, paradigm in PARADIGMS.shipped.items() if not paradigm.library),
+    "paradigm": tuple(kind for kind, each in PARADIGMS.shipped.items() if not each.library and not each.cuts_models),
     **{axis.name: tuple(axis.shipped) for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, AGGREGATION)},
 }
 DEFAULTS = {axis: kinds[0] for axis, kinds in AXES.items()}

@@ -64,6 +64,7 @@ def foldable(plan: Plan) -> bool:
         and not plan.checkpoint_every
         and not plan.faults
         and not plan.recovery.replicas
+        and plan.pipeline is None
         and not plan.simulation.by_packet  # each worker has a port of its own
     )
 

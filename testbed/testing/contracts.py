@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from testbed.testing import aggregation, codec, declared, made, model, optimizer, order, overlay, sync, training
+from testbed.testing import (
+    aggregation,
+    codec,
+    declared,
+    made,
+    model,
+    optimizer,
+    order,
+    overlay,
+    pipeline,
+    sync,
+    training,
+)
 from testbed.testing.requirement import Requirement, Result, requirements_of, results
 from testbed.testing.subject import Subject
 
@@ -12,6 +24,8 @@ _OWN: dict[str, tuple[Requirement, ...]] = {
     "order": requirements_of(order),
     "overlay": requirements_of(overlay),
     "aggregation": requirements_of(aggregation),
+    "schedule": pipeline.SCHEDULE,
+    "placement": pipeline.PLACEMENT,
     "optimizer": requirements_of(optimizer),
     "model": requirements_of(model),
     "shard": (made.every_element_is_placed_once, made.made_twice_it_is_the_same),

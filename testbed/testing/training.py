@@ -68,6 +68,9 @@ def _settings(subject: Subject) -> dict[str, Any]:
         settings["topology.data_centers[hub].global_servers"] = 2
     elif axis == "model":
         settings["training.data"] = _DATA.get(entry.takes, "digits")
+    elif axis in ("schedule", "placement"):
+        settings = {"paradigm": {"kind": "pipeline", "stages": 2, "micro_batches": 4, axis: chosen}}
+        settings["training.model"] = {"kind": "mlp", "hidden": 8, "layers": 3}
     elif axis == "data" and entry.gives in _MODELS:
         settings["training.model"] = _MODELS[entry.gives]
     return settings

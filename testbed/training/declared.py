@@ -9,7 +9,12 @@ Images are 224×224, of 1 000 classes, as in torchvision: Krizhevsky, One weird 
 (ConvNeXt), table 9. Running means and variances are not parameters and are omitted.
 
 Language models are by depth and width: BERT (Devlin et al., 2019), XLM-R (Conneau et al., 2020), GPT-2 (Radford et al.,
-2019). Work of a sample of T tokens: 2·T per matrix element, and 4·T²·width per layer for the attention's two products.
+2019), Llama 2 (Touvron et al., 2023). Work of a sample of T tokens: 2·T per matrix element, and 4·T²·width per layer
+for the attention's two products.
+
+What a backward pass needs of a forward pass (``held``) is counted as the inputs and outputs of matrix products and
+convolutions, and the inputs of normalisations, without the attention's products, which are computed again
+(FlashAttention): 18·T·width elements of a GPT-2 layer, of which Korthikanti et al., 2022, count 17.
 """
 
 from __future__ import annotations
@@ -32,19 +37,40 @@ class Layers:
 
     _sizes: dict[str, list[int]] = field(default_factory=dict)
     _flops: dict[str, float] = field(default_factory=dict)
+    _outputs: dict[str, int] = field(default_factory=dict)
+    _held: dict[str, int] = field(default_factory=dict)
+    tied: bool = False  # the last segment computes with a matrix of the first one
 
     def add(self, segment: str, sizes: list[int], multiply_adds: float = 0) -> None:
         """Add keys and work (multiply-adds of one sample's forward pass) to a segment, at its end."""
         self._sizes.setdefault(segment, []).extend(sizes)
         self._flops[segment] = self._flops.get(segment, 0) + 2 * multiply_adds
 
+    def pass_on(self, segment: str, outputs: int, held: int) -> None:
+        """Note what the last operation of a segment so far makes of one sample, and what its backward pass needs."""
+        self._outputs[segment] = outputs
+        self._held[segment] = self._held.get(segment, 0) + held
+
     def linear(self, segment: str, inputs: int, outputs: int, tokens: int = 1) -> None:
         """A matrix with a bias, applied to every token."""
         self.add(segment, [inputs * outputs, outputs], inputs * outputs * tokens)
+        self.pass_on(segment, outputs * tokens, (inputs + outputs) * tokens)
 
-    def norm(self, segment: str, width: int) -> None:
-        """Scale and shift of a normalisation; its work is not counted."""
+    def matrices(self, segment: str, inputs: int, outputs: tuple[int, ...], tokens: int) -> None:
+        """Matrices without biases, applied to every token. ``outputs``: of each."""
+        for each in outputs:
+            self.add(segment, [inputs * each], inputs * each * tokens)
+        self.pass_on(segment, outputs[-1] * tokens, (inputs + sum(outputs)) * tokens)
+
+    def norm(self, segment: str, width: int, places: int = 1) -> None:
+        """Scale and shift of a normalisation; its work is not counted. ``places``: tokens, or pixels."""
         self.add(segment, [width, width])
+        self.pass_on(segment, width * places, width * places)
+
+    def scale(self, segment: str, width: int, places: int) -> None:
+        """Scale of a normalisation without a shift."""
+        self.add(segment, [width])
+        self.pass_on(segment, width * places, width * places)
 
     def shape(self, name: str) -> ModelShape:
         """Return the model's shape. Backward work is twice the forward work, except in the first segment."""
@@ -52,8 +78,10 @@ class Layers:
         for segment, sizes in self._sizes.items():
             forward = self._flops[segment]
             backward = 2 * forward if segments else forward  # the gradient with respect to the samples is not needed
-            segments.append(SegmentShape(segment, tuple(sizes), forward, backward))
-        return ModelShape(name, tuple(segments))
+            outputs = self._outputs.get(segment, 0)
+            held = self._held.get(segment, 0)
+            segments.append(SegmentShape(segment, tuple(sizes), forward, backward, outputs=outputs, held=held))
+        return ModelShape(name, tuple(segments), self.tied)
 
 
 def alexnet() -> Layers:
@@ -102,7 +130,7 @@ def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
         channels = width << stage
         side = 56 >> stage
         if stage:
-            layers.norm(f"down{stage}", channels // 2)
+            layers.norm(f"down{stage}", channels // 2, 4 * side * side)
             _convolution(layers, f"down{stage}", (channels // 2, channels, 2, side), bias=True)
         for number in range(count):
             _convnext_block(layers, f"stage{stage}.{number}", channels, side)
@@ -114,7 +142,7 @@ def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
 def _convnext_block(layers: Layers, name: str, channels: int, side: int) -> None:
     """A 7×7 convolution of each channel by itself, a perceptron over channels, and a scale for each."""
     layers.add(name, [49 * channels, channels], 49 * channels * side * side)
-    layers.norm(name, channels)
+    layers.norm(name, channels, side * side)
     layers.linear(name, channels, 4 * channels, side * side)
     layers.linear(name, 4 * channels, channels, side * side)
     layers.add(name, [channels])
@@ -143,10 +171,11 @@ def _convolution(layers: Layers, segment: str, form: tuple[int, int, int, int], 
     inputs, outputs, kernel, side = form
     weights = inputs * outputs * kernel * kernel
     layers.add(segment, [weights], weights * side * side)
+    layers.pass_on(segment, outputs * side * side, (inputs + outputs) * side * side)
     if bias:
         layers.add(segment, [outputs])
     else:
-        layers.norm(segment, outputs)
+        layers.norm(segment, outputs, side * side)
 
 
 BERT_VOCABULARY = 30_522
@@ -156,6 +185,8 @@ XLM_VOCABULARY = 250_002
 XLM_POSITIONS = 514
 GPT2_VOCABULARY = 50_257
 GPT2_TOKENS = 1_024
+LLAMA2_VOCABULARY = 32_000
+LLAMA2_TOKENS = 4_096
 
 
 def bert(depth: int, width: int, tokens: int) -> Layers:
@@ -171,17 +202,17 @@ def xlm_roberta(depth: int, width: int, tokens: int) -> Layers:
 def _encoder(embeddings: list[int], depth: int, width: int, tokens: int) -> Layers:
     layers = Layers()
     layers.add("embeddings", embeddings)
-    layers.norm("embeddings", width)
+    layers.norm("embeddings", width, tokens)
     for number in range(depth):
         name = f"layer{number}"
         for _ in ("query", "key", "value"):
             layers.linear(name, width, width, tokens)
         layers.add(name, [], 2 * tokens * tokens * width)
         layers.linear(name, width, width, tokens)
-        layers.norm(name, width)
+        layers.norm(name, width, tokens)
         layers.linear(name, width, 4 * width, tokens)
         layers.linear(name, 4 * width, width, tokens)
-        layers.norm(name, width)
+        layers.norm(name, width, tokens)
     layers.linear("pooler", width, width)
     return layers
 
@@ -189,18 +220,39 @@ def _encoder(embeddings: list[int], depth: int, width: int, tokens: int) -> Laye
 def gpt2(depth: int, width: int, tokens: int) -> Layers:
     """The decoder; its output matrix is the token embedding again, so it adds work, but no key."""
     layers = Layers()
+    layers.tied = True
     layers.add("embeddings", [GPT2_VOCABULARY * width, GPT2_TOKENS * width])
+    layers.pass_on("embeddings", width * tokens, 0)
     for number in range(depth):
         name = f"h{number}"
-        layers.norm(name, width)
+        layers.norm(name, width, tokens)
         layers.linear(name, width, 3 * width, tokens)
         layers.add(name, [], 2 * tokens * tokens * width)
         layers.linear(name, width, width, tokens)
-        layers.norm(name, width)
+        layers.norm(name, width, tokens)
         layers.linear(name, width, 4 * width, tokens)
         layers.linear(name, 4 * width, width, tokens)
-    layers.norm("head", width)
+    layers.norm("head", width, tokens)
     layers.add("head", [], GPT2_VOCABULARY * width * tokens)
+    return layers
+
+
+def llama2(depth: int, width: int, hidden: int, key_values: int, tokens: int) -> Layers:
+    """Llama 2: 80 layers of 8192 with 1024 keys and values (grouped queries) are the one of 70 B."""
+    layers = Layers()
+    layers.add("embeddings", [LLAMA2_VOCABULARY * width])
+    layers.pass_on("embeddings", width * tokens, 0)
+    for number in range(depth):
+        name = f"layer{number}"
+        layers.scale(name, width, tokens)
+        layers.matrices(name, width, (width, key_values, key_values), tokens)
+        layers.add(name, [], 2 * tokens * tokens * width)
+        layers.matrices(name, width, (width,), tokens)
+        layers.scale(name, width, tokens)
+        layers.matrices(name, width, (hidden, hidden), tokens)
+        layers.matrices(name, hidden, (width,), tokens)
+    layers.scale("head", width, tokens)
+    layers.matrices("head", width, (LLAMA2_VOCABULARY,), tokens)
     return layers
 
 
@@ -225,7 +277,13 @@ LANGUAGE_MODELS: dict[str, Callable[[int], Layers]] = {
     "gpt2-medium": lambda tokens: gpt2(24, 1024, tokens),
     "gpt2-large": lambda tokens: gpt2(36, 1280, tokens),
     "gpt2-xl": lambda tokens: gpt2(48, 1600, tokens),
+    "llama2-7b": lambda tokens: llama2(32, 4096, 11_008, 4096, tokens),
+    "llama2-13b": lambda tokens: llama2(40, 5120, 13_824, 5120, tokens),
+    "llama2-70b": lambda tokens: llama2(80, 8192, 28_672, 1024, tokens),
 }
+
+LONGEST = {"gpt2": GPT2_TOKENS, "llama2": LLAMA2_TOKENS}
+"""Tokens of a sample, by the first part of a model's name; of the others ``BERT_TOKENS``."""
 
 DECLARED: tuple[str, ...] = (*IMAGE_MODELS, *LANGUAGE_MODELS)
 COLUMNS = ("segment", "key", "elements", "forward_flops")
@@ -262,7 +320,7 @@ def _by_tensors(name: str, sequence: int, file: str) -> ModelShape:
         if sequence:
             raise ScenarioError(f"training.model.sequence has no effect on {name}; remove it")
         return IMAGE_MODELS[name]().shape(name)
-    longest = GPT2_TOKENS if name.startswith("gpt2") else BERT_TOKENS
+    longest = next((tokens for family, tokens in LONGEST.items() if name.startswith(family)), BERT_TOKENS)
     if sequence > longest:
         raise ScenarioError(f"training.model.sequence: {sequence} is more than {name}'s {longest} tokens")
     return LANGUAGE_MODELS[name](sequence or longest).shape(name)

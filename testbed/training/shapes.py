@@ -5,6 +5,7 @@ Real and declared models have the same kind of shape, so timing and slicing trea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from testbed.key_shape import KeyShape, shapes_of
@@ -15,6 +16,8 @@ class SegmentShape:
     """A block of layers: elements of each of its keys, and floating-point operations for one sample (2 per MAC).
 
     dimensions  of the tensor of each key; none of a declared model, of which sizes alone are known
+    outputs     elements of what it hands on for one sample; 0: unknown
+    held        elements that its backward pass needs of one sample's forward pass; 0: unknown
     """
 
     name: str
@@ -22,14 +25,20 @@ class SegmentShape:
     forward_flops: float
     backward_flops: float
     dimensions: tuple[tuple[int, ...], ...] = ()
+    outputs: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Segments in forward order. Keys are numbered through in that order."""
+    """Segments in forward order. Keys are numbered through in that order.
+
+    tied  whether the last segment computes with a key of the first one
+    """
 
     name: str
     segments: tuple[SegmentShape, ...]
+    tied: bool = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -50,6 +59,10 @@ class ModelShape:
     @property
     def forward_flops(self) -> float:
         return sum(segment.forward_flops for segment in self.segments)
+
+    def part(self, segments: Iterable[int]) -> ModelShape:
+        """Return the shape of some segments of the model, in this order."""
+        return ModelShape(self.name, tuple(self.segments[number] for number in segments))
 
     def time_shares(self) -> tuple[tuple[float, float], ...]:
         """Return each segment's (forward, backward) share of a step's time, by operations; the sum is 1.

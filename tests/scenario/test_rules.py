@@ -33,6 +33,8 @@ HIPS = "paradigm=hips"
 LOCAL = "optimizer={kind: adam, at: worker}"
 ATTACK = "faults=[{kind: attack, attack: copy, node: west/worker0, round: 5}]"
 AT_SERVERS = "paradigm={kind: hips, inside: servers}"
+PIPELINE = "paradigm={kind: pipeline, stages: 2}"
+SERVED = "paradigm={kind: pipeline, stages: 2, replicas: hips}"
 EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     # settings that a rule refuses, and what the refusals propose: ``test_cures``
     (RING, "sync=tap"): ["sync=fsa", AT_SERVERS],
@@ -285,6 +287,29 @@ FURTHER = [  # refusals whose rules have others with examples above, and with cu
     ("optimizer={kind: adam, at: worker}", "sync={tier1: diloco, tier2: tap}"),
     ("optimizer={kind: adam, at: worker}", "sync=mixedsync"),
     (f"optimizer={NORMALISES}", "paradigm={kind: allreduce, optimizer_work: update}"),
+    (PIPELINE, "paradigm.stages=3"),
+    (PIPELINE, "topology.data_centers[0].workers=0", "paradigm.stages=1"),
+    (PIPELINE, "paradigm.placement={kind: listed, order: east}"),
+    (PIPELINE, "paradigm.micro_batches=40"),
+    (PIPELINE, "training.accumulate=2"),
+    (PIPELINE, "paradigm={kind: pipeline, micro_batches: 7, schedule: interleaved}"),
+    (PIPELINE, "paradigm.cuts=3 2"),
+    (PIPELINE, "paradigm.activations=powersgd"),
+    (PIPELINE, "sync=tap"),
+    (PIPELINE, "optimizer={kind: adam, at: worker}", "sync={kind: diloco, fragments: 2}"),
+    (PIPELINE, "optimizer={kind: adam, clip_norm: 1}"),
+    (SERVED, "order=p3"),
+    (PIPELINE, "paradigm.replicas={kind: allreduce, overlap: buckets}"),
+    (SERVED, "paradigm.replicas={kind: hips, inside: ring}"),
+    (SERVED, "order=dgt"),
+    (SERVED, "paradigm.replicas={kind: hips, pull: rows}", "training.model=recommender", "training.data=clicks"),
+    (SERVED, TREES),
+    (SERVED, "aggregation=median"),
+    (PIPELINE, "training.loading=cached"),
+    (PIPELINE, "training.compile=true"),
+    (PIPELINE, "recovery={on_failure: continue}"),
+    (PIPELINE, "recovery={on_nan: skip}"),
+    (PIPELINE, *SCRIPT),
 ]
 
 

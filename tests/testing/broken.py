@@ -23,6 +23,10 @@ from testbed.policy.overlay.netstorm import NetStorm
 from testbed.policy.overlay.parents import Parents
 from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import TsEngine
+from testbed.policy.pipeline.base import PipelineShape, Tasks
+from testbed.policy.pipeline.gpipe import GPipe
+from testbed.policy.pipeline.one_f_one_b import OneFOneB
+from testbed.policy.pipeline.placement import Ground, InOrder
 from testbed.policy.shard.hashed import Hashed
 from testbed.policy.shard.slices import Slice
 from testbed.policy.sync.base import Tier
@@ -303,6 +307,48 @@ class DropsASlice(Fifo):
 
     def cut(self, slices: Iterable[Slice]) -> tuple[Slice, ...]:
         return super().cut(slices)[:-1]
+
+
+class LastFirst(GPipe):
+    """The last stage begins with the last micro-batch."""
+
+    def tasks(self, shape: PipelineShape) -> Tasks:
+        *others, last = super().tasks(shape)
+        half = shape.micro_batches
+        return (*others, (*last[:half], *reversed(last[half:])))
+
+
+class OtherEveryTime(GPipe):
+    """Every other schedule is 1F1B."""
+
+    def __init__(self, options: NoOptions) -> None:
+        super().__init__(options)
+        self._calls = 0
+
+    def tasks(self, shape: PipelineShape) -> Tasks:
+        self._calls += 1
+        return super().tasks(shape) if self._calls % 2 else OneFOneB(self.options).tasks(shape)
+
+
+class AllOnOne(InOrder):
+    """All workers of a data centre have one stage."""
+
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        return {site: (0,) * workers for site, workers in ground.sites}
+
+
+class OtherPlaces(InOrder):
+    """Every other placement is turned round."""
+
+    def __init__(self, options: NoOptions) -> None:
+        super().__init__(options)
+        self._calls = 0
+
+    def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
+        self._calls += 1
+        placed = super().place(ground)
+        last = ground.stages - 1
+        return placed if self._calls % 2 else {site: tuple(last - n for n in each) for site, each in placed.items()}
 
 
 class Overlaps(Hashed):

@@ -34,6 +34,8 @@ GOOD = {
     "data": "stripes.py:Stripes",
     "split": "dealt_cards.py:DealtCards",
     "optimizer": "sign_step.py:SignStep",
+    "schedule": "waves.py:Waves",
+    "placement": "largest_first.py:LargestFirst",
     "topology": "pairs.py:Pairs",
     "trace": "halves.py:Halves",
 }
@@ -79,6 +81,10 @@ BROKEN = [
     ("Overlaps", "every element is placed once"),
     ("NoiseAsData", "made twice it is the same"),
     ("Twice", "no sample is dealt twice"),
+    ("LastFirst", "a pipeline can compute it"),
+    ("OtherEveryTime", "every worker computes the same tasks"),
+    ("AllOnOne", "every stage has as many workers"),
+    ("OtherPlaces", "made twice a placement is the same"),
     ("RefusesItsSample", "a scenario can use it"),
 ]
 BROKEN_FIGURES = [
@@ -121,7 +127,7 @@ def test_every_axis_has_a_contract() -> None:
 
 
 @pytest.mark.slow  # 20 s each: real processes
-@pytest.mark.parametrize("axis", ["sync", "codec", "overlay"])
+@pytest.mark.parametrize("axis", ["sync", "codec", "overlay", "schedule", "placement"])
 def test_a_good_technique_gives_equal_bits_in_both_worlds(axis: str) -> None:
     subject = find(str(EXAMPLES / GOOD[axis]))
     assert [result for result in results(subject, requirements_of(training)) if not result.passed] == []

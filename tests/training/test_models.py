@@ -228,7 +228,8 @@ def test_models_have_the_tables_that_they_declare(job: str, tmp_path: Path) -> N
     assert all(map(torch.equal, before, trainer.values()))
 
 
-# Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.
+# Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model,
+# LlamaForCausalLM), exact.
 PARAMETERS = {
     "alexnet": 61_100_840,
     "resnet18": 11_689_512,
@@ -246,6 +247,9 @@ PARAMETERS = {
     "gpt2-medium": 354_823_168,
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
+    "llama2-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
 }
 # "GFLOPS" of torchvision's weights, which are multiply-adds of one 224×224 image.
 GIGA_MULTIPLY_ADDS = {

@@ -25,7 +25,7 @@ from testbed import buffers
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import rescaling
 from testbed.engine.assigned_steps import LocalStepCounts, Report
-from testbed.engine.checkpoint import CheckpointFiles, in_main_memory
+from testbed.engine.checkpoint import in_main_memory
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail, unless_changed
 from testbed.engine.collectives.step import OptimizerStep
@@ -35,9 +35,9 @@ from testbed.engine.learner import step_shares
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
 from testbed.engine.peers import NOTHING
-from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, serverless_worker, split
+from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, split
 from testbed.engine.slicing import optimizer_at_top
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of
@@ -76,17 +76,15 @@ Names = tuple[str, ...]  # the workers that take part
 MakeReductions = Callable[[Any, CollectiveMail, list[Tensor], Names], Awaitable[Reductions]]
 
 
-def data_parallel(
+def data_parallel_exchange(
     plan: Plan,
-    node: NodePlan,
     learner: SegmentedLearner,
     buckets: Buckets,
     make_reductions: MakeReductions,
-    files: CheckpointFiles | None = None,
     *,
     overlaps: bool,
-) -> Callable[[Any], Awaitable[list[Tensor]]]:
-    """Return the role of a worker that sums contributions with all others, bucket by bucket, and steps with the sums.
+) -> Callable[[PlaceInRun], AllReduceExchange]:
+    """Return what makes the exchange of a worker that sums contributions with all others, bucket by bucket.
 
     ``overlaps``: sum a bucket when its gradients are there, not after the whole backward pass.
     """
@@ -95,7 +93,7 @@ def data_parallel(
     def make_exchange(place: PlaceInRun) -> AllReduceExchange:
         return kind(place, plan, learner, buckets, make_reductions)
 
-    return serverless_worker(plan, node, learner, make_exchange, files)
+    return make_exchange
 
 
 class AllReduceExchange(ServerlessExchange):
@@ -133,6 +131,8 @@ class AllReduceExchange(ServerlessExchange):
 
     async def prepare(self, values: list[Tensor]) -> None:
         self._work = serverless_work(self._plan, self._learner, values)
+        if self._place.own is not None:
+            self._work.make_step = self._place.own.make_step
         self._values = values
         self._reductions = await self._make(self._peers.names)
         self._peers.states.provide = self._provide

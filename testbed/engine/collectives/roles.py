@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
@@ -15,7 +16,13 @@ from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight, weight_inside
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.exchange import Names, Reduction, Reductions, buckets_by_fragment, data_parallel
+from testbed.engine.collectives.exchange import (
+    Names,
+    Reduction,
+    Reductions,
+    buckets_by_fragment,
+    data_parallel_exchange,
+)
 from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
@@ -32,6 +39,7 @@ from testbed.engine.collectives.sums import (
 from testbed.engine.collectives.topology import Ranks, ranks_of, segments_of
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
+from testbed.engine.serverless import PlaceInRun, ServerlessExchange, serverless_worker
 from testbed.engine.slicing import gradients_of_a_step, shapes_to_declare
 from testbed.key_shape import KeyShape
 from testbed.placing import place_of
@@ -42,6 +50,7 @@ from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
+from testbed.training.learner import SegmentedLearner
 from testbed.world import Role, World
 
 
@@ -53,6 +62,13 @@ def allreduce_worker(
     ``make_library``: among the workers of a data centre, where a library sums.
     """
     learner = guarded(plan, node, make_learner(plan, node))
+    return serverless_worker(plan, node, learner, allreduce_exchange(plan, node, learner, make_library), files)
+
+
+def allreduce_exchange(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, make_library: MakeLibrary | None = None
+) -> Callable[[PlaceInRun], ServerlessExchange]:
+    """Return what makes the exchange of ``node``, a worker that trains ``learner``. ``make_library``: as above."""
     options = AllReduceOptions(**plan.technique.paradigm.options)
     shapes = shapes_to_declare(plan, learner.shapes)
     buckets = buckets_by_fragment(plan, learner.sizes, 0 if shapes else options.bucket)
@@ -92,7 +108,7 @@ def allreduce_worker(
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(choice, values, group, shares, updates=updates, workers=workers)
 
-    return data_parallel(plan, node, learner, buckets, make_reductions, files, overlaps=options.overlap == BUCKETS)
+    return data_parallel_exchange(plan, learner, buckets, make_reductions, overlaps=options.overlap == BUCKETS)
 
 
 class _SumMaker:

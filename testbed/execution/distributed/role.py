@@ -11,11 +11,18 @@ from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.exchange import Names, Reduction, Reductions, buckets_by_fragment, data_parallel
+from testbed.engine.collectives.exchange import (
+    Names,
+    Reduction,
+    Reductions,
+    buckets_by_fragment,
+    data_parallel_exchange,
+)
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import WholeStep
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
+from testbed.engine.serverless import serverless_worker
 from testbed.engine.slicing import gradients_of_a_step
 from testbed.execution.distributed.torch_group import Group, make_group
 from testbed.plan.model import NodePlan, Plan
@@ -43,7 +50,9 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
         step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan), learner.shapes)
         return Reductions(Reduction(sums, step, contribution_weight(plan, node)), reports=reports)
 
-    return data_parallel(plan, node, learner, buckets, make_reductions, files, overlaps=options.overlap == BUCKETS)
+    overlaps = options.overlap == BUCKETS
+    make_exchange = data_parallel_exchange(plan, learner, buckets, make_reductions, overlaps=overlaps)
+    return serverless_worker(plan, node, learner, make_exchange, files)
 
 
 class LibrarySum(Remembering):

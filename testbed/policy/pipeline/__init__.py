@@ -8,7 +8,7 @@ from testbed.policy.pipeline.gpipe import GPipe
 from testbed.policy.pipeline.greedy import Greedy
 from testbed.policy.pipeline.interleaved import Interleaved
 from testbed.policy.pipeline.one_f_one_b import OneFOneB
-from testbed.policy.pipeline.placement import InOrder, Listed, Placement, Search, Whole
+from testbed.policy.pipeline.placement import InOrder, Listed, Placement, Search, WholeReplicas
 from testbed.policy.pipeline.zero_bubble import ZeroBubble
 
 SCHEDULES: Axis[Schedule] = Axis(
@@ -25,6 +25,6 @@ SCHEDULES: Axis[Schedule] = Axis(
 
 PLACEMENTS: Axis[Placement] = Axis(
     "placement",
-    {"in_order": InOrder, "whole": Whole, "listed": Listed, "search": Search},
+    {"in_order": InOrder, "whole_replicas": WholeReplicas, "listed": Listed, "search": Search},
     base=Placement,
 )

@@ -81,7 +81,7 @@ class InOrder(Placement):
         return _along(ground.sites, ground.replicas)
 
 
-class Whole(Placement):
+class WholeReplicas(Placement):
     """Whole replicas inside data centres: gradients cross the WAN, and activations do not."""
 
     @dataclass(frozen=True, slots=True)

@@ -29,9 +29,10 @@ from pydantic_core import SchemaValidator, core_schema
 from testbed.aggregation import AGGREGATION
 from testbed.axes import Axis, AxisError, names_code, options_of
 from testbed.codec.options import CODECS
-from testbed.paradigms import PARADIGMS
+from testbed.paradigms import PARADIGMS, REPLICAS
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
+from testbed.policy.pipeline import PLACEMENTS, SCHEDULES
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading import quantities
@@ -52,7 +53,8 @@ Table = Mapping[str, type[Any]]
 AXES: Mapping[str, Table] = {
     "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
     "overlay": OVERLAYS, "shard": SHARDS, "aggregation": AGGREGATION, "model": MODELS, "data": DATASETS,
-    "split": SPLITS, "loading": LOADINGS, "generator": GENERATORS, "trace": SYNTHETIC,
+    "split": SPLITS, "loading": LOADINGS, "generator": GENERATORS, "trace": SYNTHETIC, "schedule": SCHEDULES,
+    "placement": PLACEMENTS, "replicas": REPLICAS,
 }  # fmt: skip
 
 
@@ -220,6 +222,8 @@ def _name_of(option: dataclasses.Field[Any]) -> str:
 
 
 def _leaf_of(hint: Any, facts: Mapping[str, Any]) -> Any:
+    if "axis" in facts:
+        return Annotated[hint, of_axis(facts["axis"])]
     return Annotated[hint, leaf(hint, facts)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from types import FunctionType
 
+from testbed.scenario.pipeline import exchanging as exchanging_part
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import (
     aggregation,
@@ -15,6 +16,7 @@ from testbed.scenario.rules import (
     job,
     limits,
     paradigms,
+    pipelines,
     programs,
     recovery,
     synchronisation,
@@ -24,7 +26,9 @@ from testbed.scenario.rules import (
 from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
-_MODULES = (recovery, paradigms, transfer, synchronisation, aggregation, job, programs, traces, limits, cluster)
+_MODULES = (
+    recovery, paradigms, pipelines, transfer, synchronisation, aggregation, job, programs, traces, limits, cluster,
+)  # fmt: skip
 RULES: tuple[Rule, ...] = tuple(
     function
     for module in _MODULES
@@ -32,7 +36,23 @@ RULES: tuple[Rule, ...] = tuple(
     if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
 )
 
+# these look at a pipeline itself, all others at what the replicas of its stages exchange by
+_OF_PIPELINES = {rule for rule in RULES if rule.__module__ == pipelines.__name__} | {job.steps_are_computed_here}
+
 
 def violations_of(scenario: Scenario) -> list[Violation]:
     """Return what the rules find in a scenario, on its back end."""
-    return [found for rule in RULES for found in rule(scenario)]
+    exchanging = exchanging_part(scenario)
+    found: list[Violation] = []
+    for rule in RULES:
+        if rule in _OF_PIPELINES or exchanging is scenario:
+            found += rule(scenario)
+        else:
+            found += map(_in_replicas, rule(exchanging))
+    return found
+
+
+def _in_replicas(violation: Violation) -> Violation:
+    """Return the violation with the place at which a pipeline has the paradigm of its replicas."""
+    section, *inside = violation.at
+    return violation._replace(at=("paradigm", "replicas", *inside)) if section == "paradigm" else violation

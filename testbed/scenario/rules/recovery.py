@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.declaration import other_than_default
-from testbed.paradigms import PARADIGMS
+from testbed.paradigms import PARADIGMS, Paradigm
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
@@ -35,8 +35,7 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         yield Violation(
             ("recovery", "on_failure"),
             f"a worker that is lost takes with it what the others need: {reason}",
-            f"write 'restart', or paradigm: {kinds(PARADIGMS, lambda each: not each.library)} at its defaults, with "
-            f"'sync: {SYNC.default}'",
+            f"write 'restart', or paradigm: {kinds(PARADIGMS, _goes_on)} at its defaults, with 'sync: {SYNC.default}'",
         )
     elif not without_servers(scenario) and (reason := _stuck(scenario)):
         yield Violation(
@@ -44,8 +43,13 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
             f"the others cannot go on without a node here: {reason}",
             f"write 'restart', or {without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
             f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most; or a paradigm without servers: "
-            f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
+            f"{kinds(PARADIGMS, lambda each: not each.tiers and _goes_on(each))}",
         )
+
+
+def _goes_on(paradigm: type[Paradigm]) -> bool:
+    """Return whether runs of a paradigm can go on without a worker, with some options."""
+    return not paradigm.library and not paradigm.cuts_models
 
 
 def _takes_along(scenario: Scenario) -> str:

@@ -225,7 +225,7 @@ def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
             outputs.backward(torch.empty_like(outputs))
         sizes = tuple(parameter.numel() for parameter in segment.parameters)
         dimensions = tuple(tuple(parameter.shape) for parameter in segment.parameters)
-        shapes.append(SegmentShape(segment.name, sizes, forward.count, backward.count, dimensions))
+        shapes.append(SegmentShape(segment.name, sizes, forward.count, backward.count, dimensions, outputs[:1].numel()))
     return ModelShape(name, tuple(shapes))
 
 

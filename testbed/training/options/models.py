@@ -268,7 +268,7 @@ class Declared(ModelDeclarations):
 
     takes: ClassVar[str] = NOTHING
     name: str = option("resnet50", "a known model", choices=tuple(DECLARED))
-    sequence: int = option(0, "tokens of a sample of a language model; 0: its longest", min=0, max=1024)
+    sequence: int = option(0, "tokens of a sample of a language model; 0: its longest", min=0, max=4096)
     file: str = option("", "instead of name: a CSV file with segment,key,elements,forward_flops", path="file")
     buckets: int = option(0, "number of keys of equal size to pack all tensors into; 0: a key each", min=0, max=10**5)
 

@@ -43,6 +43,15 @@ TECHNIQUES = {
     "hfa": ("sync={kind: hfa, k1: 2, k2: 2}", AT_WORKER),
     "diloco": ("sync={kind: diloco, h: 2}", AT_WORKER),
     "esync": ("sync={kind: esync, fixed_steps: 2}", AT_WORKER),
+    "pipeline": (
+        "paradigm={kind: pipeline, stages: 2, micro_batches: 4}",
+        "optimizer={kind: adam, learning_rate: 0.01}",
+    ),
+    "pipeline-servers": (
+        "paradigm={kind: pipeline, stages: 2, replicas: hips}",
+        "sync={kind: diloco, h: 2}",
+        AT_WORKER,
+    ),
     "p3": ("order={kind: p3, slice: 2 KiB, overlap: none}", "optimizer={kind: adam, learning_rate: 0.01}"),
     "fp16": ("codec=fp16", "optimizer={kind: adam, learning_rate: 0.01}"),
     "two-servers": ("data_centers[hub].global_servers=2", "shard={kind: multigps}"),

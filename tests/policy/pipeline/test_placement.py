@@ -52,8 +52,8 @@ def test_replicas_of_a_stage_lie_side_by_side() -> None:
 
 
 def test_whole_replicas_stay_in_a_data_centre() -> None:
-    assert placed("whole", 2) == {"a": (0, 1), "b": (0, 1), "c": (0, 1)}
-    assert "a has 2 workers" in next(PLACEMENTS["whole"](None).problems(Ground(SITES, 3, distance)))[0]
+    assert placed("whole_replicas", 2) == {"a": (0, 1), "b": (0, 1), "c": (0, 1)}
+    assert "a has 2 workers" in next(PLACEMENTS["whole_replicas"](None).problems(Ground(SITES, 3, distance)))[0]
 
 
 def test_an_order_of_the_users_own() -> None:

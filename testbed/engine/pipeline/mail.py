@@ -1,0 +1,36 @@
+"""Activations and their gradients, as they come from the stages before and after."""
+
+from __future__ import annotations
+
+from testbed.engine.inbox import Inbox
+from testbed.messages import Message, MessageKind
+from testbed.world import Future, World
+
+KINDS = (MessageKind.ACTIVATION, MessageKind.ACTIVATION_GRADIENT)
+_Place = tuple[MessageKind, int, int]  # kind, step, key
+
+
+class PipelineMail:
+    """One per worker. A message may come before it is awaited, and the other way round."""
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world = world
+        self._coming: dict[_Place, Future[Message]] = {}
+        for kind in KINDS:
+            inbox.on(kind, self.put)
+
+    def put(self, message: Message) -> None:
+        """Take a message that has arrived, or that this worker has for itself."""
+        self._future((message.kind, message.meta["step"], message.key)).set_result(message)
+
+    async def take(self, kind: MessageKind, step: int, key: int, what: str) -> Message:
+        """Return the message of this kind, step and key, when it has come. ``what`` names the wait."""
+        place = (kind, step, key)
+        message = await self._world.wait(self._future(place), what)
+        del self._coming[place]
+        return message
+
+    def _future(self, place: _Place) -> Future[Message]:
+        if place not in self._coming:
+            self._coming[place] = self._world.future()
+        return self._coming[place]

@@ -1,0 +1,139 @@
+"""Rules of pipelines. All other rules look at a pipeline as at what its replicas exchange by (``exchanging``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.aggregation import AGGREGATION
+from testbed.codec.options import CODECS
+from testbed.policy.collective.options import AFTERWARDS, INSIDE, SERVERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.sync import SYNC
+from testbed.scenario.pipeline import exchanging, ground_of, pipeline_of, stages_of
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import Found, is_scripted, kinds, overlaps, pulls_rows, reliable
+from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.topology import generated
+from testbed.training.options import LOADINGS
+
+
+def stages_have_workers(scenario: Scenario) -> Found:
+    pipeline = pipeline_of(scenario)
+    if pipeline is None:
+        return
+    sites = generated(scenario.topology).data_centers
+    workers = sum(site.workers for site in sites)
+    stages = stages_of(scenario)
+    if workers == 0 or workers % stages:
+        fewer = max((count for count in range(1, workers + 1) if workers % count == 0 and count <= stages), default=1)
+        problem = f"{workers} workers are no whole number of replicas of {stages} stages"
+        yield Violation(("paradigm", "stages"), problem, f"write 'stages: {fewer}', or other numbers of workers")
+        return
+    idle = [site.name for site in sites if site.central and not site.workers]
+    if idle:
+        problem = f"{idle[0]} is the central data centre and has no worker, and the first worker of a pipeline scores"
+        yield Violation(("topology", "data_centers"), problem, "write 'central: true' where workers are")
+    for problem, cure in pipeline.placement.declared(pipeline.placement.options).problems(ground_of(scenario)):
+        yield Violation(("paradigm", "placement"), problem, cure)
+
+
+def micro_batches_cut_the_batch(scenario: Scenario) -> Found:
+    pipeline = pipeline_of(scenario)
+    if pipeline is None:
+        return
+    batch = scenario.training.batch_size
+    if pipeline.micro_batches > batch:
+        problem = f"{pipeline.micro_batches} micro-batches of a batch of {batch} samples"
+        yield Violation(("paradigm", "micro_batches"), problem, f"write {batch} or less, or a larger training.batch")
+    if scenario.training.accumulate > 1:
+        problem = "cuts a batch, and micro-batches of the pipeline are its parts"
+        cure = f"write 'accumulate: 1' and 'paradigm: {{micro_batches: {scenario.training.accumulate}}}'"
+        yield Violation(("training", "accumulate"), problem, cure)
+    schedule = pipeline.schedule.declared(pipeline.schedule.options)
+    for problem, cure in schedule.problems(stages_of(scenario), pipeline.micro_batches):
+        yield Violation(("paradigm", "schedule"), problem, cure)
+
+
+def cuts_are_of_all_parts(scenario: Scenario) -> Found:
+    pipeline = pipeline_of(scenario)
+    if pipeline is None or not pipeline.cuts:
+        return
+    parts = stages_of(scenario) * pipeline.schedule.declared(pipeline.schedule.options).chunks()
+    words = pipeline.cuts.split()
+    numbers = [int(word) for word in words if word.isdecimal()]
+    ascend = numbers == sorted(set(numbers)) and 0 not in numbers
+    if len(numbers) < len(words) or len(numbers) != parts - 1 or not ascend:
+        problem = f"'{pipeline.cuts}' are not {parts - 1} ascending numbers, which cut a model into {parts} parts"
+        yield Violation(
+            ("paradigm", "cuts"), problem, f"write e.g. '{' '.join(map(str, range(1, parts)))}', or nothing"
+        )
+
+
+def activations_pass_through_stateless_shapes(scenario: Scenario) -> Found:
+    pipeline = pipeline_of(scenario)
+    if pipeline is None:
+        return
+    for name in ("activations", "activation_gradients"):
+        codec = getattr(pipeline, name)
+        if codec.declared.by_shape or codec.declared.summed:
+            fitting = kinds(CODECS, lambda each: not each.by_shape and not each.summed)
+            problem = f"'{codec.kind}' is of parameters: it treats them by their shapes, or sums them over workers"
+            yield Violation(("paradigm", name), problem, f"write {fitting}")
+
+
+def steps_are_made_together(scenario: Scenario) -> Found:
+    if pipeline_of(scenario) is not None:
+        for place, problem, cure in _unfit(scenario):
+            yield Violation(place, problem, cure)
+
+
+def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield what a step of several workers does not go with: where, why, and the cure."""
+    exchange = exchanging(scenario)
+    sync = scenario.sync.tier1
+    if any(not tier.declared.waits or tier.declared.assigns_steps for _, tier in scenario.sync):
+        problem = "workers make steps of their own number, and those of one pipeline make each step together"
+        fitting = kinds(SYNC, lambda each: each.waits and not each.assigns_steps)
+        yield ("sync",), problem, f"write sync: {fitting}"
+    elif sync.declared.streaming(sync.options) is not None:
+        problem = "fragments are of a whole model, and each stage has a part of it"
+        yield ("sync",), problem, f"write 'sync: {{kind: {sync.kind}}}' without fragments and overlap_steps"
+    if getattr(scenario.optimizer.options, "clip_norm", 0):
+        problem = "is the norm of the gradient of the whole model, and each stage has a part of it"
+        yield ("optimizer", "clip_norm"), problem, "write 'clip', which is of elements, or remove it"
+    if overlaps(exchange):
+        yield ("order",), "'overlap: layers' is of a step of one worker", "write 'overlap: none'"
+    if getattr(exchange.paradigm.options, "overlap", AFTERWARDS) != AFTERWARDS:
+        problem = "gradients are complete when the last micro-batch has gone backward"
+        yield ("paradigm", "replicas", "overlap"), problem, f"write '{AFTERWARDS}'"
+    inside = INSIDE.get(getattr(exchange.paradigm.options, "inside", SERVERS))
+    if inside is not None and (inside.library or exchange.paradigm.declared.tiers):
+        problem = "sums of a data centre's workers are of all of them, and stages are several"
+        yield ("paradigm", "replicas", "inside"), problem, "remove it"
+    if scenario.order.declared.best_effort:
+        problem = "weighs blocks by the loss, which the last stage alone sees"
+        yield ("order",), problem, f"write order: {reliable()}"
+    if pulls_rows(exchange):
+        yield ("paradigm", "replicas", "pull"), "rows follow from samples, which one stage alone reads", "write 'all'"
+    yield from _unfit_job(scenario)
+
+
+def _unfit_job(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield the same of what does not hang on the exchange."""
+    if any(overlay.declared.relays for _, overlay in scenario.overlay):
+        fitting = kinds(OVERLAYS, lambda each: not each.relays)
+        yield ("overlay",), "relays are of all workers, and a stage's parameters are of some", f"write {fitting}"
+    if any(not rule.declared.sums for _, rule in scenario.aggregation):
+        problem = "compares whole contributions, and each stage has a part of them"
+        yield ("aggregation",), problem, f"write '{AGGREGATION.default}'"
+    if LOADINGS[scenario.training.loading.kind].loads:
+        yield ("training", "loading"), "loads what one worker reads; stages read parts", f"write '{LOADINGS.default}'"
+    if scenario.training.compile:
+        yield ("training", "compile"), "compiles whole models, and a worker has one stage", "write false"
+    if scenario.recovery.on_failure == "continue":
+        problem = "a lost worker takes its stage with it: its replica has no whole model, and cannot go on without it"
+        yield ("recovery", "on_failure"), problem, "write 'restart', with 'checkpoint: {every: 10}', or 'abort'"
+    if scenario.recovery.on_nan == "skip":
+        yield ("recovery", "on_nan"), "leaves out the gradient of one stage and not of the others", "write 'abort'"
+    if is_scripted(scenario):
+        yield ("workload",), "a script computes whole steps by itself", "write 'training' with a model by name"

@@ -1,0 +1,193 @@
+"""A pipeline ends with the bits of whole workers that accumulate the same micro-batches."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.engine.pipeline.layout import layout_of
+from testbed.engine.pipeline.step import keys_of_stage
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.plan.stages import replicas_of
+from testbed.scenario.load import loads
+from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
+
+SCENARIO = """
+version: 1
+name: stages
+seed: 1
+run: {{on: simulate}}
+topology:
+  data_centers: [{sites}]
+  links: [{links}]
+training: {{model: cnn, data: digits, batch: 10, rounds: 3, evaluate_every: 2}}
+device: {{step_time: 100 ms}}
+optimizer: {{kind: adam, learning_rate: 0.002}}
+"""
+
+
+def scenario_of(sites: int, workers: int) -> str:
+    names = "abcdefgh"[:sites]
+    return SCENARIO.format(
+        sites=", ".join(f"{{name: {name}, workers: {workers}, central: {str(name == 'a').lower()}}}" for name in names),
+        links=", ".join(
+            f"{{between: [{one}, {other}], rate: 50 Mbit/s, delay: 3 ms}}" for one, other in pairwise(names)
+        ),
+    )
+
+
+@cache
+def trained(sites: int, workers: int, *overrides: str) -> Simulated:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "scenario.yaml").write_text(scenario_of(sites, workers))
+        return run(folder, *overrides, scenario=folder / "scenario.yaml")
+
+
+def model_of(done: Simulated) -> torch.Tensor:
+    """Return the parameters of the whole model, which all replicas have."""
+    if done.plan.pipeline is None:
+        return done.parameters(done.plan.training_workers[0].name)
+    layout = layout_of(done.plan)
+    places = [key for chunks in layout.chunks for key in keys_of_stage(layout.model.keys, chunks)]
+    models = []
+    for replica in replicas_of(done.plan):
+        values = dict(zip(places, [value for name in replica for value in done.results[name]], strict=True))
+        models.append(torch.cat([values[key] for key in sorted(values)]))
+    assert all(torch.equal(model, models[0]) for model in models)
+    return models[0]
+
+
+def scores_of(done: Simulated) -> list[Any]:
+    return [(event["round"], event["accuracy"], event["loss"]) for event in done.of_kind("evaluate")]
+
+
+def pipeline(stages: int, schedule: str = "1f1b", **options: str) -> str:
+    more = "".join(f", {name}: {value}" for name, value in options.items())
+    return f"paradigm={{kind: pipeline, stages: {stages}, micro_batches: 4, schedule: {schedule}{more}}}"
+
+
+CASES = [
+    (2, 1, "1f1b"),
+    (3, 1, "gpipe"),
+    (5, 1, "greedy"),
+    (5, 1, "zero_bubble"),
+    (2, 2, "gpipe"),
+    (3, 2, "1f1b"),
+    (2, 2, "interleaved"),
+]
+
+
+@for_each(("stages", "replicas", "schedule"), CASES)
+def test_the_bits_of_whole_workers(stages: int, replicas: int, schedule: str) -> None:
+    staged = trained(stages, replicas, pipeline(stages, schedule))
+    whole = trained(1, replicas, "paradigm=allreduce", "training.accumulate=4")
+    assert torch.equal(model_of(staged), model_of(whole))
+    assert scores_of(staged) == scores_of(whole)
+
+
+@for_each(
+    ("replicas", "sync"),
+    [
+        ("hips", "fsa"),
+        ("{kind: ps, pull: all}", "fsa"),
+        ("allreduce", "{kind: diloco, h: 2}"),
+        ("hips", "{kind: diloco, h: 2}"),
+        ("hips", "{kind: hfa, k1: 2, k2: 1}"),
+        ("{kind: allreduce, algorithm: tree}", "fsa"),
+    ],
+)
+def test_replicas_exchange_as_without_stages(replicas: str, sync: str) -> None:
+    staged = trained(2, 2, pipeline(2, replicas=replicas), f"sync={sync}")
+    whole = trained(1, 2, f"paradigm={replicas}", f"sync={sync}", "training.accumulate=4")
+    assert torch.equal(model_of(staged), model_of(whole))
+
+
+def test_where_the_model_is_cut_and_who_has_which_part_changes_no_bit() -> None:
+    models = [
+        model_of(trained(2, 2, pipeline(2, **options)))
+        for options in (
+            {},
+            {"cuts": "4"},
+            {"recompute": "true"},
+            {"placement": "whole_replicas"},
+            {"placement": "{kind: listed, order: b a}"},
+        )
+    ]
+    assert all(torch.equal(model, models[0]) for model in models)
+
+
+def test_whole_replicas_send_no_activation_over_the_wan() -> None:
+    done = trained(2, 2, pipeline(2, placement="whole_replicas"))
+    sent = [event for event in done.of_kind("transfer") if event["message"] in ("activation", "activation-gradient")]
+    assert sent
+    assert all(event["source"].split("/")[0] == event["node"].split("/")[0] for event in sent)
+
+
+def test_the_round_after_the_target_is_the_last_at_all_stages() -> None:
+    early = ("training.rounds=40", "training.evaluate_every=1", "training.target_accuracy=1 %")
+    done = trained(3, 2, pipeline(3), *early)
+    rounds = {worker.name: len(done.of_kind("round", worker.name)) for worker in done.plan.training_workers}
+    assert set(rounds.values()) == {3}  # two scores in a row, and the round that was under way
+
+
+def test_samples_and_losses_are_told_by_the_last_stage() -> None:
+    done = trained(3, 2, pipeline(3))
+    samples = {event["node"][0]: event["samples"] for event in done.of_kind("round")}
+    assert samples == {"a": 0, "b": 0, "c": 10}
+
+
+@for_each("codec", ["fp16", "{kind: topk, ratio: 0.2, bound: 2}"])
+def test_activations_pass_through_codecs_and_training_goes_on(codec: str) -> None:
+    plain = trained(2, 1, pipeline(2))
+    coded = trained(2, 1, pipeline(2, activations=codec, activation_gradients=codec))
+    assert not torch.equal(model_of(plain), model_of(coded))
+    assert torch.isfinite(model_of(coded)).all()
+    sizes = [sum(event["payload_bytes"] for event in done.of_kind("transfer")) for done in (plain, coded)]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_what_has_too_few_segments_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="has 5 segments, which are not cut; write fewer stages"):
+        trained(6, 1, pipeline(6))
+
+
+REFUSED = [
+    ("paradigm.stages=3", "4 workers are no whole number of replicas of 3 stages"),
+    ("paradigm.micro_batches=11", "11 micro-batches of a batch of 10 samples"),
+    ("training.accumulate=2", "micro-batches of the pipeline are its parts"),
+    ("paradigm.schedule=interleaved", "9 micro-batches are no multiple of 2 stages"),
+    ("paradigm.cuts=3 1", "are not 1 ascending numbers"),
+    ("sync=tap", "make each step together"),
+    ("optimizer={kind: adam, clip_norm: 1}", "the norm of the gradient of the whole model"),
+    ("recovery.on_failure=continue", "a lost worker takes its stage with it"),
+    ("paradigm.replicas={kind: allreduce, overlap: buckets}", "paradigm.replicas.overlap: gradients are complete when"),
+    ("paradigm.activations=powersgd", "treats them by their shapes"),
+]
+
+
+@for_each(("change", "problem"), REFUSED)
+def test_what_does_not_go_together_is_refused_with_a_cure(change: str, problem: str) -> None:
+    base = pipeline(2).replace("micro_batches: 4", "micro_batches: 9")
+    with pytest.raises(ScenarioError) as refused:
+        loads(scenario_of(2, 2), overrides=(base, change))
+    assert problem in str(refused.value)
+    assert "write" in str(refused.value)
+
+
+def test_each_stage_has_servers_of_its_own() -> None:
+    plan = build_plan(loads(scenario_of(2, 2), overrides=(pipeline(4, replicas="hips"),)))
+    of_stage_2 = {node.name: (node.parents, node.children) for node in plan.nodes if node.stage == 2}
+    assert of_stage_2 == {
+        "a/global0-2": ((), ("b/server0-2",)),
+        "b/worker0": (("b/server0-2",), ()),
+        "b/server0-2": (("a/global0-2",), ("b/worker0",)),
+    }

@@ -1,0 +1,103 @@
+"""Pipelines of models of which sizes alone are known: times, memory, and what is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from testbed.engine.pipeline.layout import layout_of
+from testbed.engine.pipeline.memory import memory_of
+from testbed.errors import ScenarioError
+from testbed.launch import check_before_training
+from testbed.plan.build import build_plan
+from testbed.results import tables
+from testbed.results.pipelines import pipeline_result
+from testbed.scenario.load import loads
+from testbed.training.declared import declared_shape
+from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
+
+SCENARIO = """
+version: 1
+name: declared
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 4}]
+  lan: {rate: 1000 Gbit/s, delay: 0 us}
+training: {model: {kind: declared, name: llama2-7b, sequence: 128}, data: none, compute: modelled, precision: bf16,
+  batch: 16, rounds: 3, evaluate_every: 3}
+device: {step_time: 160 s}
+optimizer: {kind: sgd, learning_rate: 0.1, at: worker}
+paradigm: {kind: pipeline, micro_batches: 16, cuts: 8 16 25}
+"""
+ELEMENT_BYTES = 2
+TOKENS = 128
+WIDTH = 4096
+
+
+def trained(*overrides: str) -> tuple[Simulated, dict[str, Any]]:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "scenario.yaml").write_text(SCENARIO)
+        done = run(folder, *overrides, scenario=folder / "scenario.yaml")
+        frames = {key: tables.frame(table) for key, table in tables.build(folder / "events").items()}
+        return done, dict(pipeline_result(frames))
+
+
+@for_each("schedule", ["gpipe", "1f1b", "zero_bubble", "greedy"])
+def test_the_engine_takes_the_time_that_the_schedule_says(schedule: str) -> None:
+    done, told = trained(f"paradigm.schedule={schedule}")
+    timing = layout_of(done.plan).timing
+    assert told["bubble"] == pytest.approx(timing.bubble, abs=0.005)
+    first = [event for event in done.of_kind("compute") if event["round"] == 1 and event.get("part")]
+    span_s = max(event["t"] for event in first) - min(event["t0"] for event in first)
+    assert span_s == pytest.approx(timing.end_s, rel=0.005)
+
+
+def test_bytes_are_those_of_activations() -> None:
+    _, told = trained()
+    ways = 3 * 2  # between 4 stages, there and back
+    assert told["activation_bytes"] == {"a>a": 3 * ways * 16 * TOKENS * WIDTH * ELEMENT_BYTES}
+    assert told["gradient_bytes"] == {}
+
+
+def test_memory_is_counted() -> None:
+    plan = build_plan(loads(SCENARIO, overrides=("optimizer={kind: adam, at: worker}",)))
+    layout = layout_of(plan)
+    needed = memory_of(plan, layout, 1)
+    shape = declared_shape("llama2-7b", TOKENS)
+    elements = sum(count for segment in shape.segments[8:16] for count in segment.sizes)
+    assert (needed.parameters, needed.gradients, needed.optimizer) == (4 * elements, 4 * elements, 8 * elements)
+    of_layer = (8 * WIDTH + 2 * WIDTH + 3 * 11_008) * TOKENS
+    assert needed.activations == 3 * 8 * of_layer * ELEMENT_BYTES  # 1F1B: of three micro-batches, before two stages
+    again = build_plan(loads(SCENARIO, overrides=("paradigm.recompute=true",)))
+    kept = memory_of(again, layout_of(again), 1)
+    assert kept.activations == (3 * TOKENS * WIDTH + 8 * of_layer) * ELEMENT_BYTES
+    assert kept.optimizer == 0
+
+
+def test_a_stage_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"stage 0 needs .* a/worker0 has 8 GB; write more stages"):
+        trained("device.memory=8 GB")
+
+
+def test_that_is_said_before_anything_starts_with_its_place() -> None:
+    scenario = loads(SCENARIO.replace("step_time: 160 s", "step_time: 160 s, memory: 8 GB"), "s.yaml")
+    with pytest.raises(ScenarioError, match=r"s.yaml:11:\d+: device.memory: stage 0 needs"):
+        check_before_training(scenario, build_plan(scenario))
+
+
+def test_computing_forward_again_takes_its_time() -> None:
+    shares = [
+        layout_of(build_plan(loads(SCENARIO, overrides=each))).timing for each in ((), ("paradigm.recompute=true",))
+    ]
+    assert shares[1].end_s == pytest.approx(shares[0].end_s * 4 / 3, rel=0.02)
+
+
+def test_tied_embeddings_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="the last segment of 'gpt2-small' computes with the embeddings"):
+        trained("training.model={kind: declared, name: gpt2-small}")
