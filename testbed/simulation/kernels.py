@@ -12,8 +12,8 @@ checked again when it is taken from the heap.
 * a class on links of its own has the rate min(CAP, OWN / flows), whatever the others do;
 * a flow that takes the place of one that has just ended in its class changes no rate;
 * a cap that limits a class neither before nor after its change alters nothing (``_cap_is_slack``);
-* one shared link that holds all classes, of which no limit of their own is lower (one port that all senders send to),
-  is not filled: its level is capacity / sum of weights (``level_of_port``).
+* one shared link that holds all classes (one port that all senders send to) is not filled step by step, and needs no
+  heap (``level_of_port``).
 
 All arrays are one-dimensional (``State``):
 
@@ -97,11 +97,13 @@ MARK = 0
 LINKED = 1
 SHARED = 2
 CLASS_INTS = 3
-# Floats and integers of a link. LEFT, WEIGHTS, OPEN: capacity, weights and number of the classes not yet frozen.
+# Floats and integers of a link. LEFT, WEIGHTS, OPEN: capacity, weights and number of the classes not yet frozen. LEVEL:
+# where it was last full, if all classes shared no other link.
 CAPACITY = 0
 LEFT = 1
 WEIGHTS = 2
-LINK_FLOATS = 3
+LEVEL = 3
+LINK_FLOATS = 4
 HEAD = 0
 COUNT = 1
 LINK_MARK = 2
@@ -306,27 +308,57 @@ def component(n_links: int, width: int, state: State) -> int:
     return n_links * 4294967296 + n_classes
 
 
-def level_of_port(n_links: int, n_classes: int, state: State) -> float:
-    """If exactly one link is shared, by all classes, and it limits them all: its capacity per weight; else -1."""
-    LF = state.LF
+def port_of(n_links: int, n_classes: int, state: State) -> int:
+    """Return the link that all classes share, if that is the only one that any of them share; else -1."""
     LI = state.LI
     work = state.work
-    limits = state.keys
-    shares = state.shares
     port = -1
     for i in range(1, n_links + 1):
         if LI[work[i] * LINK_INTS + COUNT] > 1:
             if port >= 0:
-                return -1.0
+                return -1
             port = work[i]
     if port < 0 or LI[port * LINK_INTS + OPEN] != n_classes:
-        return -1.0
-    level: float = LF[port * LINK_FLOATS + LEFT] / LF[port * LINK_FLOATS + WEIGHTS]
-    highest = level * (1.0 + 2.0 * SAME)
-    for i in range(1, n_classes + 1):
-        if limits[i] <= highest * shares[i]:  # a limit of its own comes first, or too close to tell
-            return -1.0
-    return level
+        return -1
+    return port
+
+
+def level_of_port(port: int, n_classes: int, state: State) -> float:
+    """Return the level at which ``port`` is full; infinite if the classes' own limits do not fill it.
+
+    That is Newton's method for the sum of min(limit, level · share): what those leave that a level would give more than
+    their limit is shared by the others, at a new level. From the last one on, the first step may fall; from there on
+    the level rises, until none is left that has a lower limit.
+    """
+    LF = state.LF
+    limits = state.keys
+    shares = state.shares
+    capacity = LF[port * LINK_FLOATS + LEFT]
+    lowest: float = capacity / LF[port * LINK_FLOATS + WEIGHTS]
+    level: float = LF[port * LINK_FLOATS + LEVEL]
+    rises = False
+    if level <= lowest:
+        level = lowest
+        rises = True
+    while True:
+        left = capacity
+        weights = 0.0
+        highest = level * (1.0 + 2.0 * SAME)
+        for i in range(1, n_classes + 1):
+            if limits[i] <= highest * shares[i]:
+                left -= limits[i]
+            else:
+                weights += shares[i]
+        LF[port * LINK_FLOATS + LEVEL] = level
+        if rises and weights == 0.0:
+            return INFINITE
+        new = lowest
+        if weights > 0.0 and left / weights > lowest:
+            new = left / weights
+        if new <= level and (rises or left == capacity):
+            return new
+        level = new
+        rises = True
 
 
 def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
@@ -565,6 +597,33 @@ def _apply_changes(now: float, dirty: Array, n_dirty: int, width: int, state: St
     return n_links
 
 
+def _begin_with_shared(n_links: int, width: int, state: State) -> int:
+    """Let a shared link be the first one, so that sums over a port are made in the order of its list, whatever has
+    changed. Return the number of links."""
+    I = state.I
+    LI = state.LI
+    work = state.work
+    for i in range(2, n_links + 1):
+        if LI[work[i] * LINK_INTS + COUNT] > LI[work[1] * LINK_INTS + COUNT]:
+            link = work[1]
+            work[1] = work[i]
+            work[i] = link
+    first = work[1]
+    if LI[first * LINK_INTS + COUNT] != 1:
+        return n_links
+    path = LI[first * LINK_INTS + HEAD] // HOPS * (CLASS_INTS + 3 * width) + CLASS_INTS
+    for hop in range(width):
+        link = I[path + hop]
+        if link < 0:
+            break
+        if LI[link * LINK_INTS + COUNT] > 1:
+            LI[link * LINK_INTS + LINK_MARK] = work[0]
+            work[n_links + 1] = first
+            work[1] = link
+            return n_links + 1
+    return n_links
+
+
 def _solve(now: float, n_links: int, width: int, state: State) -> None:
     """Compute new rates for the component of the first ``n_links`` links of ``work``."""
     F = state.F
@@ -572,19 +631,26 @@ def _solve(now: float, n_links: int, width: int, state: State) -> None:
     done = state.done
     ends = state.ends
     places = state.places
+    n_links = _begin_with_shared(n_links, width, state)
     both = component(n_links, width, state)
     n_links = both // 4294967296
     n_classes = both - n_links * 4294967296
-    level = level_of_port(n_links, n_classes, state)
-    if level < 0.0:
+    limits = state.keys
+    level = 0.0
+    port = port_of(n_links, n_classes, state)
+    if port >= 0:
+        level = level_of_port(port, n_classes, state)
+    else:
         fill(n_links, n_classes, width, state)
     first = len(state.LI) // LINK_INTS + 1
     for k in range(first, first + n_classes):
         c = work[k]
         b = c * CLASS_FLOATS
         total = F[b + TOTAL]
-        if level >= 0.0:
+        if port >= 0:
             total = level * F[b + WEIGHT] * F[b + FLOWS]
+            if limits[k - first + 1] < total:
+                total = limits[k - first + 1]
         rate = total / F[b + FLOWS]
         F[b + SOLVED_FLOWS] = F[b + FLOWS]
         F[b + SOLVED_CAP] = F[b + CAP]
@@ -695,8 +761,9 @@ def _unpacked(floats: Array, ints: Array) -> State:
 
 
 _CALLED: tuple[Callable[..., Any], ...] = (
-    push, pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _count_shared, _link,
-    unlink, _cap_is_slack, _apply_changes, _solve, _unpacked, flush, take_due, simulate_flows, _remove_flows,
+    push, pop, advance, settle, drop, component, port_of, level_of_port, freeze, heaped, fill, _count_shared, _link,
+    unlink, _cap_is_slack, _apply_changes, _begin_with_shared, _solve, _unpacked, flush, take_due, simulate_flows,
+    _remove_flows,
 )  # fmt: skip
 
 

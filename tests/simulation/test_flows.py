@@ -304,6 +304,19 @@ def test_thousand_flows_to_one_server(compiled: bool) -> None:
     assert sum(got) == pytest.approx(1750.0, rel=EXACT)
 
 
+@pytest.mark.parametrize("compiled", SOLVERS)
+def test_limits_of_all_sizes_into_a_port_that_becomes_slower_and_faster(compiled: bool) -> None:
+    """Where the port's level was is no guide to where it is: it falls below most limits, and rises above all."""
+    limits = [2.0**i for i in range(-6, 14)]
+    flows = [
+        Flow(0.1 * i, (i % 20, 20), limits[i % 20] * 40, cap=limits[i % 20] * (0.5 if i % 3 else 2.0), weight=1 + i % 4)
+        for i in range(60)
+    ]
+    changes = [Change(at_s, 20, rate) for at_s, rate in ((5.0, 3.0), (9.0, 1e6), (12.0, 40.0), (20.0, 900.0))]
+    case = Case([*limits, 500.0], flows, changes)
+    assert run_network(case, compiled)[0] == pytest.approx(finish_times(case), rel=EXACT)
+
+
 def test_an_outage_leaves_nothing_scheduled() -> None:
     """Neither a run that nothing advances any more nor a network at rest would be known by its events."""
     clock, ended = Clock(), list[float]()

@@ -285,8 +285,8 @@ _ENTRY = types.int64(*[types.int64] * 4, types.float64, *[types.int64] * 2)
 
 
 @functools.cache
-def compiled_enter() -> tuple[Callable[..., int], Any]:
-    """Return ``dispatch.enter`` as a C function of a network's address and six numbers, and the owner of its code."""
+def compiled_enter() -> Callable[..., int]:
+    """Return ``dispatch.enter`` compiled, as a function of a network's address and six numbers."""
     _register_all(besides=_replace_all())
     sources = _source_number()
 
@@ -296,11 +296,9 @@ def compiled_enter() -> tuple[Callable[..., int], Any]:
             return 0
         return dispatch.enter(_network_at(address), command, who, size, time_s, number, run_number)
 
-    function = numba.cfunc(_ENTRY, cache=True, **_OPTIONS)(enter_at)
+    function: Callable[..., int] = numba.njit(_ENTRY, cache=True, **_OPTIONS)(enter_at)
     _note_kept()
-    long = ctypes.c_int64
-    entry = ctypes.PYFUNCTYPE(long, *[long] * 4, ctypes.c_double, *[long] * 2)
-    return entry(function.address), function
+    return function
 
 
 def _copied(structure: Any, record: Any) -> Any:
@@ -318,7 +316,7 @@ class CompiledMachine(Machine):
     most_events = 20_000
 
     def __init__(self, former: Network) -> None:
-        self._enter, _ = compiled_by_numba(compiled_enter)
+        self._enter = compiled_by_numba(compiled_enter)
         self.net = _NETWORK()
         self._address = ctypes.addressof(self.net)
         self._arrays: dict[str, Any] = {}
