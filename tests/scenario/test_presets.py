@@ -39,7 +39,6 @@ LOCAL_STEPS = (
     "quorum",
     "async_local_sgd",
     "halos",
-    "noloco",
     "streaming_diloco",
     "sparseloco",
 )
