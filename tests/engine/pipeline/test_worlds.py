@@ -29,6 +29,16 @@ def end_of(settings: tuple[str, ...], on: str, out: Path) -> str:
     return str(result["parameters_sha256"])
 
 
+@pytest.mark.slow  # 15 s
+def test_a_lost_stage_is_made_again_from_the_last_checkpoint(tmp_path: Path) -> None:
+    kept = "checkpoint.every=2"
+    lost = ("recovery.on_failure=restart", "faults=[{kind: kill, node: tokyo/worker0, at: 1 s}]")
+    whole, again = (end_of((kept, *more), "simulate", tmp_path / str(len(more))) for more in ((), lost))
+    assert whole == again
+    result = json.loads((tmp_path / "2" / "result.json").read_text())
+    assert result["faults"]["restarts"] == 1
+
+
 @pytest.mark.slow  # 60 s
 @pytest.mark.emulation
 @pytest.mark.parametrize("case", CASES)
