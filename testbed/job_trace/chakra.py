@@ -34,6 +34,7 @@ _KINDS = {
 }
 _OPERATIONS = tuple(name.removesuffix("_BLOCK").lower() for name in schema.COLLECTIVES)
 _GROUPS = "process_group:init"
+_SPOILT = (ValueError, KeyError, TypeError, OverflowError, AttributeError)  # what JSON of other types leads to
 _AS_WRITTEN = ("string", "bytes", "bool", "double", "float")  # in JSON, where whole numbers may be texts
 
 
@@ -158,14 +159,17 @@ class _Reader:
         if "nodes" in first:
             problem = "is what PyTorch's ExecutionTraceObserver writes, which has no times"
             raise ScenarioError(f"{self._where}: {problem}; write the file of the profiler as workload.kineto")
-        self._check_version(str(first.get("version", "")), _attributes(first))
+        try:
+            self._check_version(str(first.get("version", "")), _attributes(first))
+        except _SPOILT as error:
+            raise ScenarioError(f"{self._where}: its metadata cannot be read: {error}") from error
         last = "its metadata"
         text = text.lstrip()[at:].lstrip()
         while text:
             try:
                 node, at = decoder.raw_decode(text)
                 yield (record := self._of_message(node))
-            except (ValueError, KeyError, TypeError) as error:
+            except _SPOILT as error:
                 raise ScenarioError(f"{self._where}: what follows {last} is no node of Chakra: {error}") from error
             last = f"node {record.id}"
             text = text[at:].lstrip()
@@ -194,7 +198,7 @@ class _Reader:
                 float(node.get("runtime", 0)),
                 attributes={key: value for key, value in node.items() if key.startswith(("comm_", "is_", "tensor_"))},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except _SPOILT as error:
             problem = f"entry {number} of its workload_graph lacks {error}, or has no number there"
             raise ScenarioError(f"{self._where}: {problem}; write the trace again") from error
 
@@ -242,6 +246,8 @@ class _Reader:
                 f"has type {record.type}, which is none" if record.type not in _KINDS else f"lacks attribute {error}"
             )
             raise ScenarioError(f"{place}: {problem}; write the trace again, by Chakra 0.0.4 or newer") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ScenarioError(f"{place}: an attribute is no number: {error}; write the trace again") from error
         except IndexError:
             known = len(_OPERATIONS) - 1
             raise ScenarioError(f"{place}: comm_type {attributes['comm_type']} is none of 0 to {known}") from None
@@ -289,10 +295,12 @@ def _attributes(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same of a message in protobuf's JSON mapping."""
     found: dict[str, Any] = {}
     for each in message.get("attr", ()):
-        (key, value) = next((key, value) for key, value in each.items() if key.endswith(("Val", "List")))
-        type_ = key.removesuffix("Val").removesuffix("List")
-        if key.endswith("List"):
-            found[each["name"]] = value.get("values", [])
-        else:
-            found[each["name"]] = value if type_ in _AS_WRITTEN else int(value)
+        for key, value in each.items():
+            type_ = key.removesuffix("Val")
+            if key.endswith("List"):
+                found[each["name"]] = value.get("values", [])
+            elif type_ in _AS_WRITTEN:
+                found[each["name"]] = value
+            elif type_ != key:
+                found[each["name"]] = int(value)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -25,6 +26,9 @@ def _ranks(job: JobTrace) -> Iterator[str]:
     size = len(job.ranks)
     for trace in job.ranks:
         for node in trace.nodes:
+            if node.size_bytes < 0 or not 0 <= node.duration_s < math.inf:
+                told = f"has {node.size_bytes} bytes and takes {node.duration_s:g} s"
+                yield f"{trace.place(node)}: {told}; write the trace again"
             if node.kind in (SEND, RECEIVE) and (not 0 <= node.peer < size or node.peer == trace.rank):
                 yield f"{trace.place(node)}: its peer is rank {node.peer}, and the others are of 0 to {size - 1}"
             if node.kind != COLLECTIVE:

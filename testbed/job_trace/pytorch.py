@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -45,6 +45,66 @@ _HOST = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _BACK_ENDS = ("gloo:", "nccl:", "mpi:", "ucc:")
 _STEP = "Optimizer.step"
+_GROUPS = "process_group:init"
+T = TypeVar("T")
+
+
+class _Attribute(msgspec.Struct):
+    name: str
+    value: Any = None
+
+
+class _Inputs(msgspec.Struct):
+    values: list[Any] = []
+
+
+class _Operator(msgspec.Struct):
+    """A node of the execution trace. ``record``: number of its record function; -1: none."""
+
+    name: str
+    id: int
+    inputs: _Inputs
+    attrs: list[_Attribute] = []
+
+    def attribute(self, name: str) -> Any:
+        return next((each.value for each in self.attrs if each.name == name), None)
+
+    @property
+    def record(self) -> int:
+        found = self.attribute("rf_id")
+        return found if isinstance(found, int) else -1
+
+
+class _Observed(msgspec.Struct):
+    """The file of the observer."""
+
+    schema: str
+    nodes: list[_Operator]
+
+
+class _Arguments(msgspec.Struct):
+    record: int | None = msgspec.field(default=None, name="Record function id")
+    external: int | None = msgspec.field(default=None, name="External id")
+    correlation: int | None = None
+
+
+class _Recorded(msgspec.Struct):
+    """An event of the profiler, of any kind."""
+
+    name: str = ""
+    ph: str = ""
+    cat: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+    dur: float = 0.0
+    args: Any = None
+
+
+class _Profiled(msgspec.Struct):
+    """The file of the profiler."""
+
+    events: list[_Recorded] = msgspec.field(name="traceEvents")
 
 
 @dataclass(slots=True)
@@ -55,7 +115,8 @@ class _Event:
     lane: str
     begin_us: float
     end_us: float
-    details: dict[str, Any]
+    kind: str = ""
+    arguments: _Arguments = field(default_factory=_Arguments)
 
 
 @dataclass(slots=True)
@@ -105,42 +166,50 @@ class _Linked:
         self._file = str(trace)
         self._rank = rank
         self._where = f"{trace} and {times.name}: rank {rank}"
-        observed = self._json(trace)
-        if "nodes" not in observed or "schema" not in observed:
-            raise ScenarioError(f"{trace}: rank {rank}: is no execution trace of PyTorch's ExecutionTraceObserver")
-        if "chakra" not in observed["schema"]:
-            problem = f"has schema {observed['schema']}, and 1.0.2-chakra.0.0.4 is the oldest that is read"
+        observed = self._read(trace, _Observed, "execution trace of PyTorch's ExecutionTraceObserver")
+        if "chakra" not in observed.schema:
+            problem = f"has schema {observed.schema}, and 1.0.2-chakra.0.0.4 is the oldest that is read"
             raise ScenarioError(f"{trace}: rank {rank}: {problem}; trace the job again with PyTorch 2.3 or newer")
-        profiled = self._json(times)
-        if "traceEvents" not in profiled:
-            raise ScenarioError(f"{times}: rank {rank}: is no trace of PyTorch's profiler (export_chrome_trace)")
-        self._groups = dict(_groups_of(observed["nodes"]))
-        self._nodes = {_attribute(node, "rf_id"): node for node in observed["nodes"]}
-        self._events = [
-            _Event(each["name"], f"{each['pid']}/{each['tid']}", float(each["ts"]), float(each["ts"] + each["dur"]),
-                   {"cat": each["cat"], **each.get("args", {})})
-            for each in profiled["traceEvents"]
-            if each.get("ph") == "X" and each.get("cat") in (*_HOST, *_DEVICE)
-        ]  # fmt: skip
+        profiled = self._read(times, _Profiled, "trace of PyTorch's profiler (export_chrome_trace)")
+        self._groups = dict(self._groups_of(observed.nodes))
+        self._nodes = {node.record: node for node in observed.nodes}
+        try:
+            self._events = [
+                _Event(each.name, f"{each.pid}/{each.tid}", each.ts, each.ts + each.dur, each.cat,
+                       msgspec.convert(each.args or {}, _Arguments))
+                for each in profiled.events
+                if each.ph == "X" and each.cat in (*_HOST, *_DEVICE) and each.dur >= 0
+            ]  # fmt: skip
+        except msgspec.ValidationError as error:
+            raise ScenarioError(f"{times}: rank {rank}: {error} in the args of an event; write it again") from error
         self._events.sort(key=lambda event: (event.begin_us, -event.end_us))
-        self._host = {
-            event.details["Record function id"]: event
-            for event in self._events
-            if "Record function id" in event.details
-        }
+        records = ((event.arguments.record, event) for event in self._events)
+        self._host = {record: event for record, event in records if record is not None}
         if not self._host:
             problem = "the profiler's events have no 'Record function id', by which they are linked"
             raise ScenarioError(f"{self._where}: {problem}; profile with PyTorch 2.1 or newer")
         if not self._host.keys() & self._nodes.keys():
             raise ScenarioError(f"{self._where}: have no operator in common; they are of two different runs")
 
-    def _json(self, path: Path) -> dict[str, Any]:
+    def _read(self, path: Path, kind: type[T], what: str) -> T:
         try:
             data = path.read_bytes()
-            found: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+            return msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, type=kind)
+        except msgspec.ValidationError as error:
+            raise ScenarioError(f"{path}: rank {self._rank}: is no {what}: {error}") from error
         except (OSError, EOFError, ValueError) as error:
             raise ScenarioError(f"{path}: rank {self._rank}: {error}; write it again") from error
-        return found
+
+    def _groups_of(self, nodes: list[_Operator]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the process groups that PyTorch has noted at the start."""
+        for node in nodes:
+            if _GROUPS in node.name:
+                try:
+                    for entry in json.loads(node.inputs.values[0]):
+                        yield str(entry["pg_name"]), tuple(map(int, entry["ranks"]))
+                except (IndexError, KeyError, TypeError, ValueError) as error:
+                    place = f"{self._where}, node {node.id}"
+                    raise ScenarioError(f"{place}: its process groups cannot be read: {error}") from error
 
     def trace(self) -> RankTrace:
         """Return nodes in the order in which they began."""
@@ -163,50 +232,50 @@ class _Linked:
     # ---- communications -----------------------------------------------------------------------------------------
 
     def _communications(self) -> Iterator[_Communication]:
-        calls = sorted(id_ for id_, node in self._nodes.items() if node["name"].startswith("c10d::"))
+        calls = sorted(id_ for id_, node in self._nodes.items() if node.name.startswith("c10d::"))
         for id_, node in sorted(self._nodes.items()):
             event = self._host.get(id_)
-            if event is None or not node["name"].startswith(_BACK_ENDS):
+            if event is None or not node.name.startswith(_BACK_ENDS):
                 continue
             place = bisect_right(calls, id_) - 1
             called = self._nodes[calls[place]] if place >= 0 else node
-            call = self._host.get(_attribute(called, "rf_id"), event)
+            call = self._host.get(called.record, event)
             kernel = self._kernel_of(event, call)
             began_us, ended_us = (kernel.begin_us, kernel.end_us) if kernel else (event.begin_us, event.end_us)
             yield _Communication(self._made(node, called), call, began_us, ended_us, _waits(called), kernel)
 
-    def _made(self, node: dict[str, Any], called: dict[str, Any]) -> TraceNode:
-        name = node["name"].partition(":")[2].replace("_", "").lower()
-        values = called["inputs"]["values"]
-        size = _bytes_of(node["inputs"]["values"]) or _bytes_of(values)
-        group = self._group_of(_attribute(called, "rf_id"), _attribute(node, "rf_id"))
+    def _made(self, node: _Operator, called: _Operator) -> TraceNode:
+        name = node.name.partition(":")[2].replace("_", "").lower()
+        values = called.inputs.values
+        size = _bytes_of(node.inputs.values) or _bytes_of(values)
+        group = self._group_of(called.record, node.record)
         numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
         if name in ("send", "recv"):
             kind = model.SEND if name == "send" else model.RECEIVE
             peer, tag, *_ = (*numbers, 0, 0)
-            return TraceNode(-1, called["name"], kind, size_bytes=size, peer=peer, tag=tag)
+            return TraceNode(-1, called.name, kind, size_bytes=size, peer=peer, tag=tag)
         operation = next((found for found in _OPERATIONS if found.replace("_", "") in name), "")
         if not operation:
-            place = f"{self._where}, node {node['id']} '{node['name']}'"
+            place = f"{self._where}, node {node.id} '{node.name}'"
             raise ScenarioError(f"{place}: is no collective operation that is known here; leave it out of the profile")
         root = numbers[0] if operation in model.ROOTED and numbers else -1
         size = 0 if operation == model.BARRIER else size
         return TraceNode(
-            -1, called["name"], model.COLLECTIVE, size_bytes=size, peer=root, operation=operation, group=group
+            -1, called.name, model.COLLECTIVE, size_bytes=size, peer=root, operation=operation, group=group
         )
 
     def _group_of(self, called: int, began: int) -> str:
         """Return the process group that PyTorch has noted between the call and the operation; of Gloo it notes none."""
         for id_, node in self._nodes.items():
-            if called < id_ <= began and node["name"] == "record_param_comms":
-                return str(_attribute(node, "pg_name") or model.EVERYONE)
+            if called < id_ <= began and node.name == "record_param_comms":
+                return str(node.attribute("pg_name") or model.EVERYONE)
         return model.EVERYONE
 
     def _kernel_of(self, event: _Event, call: _Event) -> _Event | None:
         """Return the kernel on the GPU that a call of NCCL has launched."""
-        external = {each.details.get("External id") for each in (event, call)} - {None}
+        external = {each.arguments.external for each in (event, call)} - {None}
         for each in self._events:
-            if each.details["cat"] == "kernel" and "nccl" in each.name and each.details.get("External id") in external:
+            if each.kind == "kernel" and "nccl" in each.name and each.arguments.external in external:
                 return each
         return None
 
@@ -217,7 +286,7 @@ class _Linked:
         threads: dict[str, list[_Event]] = defaultdict(list)
         busy_us: dict[str, float] = {}  # until when a thread is in a communication
         for event in self._events:
-            if event.details["cat"] in _DEVICE:
+            if event.kind in _DEVICE:
                 continue
             if event.name.startswith(_BACK_ENDS):
                 busy_us[event.lane] = max(busy_us.get(event.lane, 0.0), event.end_us)
@@ -228,13 +297,13 @@ class _Linked:
     def _kernels(self, communications: list[_Communication]) -> list[tuple[_Piece, _Event]]:
         """Return the work of the GPU, with what has launched each. Kernels of a stream follow each other."""
         taken = {each.kernel.begin_us for each in communications if each.kernel}
-        launches = {event.details["correlation"]: event for event in self._events
-                    if event.details["cat"] not in _DEVICE and "correlation" in event.details}  # fmt: skip
+        launches = {event.arguments.correlation: event for event in self._events if event.kind not in _DEVICE}
+        launches.pop(None, None)
         last: dict[str, _Piece] = {}
         found = []
         for event in self._events:
-            launch = launches.get(event.details.get("correlation"))
-            if event.details["cat"] not in _DEVICE or event.begin_us in taken or launch is None:
+            launch = launches.get(event.arguments.correlation)
+            if event.kind not in _DEVICE or event.begin_us in taken or launch is None:
                 continue
             piece = _Piece(event.name, event.begin_us, event.end_us, on_host=False)
             before = last.get(event.lane)
@@ -262,17 +331,17 @@ class _Linked:
         for each in communications:
             waits[each.call.lane] += _waits_for(each, threads.get(each.call.lane, []), steps)
         for event in self._events:
-            if "Synchronize" in event.name and event.details["cat"] in _HOST:
+            if "Synchronize" in event.name and event.kind in _HOST:
                 done = [piece for piece, _ in kernels if piece.end_us <= event.end_us]
                 last = max(done, key=lambda piece: piece.end_us, default=None)
                 waits[event.lane].append(_Wait(event.begin_us, event.end_us, last))
         main, *others = threads  # the first to have an event
         for lane in others:
             for begin, end in _bursts(threads[lane]):
-                waits[lane].append(_Wait(begin.begin_us, begin.begin_us, _Event("", main, 0, begin.begin_us, {})))
+                waits[lane].append(_Wait(begin.begin_us, begin.begin_us, _Event("", main, 0, begin.begin_us)))
                 within = [each for each in threads[main] if begin.begin_us < each.begin_us < end.end_us]
                 if not within:  # as in a backward pass, which has a thread of its own
-                    until = _Event("", lane, 0, end.end_us, {})
+                    until = _Event("", lane, 0, end.end_us)
                     waits[main].append(_Wait(begin.begin_us, end.end_us, until))
         for found in waits.values():
             found.sort(key=lambda wait: wait.until_us)
@@ -379,18 +448,14 @@ def _node(made: _Piece | _Communication) -> TraceNode:
     return TraceNode(made.id, made.name, model.COMPUTE, after, duration_s, on_host=made.on_host)
 
 
-def _waits(called: dict[str, Any]) -> bool:
+def _waits(called: _Operator) -> bool:
     """Return whether the caller of an operation waits for it: messages, and calls with ``async_op`` false."""
-    schema = str(_attribute(called, "op_schema") or "")
+    schema = str(called.attribute("op_schema") or "")
     names = [
         part.split()[-1].partition("=")[0] for part in schema.partition("(")[2].partition(")")[0].split(", ") if part
     ]
-    values = dict(zip(names, called["inputs"]["values"], strict=False))
+    values = dict(zip(names, called.inputs.values, strict=False))
     return not values.get("async_op", values.get("asyncOp", False))
-
-
-def _attribute(node: dict[str, Any], name: str) -> Any:
-    return next((each["value"] for each in node.get("attrs", ()) if each["name"] == name), None)
 
 
 def _bytes_of(values: Any) -> int:
@@ -398,12 +463,7 @@ def _bytes_of(values: Any) -> int:
     if not isinstance(values, list):
         return 0
     if len(values) == 6 and isinstance(values[5], str):
-        return int(values[3]) * int(values[4])
+        elements, element_bytes = values[3:5]
+        is_tensor = isinstance(elements, int) and isinstance(element_bytes, int)
+        return elements * element_bytes if is_tensor else 0
     return sum(map(_bytes_of, values))
-
-
-def _groups_of(nodes: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for node in nodes:
-        if "process_group:init" in node["name"]:
-            for entry in json.loads(node["inputs"]["values"][0]):
-                yield str(entry["pg_name"]), tuple(map(int, entry["ranks"]))

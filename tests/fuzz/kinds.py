@@ -11,14 +11,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import networks, scenarios, stored, wire
+from tests.fuzz import jobs, networks, scenarios, stored, wire
 from tests.fuzz.trial import Input, Trial, judge
 
 # and the share of each in all inputs; those of ``resumed`` are simulations, half a second each
 KINDS: dict[str, tuple[Callable[[Random, Path], Input], float]] = {
     "text": (scenarios.spoilt_text, 20), "structure": (scenarios.structured, 30), "trace": (networks.trace, 15),
-    "graph": (networks.graph, 10), "table": (networks.table, 7), "checkpoint": (stored.checkpoint, 7),
-    "directory": (stored.directory, 5), "resumed": (stored.resumed, 0.5),
+    "graph": (networks.graph, 10), "table": (networks.table, 7), "job": (jobs.job, 7),
+    "checkpoint": (stored.checkpoint, 7), "directory": (stored.directory, 5), "resumed": (stored.resumed, 0.5),
     "frame": (wire.frame, 4), "hello": (wire.hello, 1.5),
 }  # fmt: skip
 _STORED = ("checkpoint", "directory", "resumed")
