@@ -57,15 +57,17 @@ class PacketEngine:
     """Becomes the clock's source of events. ``machine`` has the network, and executes.
 
     compiled  whether the machine is compiled; ``None``: from when loading its code pays
+    packets   how many are predicted; where loading the code pays for these, nothing is left to Python
     warn      called with what a user should know who waits
     """
 
-    def __init__(self, clock: Clock, compiled: bool | None = None) -> None:
+    def __init__(self, clock: Clock, compiled: bool | None = None, packets: int = 0) -> None:
         self.clock = clock
         self.warn: Callable[[str], None] = lambda message: None
         self.machine = Machine()
         self._net = self.machine.net
-        self._compile_after = math.inf if compiled is False else _LOAD_AFTER
+        load_after = 0 if packets > _LOAD_AFTER else _LOAD_AFTER  # a packet is two events or more
+        self._compile_after = math.inf if compiled is False else load_after
         self._sockets: list[Socket] = []
         self._messages: dict[int, Callable[[], None]] = {}  # best-effort ones, by index: what is called at their end
         self._free_messages: list[int] = []

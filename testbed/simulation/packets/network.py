@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from testbed.plan.model import Plan
+from testbed.plan.network_model import predicted_packets
 from testbed.simulation.best_effort import Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
@@ -42,7 +43,8 @@ class PacketNetwork:
         self._paths = paths
         self._model = model
         self._seed = plan.seed
-        self.engine = PacketEngine(clock, compiled)
+        packets = predicted_packets(plan.network, plan.nodes, plan.training)
+        self.engine = PacketEngine(clock, compiled, packets)
         channels = plan.transport.best_effort_channels
         for link in paths.links:
             number = self.engine.add_link(link, Random(f"{plan.seed}/{link.plan.name}"), channels)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError
-from testbed.simulation.packets import compiled, engine
+from testbed.simulation.packets import compiled, engine, network
+from tests.for_each import for_each
 from tests.simulation.packets.random_cases import Case, differing
 
 
@@ -41,6 +42,15 @@ def test_what_numba_has_not_kept_is_made_for_a_long_run_only(monkeypatch: pytest
         case.result()
         heard.append((isinstance(case.network.engine.machine, compiled.CompiledMachine), len(warned)))
     assert heard == [(True, 1), (False, 0)]
+
+
+@for_each("packets", [0, 10**6])
+def test_where_many_packets_are_predicted_none_is_left_to_python(packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "is_kept", lambda: True)
+    monkeypatch.setattr(network, "predicted_packets", lambda *of_plan: packets)
+    case = Case(1, compiled=None)
+    case.result()
+    assert isinstance(case.network.engine.machine, compiled.CompiledMachine) == (packets > 0)
 
 
 def test_where_numba_can_keep_nothing_python_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
