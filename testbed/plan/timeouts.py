@@ -48,6 +48,7 @@ from topologies.traces.model import MIN_RATE_BPS
 
 PACKET_BITS = 1500 * 8
 MARGIN = 20
+_EVEN = 3  # stages from which twice an even part of a model is less than the model
 RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
 # of nodes that share a GPU, or the cores: before they meet
@@ -113,7 +114,7 @@ def derive(
     Steps and the run get the time that they need while ``faults`` slow links and devices down, as far as is allowed.
     Who is dead is found out as soon as without them.
     """
-    size_bytes = model_bytes(training.model, training.data)
+    size_bytes = _sent_bytes(model_bytes(training.model, training.data), nodes)
     _refuse_dead_links(scenario, network)
     pace = _pace(scenario, network, nodes, size_bytes)
     changes = {name: value for name, value in vars(scenario.timeouts).items() if value is not None}
@@ -135,6 +136,15 @@ def derive(
     if problems:
         raise ScenarioError(problems)
     return timeouts
+
+
+def _sent_bytes(size_bytes: int, nodes: tuple[NodePlan, ...]) -> int:
+    """Return the size of what a worker exchanges of a model: all of it, or about a stage's part, twice as much at most.
+
+    Margins are larger than what cuts by the user may make of that.
+    """
+    stages = len({node.stage for node in nodes if node.stage is not None})
+    return size_bytes if stages < _EVEN else -(-2 * size_bytes // stages)
 
 
 def model_bytes(model: Choice, data: Choice) -> int:

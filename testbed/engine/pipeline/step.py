@@ -76,7 +76,9 @@ class PipelinedStep(OwnStep):
 
     remembers = ("_memories",)
 
-    def __init__(self, world: World, mail: PipelineMail, part: StagePart, codecs: Codecs, scores: StageEvaluation):
+    def __init__(
+        self, world: World, mail: PipelineMail, part: StagePart, codecs: Codecs, scores: StageEvaluation
+    ) -> None:
         self._world = world
         self._mail = mail
         self._part = part

@@ -15,7 +15,7 @@ from testbed.launch import check_before_training
 from testbed.plan.build import build_plan
 from testbed.results import tables
 from testbed.results.pipelines import pipeline_result
-from testbed.scenario.load import loads
+from testbed.scenario.load import load, loads
 from testbed.training.declared import declared_shape
 from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
@@ -101,3 +101,14 @@ def test_computing_forward_again_takes_its_time() -> None:
 def test_tied_embeddings_are_refused() -> None:
     with pytest.raises(ScenarioError, match="the last segment of 'gpt2-small' computes with the embeddings"):
         trained("training.model={kind: declared, name: gpt2-small}")
+
+
+def test_a_slow_wan_has_deadlines_for_parts_of_a_model() -> None:
+    shipped = Path(__file__).parents[3] / "scenarios" / "large" / "llama2-70b-pipeline.yaml"
+    plan = build_plan(load(shipped, ("topology.links[*].rate=100 Mbit/s",)))
+    part_s = 2 * 4 * 68_976_648_192 / 32 * 8 / 100e6
+    assert plan.timeouts.step_deadline_s > 4 * 20 * part_s
+    with pytest.raises(ScenarioError, match="step_deadline would be"):
+        build_plan(
+            load(shipped, ("topology.links[*].rate=100 Mbit/s", "paradigm=allreduce", "training.precision=float32"))
+        )
