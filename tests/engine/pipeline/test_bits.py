@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from testbed.scenario.load import loads
 from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
 
+EXAMPLES = Path(__file__).parents[2] / "testing" / "examples"
 SCENARIO = """
 version: 1
 name: stages
@@ -191,3 +193,26 @@ def test_each_stage_has_servers_of_its_own() -> None:
         "b/worker0": (("b/server0-2",), ()),
         "b/server0-2": (("a/global0-2",), ("b/worker0",)),
     }
+
+
+def test_a_schedule_and_a_placement_from_files_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("waves.py", "largest_first.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    (tmp_path / "scenario.yaml").write_text(scenario_of(2, 2))
+    monkeypatch.chdir(tmp_path)  # code of scenarios at or below the working directory may be imported
+    own = pipeline(2, "{kind: './waves.py:Waves', size: 2}", placement="'./largest_first.py:LargestFirst'")
+    done = run(tmp_path, own, scenario=tmp_path / "scenario.yaml")
+    assert torch.equal(model_of(done), model_of(trained(2, 2, pipeline(2))))
+    assert {event["tasks"] for event in done.of_kind("stage")} == {"F0 F1 B0 B1 F2 F3 B2 B3"}
+    assert [Path(file.path).name for file in done.plan.code] == ["waves.py", "largest_first.py"]
+
+
+def test_what_codecs_leave_out_is_lost_or_added_to_the_next_step() -> None:
+    topk = {"activations": "{kind: topk, ratio: 0.2, bound: 2}"}
+    lost, kept = (
+        trained(2, 1, pipeline(2, **topk, error_feedback=feedback), "training.rounds=2")
+        for feedback in ("false", "true")
+    )
+    losses = [[event["loss"] for event in done.of_kind("round", "b/worker0")] for done in (lost, kept)]
+    assert losses[0][0] == losses[1][0]  # nothing has been left out before
+    assert losses[0][1] != losses[1][1]
