@@ -34,6 +34,7 @@ LOCAL = "optimizer={kind: adam, at: worker}"
 ATTACK = "faults=[{kind: attack, attack: copy, node: west/worker0, round: 5}]"
 AT_SERVERS = "paradigm={kind: hips, inside: servers}"
 PIPELINE = "paradigm={kind: pipeline, stages: 2}"
+MODELLED = ("training.compute=modelled", "training.data=none", "training.model={kind: declared, name: resnet18}")
 SERVED = "paradigm={kind: pipeline, stages: 2, replicas: hips}"
 EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     # settings that a rule refuses, and what the refusals propose: ``test_cures``
@@ -294,7 +295,8 @@ FURTHER = [  # refusals whose rules have others with examples above, and with cu
     (PIPELINE, "training.accumulate=2"),
     (PIPELINE, "paradigm={kind: pipeline, micro_batches: 7, schedule: interleaved}"),
     (PIPELINE, "paradigm.cuts=3 2"),
-    (PIPELINE, "paradigm.activations=powersgd"),
+    (PIPELINE, "paradigm.activations=demo"),
+    (PIPELINE, "paradigm.activations=powersgd", *MODELLED),
     (PIPELINE, "sync=tap"),
     (PIPELINE, "optimizer={kind: adam, at: worker}", "sync={kind: diloco, fragments: 2}"),
     (PIPELINE, "optimizer={kind: adam, clip_norm: 1}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import cast
 
 import torch
@@ -17,12 +18,15 @@ from testbed.engine.local_work import OwnStep
 from testbed.engine.pipeline.evaluation import StageEvaluation
 from testbed.engine.pipeline.layout import Shares
 from testbed.engine.pipeline.mail import PipelineMail
+from testbed.key_shape import MATRIX, KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.policy.pipeline.base import BACKWARD, FORWARD, Task
 from testbed.state import PartsByKey
 from testbed.training.learner import Learner, StepResult
 from testbed.training.stage import StageLearner
 from testbed.world import Work, World
+
+_OF_TOKENS = 3  # dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +148,24 @@ class PipelinedStep(OwnStep):
         what = f"the {kind} of micro-batch {task.micro_batch} of step {self._step} from {source}"
         message = await self._mail.take(kind, self._step, key, what)
         self._scores.ends = self._scores.ends or "last" in message.meta
-        codec = self._codec(kind, source)
+        shape = message.meta.get("shape", ())
+        codec = self._codec(kind, source, key, shape)
         if codec is None:
             return message.parts[0]
-        shape = message.meta["shape"]
         flat = await coding.decode(self._world, codec, message, torch.Size(shape).numel())
         return flat.reshape(shape)
 
-    def _codec(self, kind: MessageKind, sender: str) -> Codec | None:
+    def _codec(self, kind: MessageKind, sender: str, key: int, shape: Sequence[int]) -> Codec | None:
+        """Return what a message of ``sender`` passes through, with the tensor's shape where that matters."""
         make = self._codecs.make[kind]
         if make is None:
             return None
-        if not self._codecs.feedback:
-            return make(sender)
-        if (kind.value, sender) not in self._memories:
-            self._memories[kind.value, sender] = make(sender)
-        return self._memories[kind.value, sender]
+        codec = self._memories.get((kind.value, sender)) or make(sender)
+        if codec.by_shape:
+            codec.declare(key, matrix_of(shape))
+        if self._codecs.feedback:
+            self._memories[kind.value, sender] = codec
+        return codec
 
     def _send(self, kind: MessageKind, to: str, key: int, tensor: Tensor) -> None:
         """Send in a task: neither a codec nor a full queue is to hold up the next pass."""
@@ -167,7 +173,7 @@ class PipelinedStep(OwnStep):
         self._world.spawn(self._sending(Message(kind, key, self._round, meta), to, tensor), f"send the {kind} {key}")
 
     async def _sending(self, message: Message, to: str, tensor: Tensor) -> None:
-        codec = self._codec(message.kind, self._world.node)
+        codec = self._codec(message.kind, self._world.node, message.key, tensor.shape)
         if codec is None:
             message.parts = (await coding.exact(self._world, tensor.contiguous()),)
         else:
@@ -178,6 +184,12 @@ class PipelinedStep(OwnStep):
             self._mail.put(message)
         else:
             await self._world.send(to, message)
+
+
+def matrix_of(shape: Sequence[int]) -> KeyShape:
+    """Return activations as a matrix: a row for each token [samples, tokens, width], or else for each sample."""
+    rows = shape[0] * shape[1] if len(shape) == _OF_TOKENS else shape[0]
+    return KeyShape((rows, prod(shape) // rows), MATRIX)
 
 
 def samples_of(batch_size: int, micro_batches: int) -> tuple[int, ...]:

@@ -75,9 +75,13 @@ def activations_pass_through_stateless_shapes(scenario: Scenario) -> Found:
         return
     for name in ("activations", "activation_gradients"):
         codec = getattr(pipeline, name)
-        if codec.declared.by_shape or codec.declared.summed:
-            fitting = kinds(CODECS, lambda each: not each.by_shape and not each.summed)
-            problem = f"'{codec.kind}' is of parameters: it treats them by their shapes, or sums them over workers"
+        if codec.declared.by_shape and not codec.declared.summed:
+            fitting = kinds(CODECS, lambda each: not each.by_shape or each.summed)
+            problem = f"'{codec.kind}' is of parameters, which it treats by their shapes"
+            yield Violation(("paradigm", name), problem, f"write {fitting}")
+        elif codec.declared.by_shape and scenario.training.compute == "modelled":
+            problem = f"'{codec.kind}' treats activations by their shapes, and of modelled ones sizes alone are known"
+            fitting = kinds(CODECS, lambda each: not each.by_shape)
             yield Violation(("paradigm", name), problem, f"write {fitting}")
 
 
