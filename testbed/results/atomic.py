@@ -24,15 +24,19 @@ _ABANDONED_S = 3600.0
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error."""
+def replacing(path: Path, *, one_of_many: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error.
+
+    ``one_of_many``: the caller syncs the directory, once, when it has written all files there.
+    """
     me = ProcessId.current()
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}-{pid_space()}.tmp")
     try:
         yield temporary
         sync(temporary)
         os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
-        sync(path.parent)
+        if not one_of_many:
+            sync(path.parent)
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise

@@ -154,8 +154,10 @@ def write(directory: Path, tables: dict[str, pa.Table]) -> None:
     directory.mkdir(exist_ok=True)
     for name, table in tables.items():
         path = directory / f"{name}.parquet"
-        with atomic.replacing(path) as temporary, temporary.open("wb") as file:  # Arrow's own names are UTF-8 only
+        with atomic.replacing(path, one_of_many=True) as temporary, temporary.open("wb") as file:
+            # not by its name: Arrow's own names are UTF-8 only
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    atomic.sync(directory)
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
