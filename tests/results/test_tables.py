@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from testbed.plan.model import to_json
+from testbed.results import atomic, tables
 from testbed.results import events as event_log
-from testbed.results import tables
 from testbed.results.events import EventLog, PartReader
 from testbed.results.rounds import RoundCounter
 from testbed.results.scalars import EventTail, Scalars
@@ -47,6 +47,19 @@ def test_parquet_and_events_give_the_same_frames(events: Path) -> None:
     from_parquet = tables.read(events.parent)
     for name, frame in from_events.items():
         assert frame.equals(from_parquet[name]), name
+
+
+def test_the_names_of_all_tables_are_on_disk_after_the_last_one(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = events.parent / "tables"
+    synced: list[tuple[bool, int]] = []  # whether it is the directory, and how many tables it has
+
+    def sync(path: Path) -> None:
+        synced.append((path == directory, len(list(directory.glob("*.parquet")))))
+
+    monkeypatch.setattr(atomic, "sync", sync)
+    built = tables.build(events)
+    tables.write(directory, built)
+    assert synced == [*((False, before) for before in range(len(built))), (True, len(built))]
 
 
 def test_events_without_time_are_left_out_and_those_without_node_are_of_their_writer(events: Path) -> None:
