@@ -234,7 +234,7 @@ MORE_SLOWLY: dict[str, list[tuple[str, dict[str, Any]]]] = {  # 0.7 to 2 s each;
     "model": [("resnet", {"blocks": 3})],
 }
 FROM_FILES = ("mnist", "fashion_mnist", "cifar10", "text", "movielens")
-WITHOUT_CONTRACT = ("declared", "script", "user_program", "none", *FROM_FILES)
+WITHOUT_CONTRACT = ("declared", "script", "user_program", "traced", "none", *FROM_FILES)
 LARGE = dict.fromkeys(("vit", "resnet50"), pytest.mark.slow)  # 9 s and 8 s: 86 and 26 million parameters
 LONG = ("sync", "codec", "model")  # up to a second each; all others together take as long
 
