@@ -18,7 +18,7 @@ from testbed.execution import devices
 from testbed.execution.distributed import role as role_module
 from testbed.execution.distributed import torch_group
 from testbed.execution.distributed.torch_group import require
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.scenario.load import load
 from testbed.settings.job import Choice
 from tests.engine.collectives.plans import run_plan, serverless_plan
@@ -114,7 +114,11 @@ def test_virtual_time_refuses_it() -> None:
 def test_gradients_are_looked_at_before_the_library_sums_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with our own all-reduce: one that is not finite ends the run, and faults of kind ``nan`` happen."""
     learners: list[Any] = []
-    monkeypatch.setattr(role_module, "data_parallel", lambda plan, node, learner, *_, **__: learners.append(learner))
+
+    def keep(plan: Plan, node: NodePlan, learner: Any, *_: Any) -> None:
+        learners.append(learner)
+
+    monkeypatch.setattr(role_module, "serverless_worker", keep)
     plan = gloo_plan([1, 1])
     role_module.distributed_worker(plan, plan.with_role("worker")[1])
     assert isinstance(learners[0], Guarded)
