@@ -24,6 +24,8 @@ from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Work, World
 
+_MOMENTS = {"first": ("/exp_avg", "/momentum_buffer"), "second": ("/exp_avg_sq",)}  # as PyTorch calls them
+
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
@@ -91,6 +93,14 @@ class LocalWork(Remembering, ABC):
     @abstractmethod
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         """Take what the servers answered in a round, by key, in the order of keys."""
+
+    def moments(self, which: str) -> dict[int, Tensor]:
+        """Return this worker's share of the mean of its optimizer's ``first`` or ``second`` moments, by key."""
+        raise NotImplementedError("without local steps there is no optimizer here")
+
+    def take_moments(self, which: str, values: Mapping[int, Tensor]) -> None:
+        """Go on with these moments, by key."""
+        raise NotImplementedError("without local steps there is no optimizer here")
 
     async def take_pending(self) -> None:
         """Take what is on its way, if anything is."""
@@ -181,6 +191,22 @@ class LocalSteps(LocalWork):
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         await self.begin(world, list(values.values()))
+
+    def moments(self, which: str) -> dict[int, Tensor]:
+        state = self._optimizer.state()
+        found = {_key_of(name): torch.as_tensor(state[name]) for name in state if name.endswith(_MOMENTS[which])}
+        return {key: found[key] * self._weight for key in sorted(found)}
+
+    def take_moments(self, which: str, values: Mapping[int, Tensor]) -> None:
+        state = self._optimizer.state()
+        names = [name for name in state if name.endswith(_MOMENTS[which])]
+        # others may hold the same memory, and an optimizer changes its moments in place
+        self._optimizer.load_state(state | {name: values[_key_of(name)].clone() for name in names})
+
+
+def _key_of(name: str) -> int:
+    """Return the key of a part of an optimizer's state, whose name begins with it."""
+    return int(name.partition("/")[0])
 
 
 def joined_result(contributions: dict[int, Tensor], results: Sequence[StepResult]) -> LocalResult:

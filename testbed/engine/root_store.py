@@ -133,6 +133,7 @@ class RootStore(Upstream):
         self._workers = workers
         self._keys: dict[int, ParameterState] = {}
         self._chosen: dict[int, ScriptOptimizer] = {}  # by key
+        self._means: set[int] = set()  # keys of which every value is the mean itself
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
         self._sent_versions: dict[tuple[int, str], int] = {}  # by key, and member or ``_holder``
@@ -143,6 +144,8 @@ class RootStore(Upstream):
         assert key not in self._keys, f"key {key} was initialised twice"
         if "optimizer" in notes:
             self._chosen[key] = ScriptOptimizer(*notes["optimizer"])
+        if notes.get("mean"):
+            self._means.add(key)
         work = Work("copy", size_bytes=tensor.nbytes)
         self._keys[key] = await self._world.compute(work, lambda: self._made(key, tensor))
         self._versions[key] = 0
@@ -152,6 +155,8 @@ class RootStore(Upstream):
         """Return the state of a key: of the optimizer that a script has chosen for it, or as the Plan says."""
         if not value.is_meta:
             value = value.to(self._device)
+        if key in self._means:
+            return OverwriteUpdate(value)
         if key not in self._chosen:
             return self._make_state(value)
         return KeyOptimizer(self._chosen[key].kind, self._chosen[key].options, value)
@@ -226,6 +231,7 @@ class RootStore(Upstream):
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}
         state |= {f"seen/{key}/{member}": version for (key, member), version in self._sent_versions.items()}
+        state |= {f"mean/{key}": 1 for key in self._means}
         state |= under("chosen", {str(key): json.dumps(astuple(choice)) for key, choice in self._chosen.items()})
         for key, content in self._keys.items():
             state |= under(f"key/{key}", content.state())
@@ -237,6 +243,7 @@ class RootStore(Upstream):
             key, member = name.split("/", 1)
             self._sent_versions[int(key), member] = int(version)
         self._chosen = {int(key): ScriptOptimizer(*json.loads(text)) for key, text in below("chosen", state).items()}
+        self._means = {int(key) for key in below("mean", state)}
         for number in self._versions:
             content = below(f"key/{number}", state)
             self._keys[number] = self._made(number, content["value"])

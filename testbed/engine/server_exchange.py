@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+import torch
 from torch import Tensor
 
 from testbed.engine import sync_setup
@@ -67,6 +68,7 @@ class ServerExchange(Exchange):
         self._widths = table_widths(plan, parts.learner)
         self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
         self._shapes = shapes_to_declare(plan, parts.learner.shapes)
+        self._moments = sync_setup.moments(plan)
         self._needs_reports = sync_setup.needs_reports(plan)
         self._needs_loss = needs_loss(plan)
         self._weighs_tokens = sync_setup.weighs_tokens(plan)
@@ -99,11 +101,13 @@ class ServerExchange(Exchange):
 
         A worker that joins a run in progress takes the values that the servers have.
         """
-        await self._store.declare(self._buckets.sizes, widths=self._widths, shapes=self._shapes)
+        await self._declare()
         if self._is_master and not joining:
             first = await self._buckets.joined(self._world, dict(enumerate(self._learner.values())))
             for number, value in first.items():
                 await self._store.init(number, value)
+            for number, size in list(enumerate(self._sizes))[len(first) :]:
+                await self._store.init(number, torch.zeros(size), {"mean": True})
         values = self._buckets.split(dict(enumerate(await self._store.pull(range(len(self._buckets.sizes))))))
         await self._work.begin(self._world, list(values.values()))
         before = self._peers.first_round(self._world.node) - 1
@@ -114,6 +118,14 @@ class ServerExchange(Exchange):
         if self._handover is not None:
             self._handover.done(before)
 
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        """Elements of all keys: the model's buckets, and the same again for each of the moments that are averaged."""
+        return self._buckets.sizes * (1 + len(self._moments))
+
+    async def _declare(self) -> None:
+        await self._store.declare(self._sizes, widths=self._widths, shapes=self._shapes)
+
     async def _provide(self) -> State:
         """Return what a worker that joins needs; as work, so that no step is changing it meanwhile."""
         work = Work("copy", size_bytes=4 * sum(self._learner.sizes))
@@ -122,7 +134,7 @@ class ServerExchange(Exchange):
     async def _resume(self, state: State, after: int) -> None:
         self._peers.begun(after)
         self._store.load_state(below("store", state))
-        await self._store.declare(self._buckets.sizes, widths=self._widths, shapes=self._shapes)
+        await self._declare()
         if not self._node.trains:
             return
         self._work.load_state(below("work", state))
@@ -198,8 +210,14 @@ class ServerExchange(Exchange):
                 self._world.spawn(pushing, f"push key {key}")  # a full queue must not hold up the next steps
             else:
                 await pushing
+        due = [which for which, period in self._moments.items() if (round_ + 1) % period == 0]
+        for which in due:
+            await self._push_moments(which, round_, trained)
         if not late:
-            return await self._receive(round_, keys)
+            controls = await self._receive(round_, keys)
+            for which in due:
+                await self._take_moments(which, round_)
+            return controls
         arrived, self._arrived = self._arrived, []
         self._work.pending = partial(self._take_late, round_, keys)
         return arrived
@@ -209,6 +227,26 @@ class ServerExchange(Exchange):
         tensors = {key: value.tensor for key, value in zip(keys, values, strict=True)}
         await self._work.take(self._world, round_, self._buckets.split(tensors))
         return [value.control for value in values]
+
+    def _first_key_of(self, which: str) -> int:
+        return (1 + list(self._moments).index(which)) * len(self._buckets.sizes)
+
+    async def _push_moments(self, which: str, round_: int, notes: Mapping[str, object]) -> None:
+        first = self._first_key_of(which)
+        size_bytes = 4 * sum(self._buckets.sizes)
+        copying = Work("copy", round_, size_bytes=size_bytes)
+        mine = await self._world.compute(copying, lambda: self._work.moments(which))
+        for number, tensor in (await self._buckets.joined(self._world, mine)).items():
+            await self._store.push(first + number, round_, tensor, dict(notes))
+
+    async def _take_moments(self, which: str, round_: int) -> None:
+        first = self._first_key_of(which)
+        means = {
+            number: (await self._store.value(first + number, round_)).tensor
+            for number in range(len(self._buckets.sizes))
+        }
+        copying = Work("copy", round_, size_bytes=4 * sum(self._buckets.sizes))
+        await self._world.compute(copying, lambda: self._work.take_moments(which, self._buckets.split(means)))
 
     async def _take_late(self, round_: int, keys: Sequence[int]) -> None:
         self._arrived += await self._receive(round_, keys)

@@ -79,6 +79,12 @@ def needs_reports(plan: Plan) -> bool:
     return any(SYNC[choice.kind].needs_reports for choice in (technique.sync_tier1, technique.sync_tier2))
 
 
+def moments(plan: Plan) -> dict[str, int]:
+    """Return in every how many rounds workers average moments of their optimizers, by name."""
+    algorithm, options = worker_sync(plan)
+    return algorithm.moments(options)
+
+
 def weighs_tokens(plan: Plan) -> bool:
     """Return whether contributions count by the samples that their workers have trained with in a round."""
     algorithm, options = worker_sync(plan)

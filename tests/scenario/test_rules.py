@@ -220,6 +220,11 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     ],
     (LOCAL, "sync={tier1: async_local_sgd, tier2: halos}"): ["sync=halos"],
     (LOCAL, "sync=halos", "recovery={on_failure: continue}"): ["recovery={on_failure: restart}"],
+    (LOCAL, "paradigm=allreduce", "sync={kind: diloco, first_moments: 2}"): ["sync={kind: diloco, first_moments: 0}"],
+    (LOCAL, "sync={kind: diloco, fragments: 2, first_moments: 2}"): [
+        "sync={kind: diloco, fragments: 2, first_moments: 0}"
+    ],
+    (LOCAL, "codec=fp16", "sync={kind: hfa, second_moments: 2}"): ["sync={kind: hfa, second_moments: 0}"],
     (LOCAL, RING, "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
     (LOCAL, "aggregation=median", "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],
     (*SCRIPT, "sync={kind: diloco, weights: token}"): ["sync={kind: diloco, weights: worker}"],

@@ -112,10 +112,10 @@ class InsideStore(Remembering):
         if self._is_first:
             await self._store.declare(sizes, shapes=shapes)
 
-    async def init(self, key: int, tensor: Tensor) -> None:
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """As ``KVWorker.init``; the master worker is the first of its data centre."""
         assert self._is_first, "the first worker of all is the first of its data centre"
-        await self._store.init(key, tensor)
+        await self._store.init(key, tensor, notes)
 
     async def pull(self, keys: Sequence[int]) -> list[Tensor]:
         """As ``KVWorker.pull``, of all keys."""

@@ -25,6 +25,13 @@ WEIGHTS: dict[str, Any] = {
 }
 
 
+FIRST: dict[str, Any] = {
+    "help": "every n-th round the workers' first moments are averaged, too (DES-LOC); 0: never",
+    "max": 10**6,
+}
+SECOND: dict[str, Any] = {**FIRST, "help": "every n-th round their second moments are; 0: never"}
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerDevice:
     """A worker, with the mean duration of a training step on its device in seconds (``None``: not modelled)."""
@@ -157,6 +164,17 @@ class SyncPolicy(Remembering, ABC):
     def local_model(cls, options: Any) -> LocalModel | None:
         """Return what local servers do with models of their own; ``None``: they have none, and pass everything on."""
         return None
+
+    @classmethod
+    def moments(cls, options: Any) -> dict[str, int]:
+        """Return in every how many rounds moments of the workers' optimizers are averaged; those never are left out.
+
+        By default the options ``first_moments`` and ``second_moments`` (Iacob et al., DES-LOC: Desynced low
+        communication adaptive optimizers for training foundation models, 2025, arXiv 2505.22549: three and six times as
+        seldom as parameters). Parameters travel in every round.
+        """
+        periods = {name: getattr(options, f"{name}_moments", 0) for name in ("first", "second")}
+        return {name: period for name, period in periods.items() if period}
 
     @classmethod
     def slack_s(cls, options: Any) -> float:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from testbed.axes import option
 from testbed.policy.events import Contribution
-from testbed.policy.sync.base import WEIGHTS
+from testbed.policy.sync.base import FIRST, SECOND, WEIGHTS
 from testbed.policy.sync.fsa import Fsa
 from testbed.policy.sync.streaming import Streaming
 from testbed.preset import Preset
@@ -57,6 +57,8 @@ class DiLoCo(Fsa):
         outer_learning_rate: float = option(0.7, "step size of the outer optimizer", above=0, max=100)
         outer_momentum: float = option(0.9, "Nesterov momentum of the outer optimizer", min=0, max=0.9999)
         weights: str = option("worker", **WEIGHTS)
+        first_moments: int = option(0, **FIRST)
+        second_moments: int = option(0, **SECOND)
         fragments: int = option(
             1, "parts of the model that are synchronised in turns, one in every h / fragments steps", min=1, max=1000
         )

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from testbed.axes import option
 from testbed.policy.events import Aggregate, Contribution
-from testbed.policy.sync.base import WEIGHTS, Tier
+from testbed.policy.sync.base import FIRST, SECOND, WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
 from testbed.preset import Preset
 
@@ -47,6 +47,8 @@ class Hfa(Fsa):
         k1: int = option(20, "local steps between two pushes", min=1, max=10**6)
         k2: int = option(10, "LAN rounds between two WAN rounds", min=1, max=10**6)
         weights: str = option("party", **WEIGHTS)
+        first_moments: int = option(0, **FIRST)
+        second_moments: int = option(0, **SECOND)
 
     def __init__(self, tier: Tier, options: Options) -> None:
         super().__init__(tier, options)

@@ -133,6 +133,26 @@ def _above_rounds_of_changes(tier1: Technique, tier2: Technique) -> Found:
             yield Violation(("sync", "tier2", name), problem, f"write '{name}: {below}'")
 
 
+def moments_are_averaged_at_servers(scenario: Scenario) -> Found:
+    sync = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
+    averaged = sync.declared.moments(sync.options)
+    if not averaged:
+        return
+    where = ("sync", "tier1", f"{next(iter(averaged))}_moments")
+    together = [overlay.kind for _, overlay in scenario.overlay if overlay.declared.relays]
+    together += [rule.kind for _, rule in scenario.aggregation if not rule.declared.sums]
+    lossy = [codec.kind for _, codec in scenario.codec if not codec.declared.exact]
+    inside = sums_inside_data_centers(scenario) or inside_of(asdict(scenario.paradigm.options))
+    if tiers_of(scenario) == 0 or inside or is_scripted(scenario):
+        yield Violation(where, "are averaged by servers, of the workers' own optimizers", "write 0")
+    elif sync.declared.streaming(sync.options) is not None:
+        yield Violation(where, "are of the whole model, and here fragments of it travel", "write 0")
+    elif together or lossy or scenario.order.declared.best_effort:
+        other = (together + lossy + [scenario.order.kind])[0]
+        problem = f"travel in some rounds and whole, and '{other}' wants the same in every round, or sends a part"
+        yield Violation(where, problem, "write 0")
+
+
 def quorums_are_counted_at_one_server(scenario: Scenario) -> Found:
     sites = generated(scenario.topology).data_centers
     servers = sum(site.global_servers or int(site.central) for site in sites)
