@@ -96,7 +96,7 @@ STUDY = Study(
         Panel(title, "at_loss", x, kind="curve", where={"sweep": "text"}, log=log, x_label=label, y_label="loss")
         for title, x, label, log in (
             ("Over bytes", "at_bytes / 1e6", "payload over the WAN (MB)", "x"),
-            ("Over time", "at_s", "training time (s)", ""),
+            ("Over time", "at_s", "training time (s)", "x"),
             ("Over tokens", f"at_samples * {CONTEXT} / 1e6", "tokens (millions)", ""),
         )
     ),

@@ -263,6 +263,12 @@ def test_a_figure_from_runs_to_verdict(tmp_path: Path) -> None:
     assert set(frame["sweep"]) == {"IID data", "split by class", "bytes"}
 
 
+def test_where_one_seed_decides_more_are_not_run(tmp_path: Path) -> None:
+    """Six variants and three seeds; three learning rates of each, and two counts of bytes, with one."""
+    jobs = engine.jobs(find("low-communication")[1], Request(tmp_path, seeds=3))
+    assert [len(job.points) for job in jobs] == [6 * 3, 6 * 3, 2]
+
+
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
 TWICE = Expected("twice as soon", "here", "time_to_target_s", low=2)
 EXAMPLE = Study("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": Case()}, (TWICE,),
