@@ -308,7 +308,7 @@ def _asked(sweep: StudySweep, request: Request, swept: Sequence[str]) -> StudySw
     fixed = {path: values[0] for path, values in given.items() if len(values) == 1 and path not in sweep.grid}
     grid = {**sweep.grid, **{path: values for path, values in given.items() if path not in fixed}}
     variants = {label: {**settings, **fixed} for label, settings in left.items()}
-    seeds = request.seeds if request.seeds and sweep.seeds > 1 else sweep.seeds  # where one decides, it always does
+    seeds = sweep.seeds if sweep.searches else request.seeds or sweep.seeds
     return replace(sweep, variants=variants, grid=grid, seeds=seeds)
 
 

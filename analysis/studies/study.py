@@ -77,7 +77,8 @@ class Expected:
 class StudySweep:
     """Runs of one scenario: every variant (label to its settings) with every combination of ``grid``, by seed.
 
-    on  back ends on which it can run; empty: all
+    on        back ends on which it can run; empty: all
+    searches  for learning rates: by one seed, whatever a user asks for
     """
 
     name: str
@@ -86,6 +87,7 @@ class StudySweep:
     seeds: int
     scenario: str
     on: tuple[str, ...] = ()
+    searches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class Study:
         yield StudySweep(name, given, varies, seeds, scenario, self.only_on)
         if name in self.searched:
             middle = {path: values[len(values) // 2 : len(values) // 2 + 1] for path, values in case.varies.items()}
-            yield StudySweep(search_of(name), given, {**middle, RATE: self.rates}, 1, scenario, ("simulate",))
+            yield StudySweep(search_of(name), given, {**middle, RATE: self.rates}, 1, scenario, ("simulate",), True)
 
     def variants_of(self, name: str) -> dict[str, Settings]:
         """Return the variants of a case, with all their settings."""

@@ -263,10 +263,10 @@ def test_a_figure_from_runs_to_verdict(tmp_path: Path) -> None:
     assert set(frame["sweep"]) == {"IID data", "split by class", "bytes"}
 
 
-def test_where_one_seed_decides_more_are_not_run(tmp_path: Path) -> None:
-    """Six variants and three seeds; three learning rates of each, and two counts of bytes, with one."""
+def test_a_search_of_learning_rates_has_one_seed_whatever_is_asked_for(tmp_path: Path) -> None:
+    """Six variants and three seeds; three learning rates of each with one; two counts of bytes."""
     jobs = engine.jobs(find("low-communication")[1], Request(tmp_path, seeds=3))
-    assert [len(job.points) for job in jobs] == [6 * 3, 6 * 3, 2]
+    assert [len(job.labelled) for job in jobs] == [6 * 3, 6 * 3, 2 * 3]
 
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
