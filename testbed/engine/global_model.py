@@ -68,10 +68,10 @@ class SharedRounds(Remembering):
         """
         if member not in self.each:
             return True  # it has no training worker, and asks for first values
-        if self._left <= 0 or 2 * self._left < self.each[member]:
+        count = self._first[member] if first else self.each[member]
+        if self._left <= 0 or 2 * self._left < min(count, self.each[member]):
             self.close()
             return False
-        count = self._first[member] if first else self.each[member]
         self._begun[member] += count
         self._left -= count
         return True

@@ -219,6 +219,7 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
         "sync={tier1: {kind: diloco, h: 5}, tier2: {kind: quorum, h: 5}}"
     ],
     (LOCAL, "sync={tier1: async_local_sgd, tier2: halos}"): ["sync=halos"],
+    (LOCAL, "sync={tier1: halos, tier2: fsa}"): ["sync=halos"],
     (LOCAL, "sync=halos", "recovery={on_failure: continue}"): ["recovery={on_failure: restart}"],
     (LOCAL, "paradigm=allreduce", "sync={kind: diloco, first_moments: 2}"): ["sync={kind: diloco, first_moments: 0}"],
     (LOCAL, "sync={kind: diloco, fragments: 2, first_moments: 2}"): [

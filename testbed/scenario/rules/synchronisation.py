@@ -110,6 +110,10 @@ def _above_local_steps(scenario: Scenario) -> Found:
     if tier2.declared.contribution is Contribution.DELTA and not tier2.declared.waits and not averages_models:
         yield from _above_rounds_of_changes(tier1, tier2)
         return
+    if not tier1.declared.waits and tier2.kind != tier1.kind:
+        problem = f"with '{tier1.kind}' on tier 1 each change goes up by itself, and '{tier2.kind}' waits for a round"
+        yield Violation(where, problem, f"write 'sync: {{kind: {tier1.kind}, …}}'")
+        return
     sums_each_round = tier2.declared.waits and tier2.declared.contribution is Contribution.GRADIENT
     if tier2 != tier1 and (averages_models or tier2.kind == tier1.kind):
         other = "" if averages_models else f", or 'tier2: {SYNC.default}'"

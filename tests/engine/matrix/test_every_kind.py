@@ -20,7 +20,11 @@ SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.rounds={ROUNDS}", "
 LOADED = {"cached": ", rate: 1 Gbit/s, latency: 1 ms"}  # options that a kind cannot do without
 KINDS = {
     **{f"all-reduce {kind}": f"paradigm={{kind: allreduce, algorithm: {kind}}}" for kind in (*ALL_REDUCE, *SPARSE)},
-    **{f"gossip {kind}": f"paradigm={{kind: gossip, algorithm: {kind}}}" for kind in ALGORITHMS},
+    **{
+        f"gossip {kind}": f"paradigm={{kind: gossip, algorithm: {kind}}}"
+        for kind, each in ALGORITHMS.items()
+        if not each.changes
+    },  # which need local steps: tests/methods/test_noloco.py
     **{f"graph {kind}": f"paradigm={{kind: gossip, graph: {kind}}}" for kind in GRAPHS},
     **{f"optimizer {kind}": f"optimizer={{kind: {kind}, learning_rate: 0.01}}" for kind in OPTIMIZERS},
     **{f"loading {kind}": f"training.loading={{kind: {kind}{LOADED.get(kind, '')}}}" for kind in LOADINGS},
