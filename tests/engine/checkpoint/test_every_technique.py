@@ -42,7 +42,9 @@ ONE_BY_ONE: dict[str, Combination] = {
 INSIDE = {
     **{f"all-reduce {kind}": [f"paradigm={{kind: allreduce, algorithm: {kind}}}", "data_centers[*].workers=1"]
        for kind in (*ALL_REDUCE, *SPARSE)},
-    **{f"gossip {kind}": [f"paradigm={{kind: gossip, algorithm: {kind}}}"] for kind in ALGORITHMS},
+    **{f"gossip {kind}": [f"paradigm={{kind: gossip, algorithm: {kind}}}",
+                          *(["sync={kind: diloco, h: 2}"] if each.changes else [])]
+       for kind, each in ALGORITHMS.items()},
     **{f"optimizer {kind}": [f"optimizer={{kind: {kind}, learning_rate: 0.01}}"] for kind in OPTIMIZERS},
     "layers": ["order={kind: fifo, overlap: layers}"],
     "pull differences": ["codec={kind: bisparse, ratio: 0.05, pull: difference, bound: 100}"],
