@@ -16,6 +16,7 @@ from analysis.metrics import speed_up, stands_for, time_to_accuracy, waiting
 from testbed import numbers
 from testbed.errors import ScenarioError
 from testbed.results import atomic, summary
+from testbed.results.replicas import rounds_of_replicas
 
 
 def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
@@ -145,7 +146,7 @@ def row_of(run: StoredRun, target: float | None) -> dict[str, Any]:
 
 def _pace(run: StoredRun) -> dict[str, float | None]:
     """Return what runs compare by whose rounds have different numbers of steps."""
-    rounds = run.tables["rounds"]
+    rounds = rounds_of_replicas(run.tables["rounds"], run.plan)
     copies = stands_for(run)
     step_s = summary.step_time_s(rounds, copies) if run.program is None else None
     return {"step_time_s": step_s, "samples_per_s": summary.samples_per_s(rounds, copies)}

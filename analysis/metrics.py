@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.load import StoredRun
 from testbed.results import summary
+from testbed.results.replicas import rounds_of_replicas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +125,7 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 def throughput(run: StoredRun) -> float | None:
     """Return training samples per second while all workers train (``summary.samples_per_s``)."""
-    return summary.samples_per_s(run.tables["rounds"], stands_for(run))
+    return summary.samples_per_s(rounds_of_replicas(run.tables["rounds"], run.plan), stands_for(run))
 
 
 def stands_for(run: StoredRun) -> dict[str, int]:

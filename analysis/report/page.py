@@ -116,14 +116,15 @@ def _headline(run: StoredRun) -> str:
     moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
     rate = throughput(run)
     reached = result.get("accuracy_at_target")
+    maker = "worker" if "stages" not in result else "replica"
     rows = [
         (badge(result["status"]), "run"),
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy, at the end"),
         *([] if reached is None else [(share(reached), "at the target")]),
         (rounds_of_workers(result), "rounds per worker" if "rounds_per_worker" in result else "rounds"),
-        (per_worker(result, "steps"), "steps per worker"),
-        (per_worker(result, "samples"), "samples per worker"),
+        (per_worker(result, "steps"), f"steps per {maker}"),
+        (per_worker(result, "samples"), f"samples per {maker}"),
         (seconds(result["round_time_s"]), "per round"),
         (seconds(result.get("step_time_s")), "per step"),
         *([(seconds(result["training_s"]), "run time")] if run.program else []),

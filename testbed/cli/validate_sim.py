@@ -229,6 +229,7 @@ def _costs_text(path: Path) -> str:
 def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any], warm_up: int) -> Result | None:
     """Return the result of a run, its mean round without the first ``warm_up``; ``None`` if there is none."""
     from testbed.results import tables
+    from testbed.results.replicas import rounds_of_replicas
     from testbed.results.summary import covered_round_time_s
     from testbed.simulation.tcp_model import TcpModel
 
@@ -237,7 +238,8 @@ def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[st
         result["queue_bytes"] = min((link.queue_bytes for link in point.plan.network.links), default=0)
         result["loss_based"] = TcpModel.of(point.plan.transport).loss_based
         if warm_up:
-            rounds = tables.read(job.path(point), ["rounds"])["rounds"]
+            plan = json.loads((job.path(point) / "plan.json").read_text())
+            rounds = rounds_of_replicas(tables.read(job.path(point), ["rounds"])["rounds"], plan)
             result["round_time_s"] = covered_round_time_s(rounds[rounds["round"] >= warm_up])
         return result
     cause = (row["message"].splitlines() or ["no round was completed"])[0]

@@ -60,11 +60,12 @@ def answer(run: StoredRun) -> Table:
         return look.table(title, "", ">value", "", rows=_of_program(run, result))
     if run.traced is not None:
         return look.table(title, "", ">value", "", rows=_of_trace(run, result))
+    maker = "worker" if "stages" not in result else "replica"
     rows = (
         _rounds(result, run.plan["training"]["rounds"]),
         *_resumed(result),
-        ("steps", numbers.per_worker(result, "steps"), "per worker"),
-        ("samples", numbers.per_worker(result, "samples"), _samples_per_s(result)),
+        ("steps", numbers.per_worker(result, "steps"), f"per {maker}"),
+        ("samples", numbers.per_worker(result, "samples"), _samples_per_s(result, maker)),
         *_accuracy(run.plan["training"]["target_accuracy"], result),
         ("round time", numbers.seconds(result["round_time_s"]), _about_rounds(result)),
         ("step time", numbers.seconds(result.get("step_time_s")), "the same, per training step"),
@@ -79,9 +80,10 @@ def answer(run: StoredRun) -> Table:
     return look.table(title, "", ">value", "", rows=known)
 
 
-def _samples_per_s(result: Mapping[str, Any]) -> str:
+def _samples_per_s(result: Mapping[str, Any], maker: str) -> str:
+    """Return what samples are counted per, and their rate. ``maker`` of a step: a worker, or a pipeline's replica."""
     rate = result.get("samples_per_s")
-    return "per worker" if rate is None else f"per worker; {numbers.short(rate)} per second by all of them"
+    return f"per {maker}" if rate is None else f"per {maker}; {numbers.short(rate)} per second by all of them"
 
 
 def _accuracy(target: float | None, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -102,8 +104,10 @@ def _accuracy(target: float | None, result: Mapping[str, Any]) -> list[tuple[str
 
 def _rounds(result: Mapping[str, Any], most: int) -> tuple[str, str, str]:
     """Return the rounds of every worker; where they differ, of the slowest and of the fastest."""
-    share = " per worker on the mean" if "rounds_per_worker" in result else ""
-    return ("rounds", numbers.rounds_of_workers(result), f"of at most {most}{share}")
+    about = f"of at most {most}"
+    if "rounds_per_worker" in result:
+        about = f"of the slowest worker and of the fastest; at most {most} on the mean of all"
+    return ("rounds", numbers.rounds_of_workers(result), about)
 
 
 def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -121,7 +125,7 @@ def _of_pipeline(told: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
     activations = sum(told["activation_bytes"].values())
     gradients = sum(told["gradient_bytes"].values())
     return [
-        ("bubble", numbers.share(told["bubble"]), "of a step, in which stages wait"),
+        ("bubble", numbers.share(told["bubble"]), "of the time from a step's first pass to its last: stages wait"),
         ("activations", numbers.size(activations), f"with their gradients; {numbers.size(gradients)} between replicas"),
         ("memory", numbers.size(told["memory_bytes"]), "of the stage that needs most, without buffers"),
     ]

@@ -14,7 +14,8 @@ rounds                 rounds      completed by every worker that trains and was
 rounds_per_worker      rounds      [least, most] of such a worker; absent where all have completed ``rounds``
 steps_per_worker       steps       [least, most]: training steps computed by a worker that trains; absent of a user's
                                    program
-samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script
+samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script. Of
+                                   a pipeline both are of a replica, whose stages make the same steps together
 accuracy               1           on the test set, last evaluation; null if there was none
 parameters_sha256                  of the final values, if they are identical on all these workers; else null. Of a
                                    pipeline, of the digests of its stages, if all replicas have the same
@@ -22,7 +23,8 @@ parameters_agree                   whether they are; null if no worker has any
 numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
                                    on processors, where they are the same everywhere
 round_time_s           s           mean over the workers of (time covered by rounds / rounds); an evaluation
-                              is part of it only where training has to wait for its score
+                              is part of it only where training has to wait for its score. Of a pipeline, mean over
+                                   the replicas: a round begins at the first stage and ends at the last one
 round_s                s           of a simulated run, where exact runs have shown how far such runs are off: {mean,
                                    low, high}; an exact round lies between low and high for 95 % of them
 step_time_s            s           likewise for a training step: rounds of several steps compare by this
@@ -65,6 +67,7 @@ from testbed.ids import data_center_of
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
 from testbed.results.pipelines import PipelineResult, pipeline_result
+from testbed.results.replicas import replicas_of, rounds_of_replicas
 from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
@@ -253,6 +256,7 @@ def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None)
     """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
 
     ``None`` where no worker says how many samples there were, as in a user's script.
+    ``rounds``: of a pipeline, those of its replicas (``results.replicas``), each of which makes steps as one worker.
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
     the slow ones then do alone must not count as the speed of all.
     """
@@ -284,19 +288,20 @@ def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf |
     digests = final_digests(finals, plan, gone_nodes(frames["faults"]))
     copies = stands_for(frames["nodes"])
     reached = at_target(accuracy, plan["training"]["target_accuracy"])
-    round_time_s = covered_round_time_s(rounds, copies)
+    made = rounds_of_replicas(rounds, plan)
+    round_time_s = covered_round_time_s(made, copies)
     return {
         **_resumed(frames["training"]),
         **_rounds(_completed_rounds(frames, plan)),
-        **_work(rounds, ("steps", "samples") if plan.get("program") is None else ("samples",)),
+        **_work(made, ("steps", "samples") if plan.get("program") is None else ("samples",)),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
         **numerics(plan),
         "round_time_s": _rounded(round_time_s),
         **_interval(round_time_s, interval_of),
-        "step_time_s": _rounded(step_time_s(rounds, copies)) if plan.get("program") is None else None,
-        "samples_per_s": _rounded(samples_per_s(rounds, copies)),
+        "step_time_s": _rounded(step_time_s(made, copies)) if plan.get("program") is None else None,
+        "samples_per_s": _rounded(samples_per_s(made, copies)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
         "accuracy_at_target": None if reached is None else reached.accuracy,
@@ -345,26 +350,17 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
     """
     idle = [*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])]
     trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)].drop_duplicates("node", keep="last")
-    stages = _stages(plan)
-    if stages:
-        return _of_replicas(dict(zip(trained["node"], trained["parameters_sha256"], strict=True)), stages)
+    replicas = replicas_of(plan)
+    if replicas:
+        return _of_replicas(dict(zip(trained["node"], trained["parameters_sha256"], strict=True)), replicas)
     digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
     return digests
 
 
-def _stages(plan: Mapping[str, Any]) -> list[list[str]]:
-    """Return the workers of each stage of a pipeline; nothing of a run without one."""
-    stages: dict[int, list[str]] = {}
-    for node in plan["nodes"]:
-        if node["role"] == "worker" and node.get("stage") is not None:
-            stages.setdefault(node["stage"], []).append(node["name"])
-    return [stages[stage] for stage in sorted(stages)]
-
-
-def _of_replicas(digests: Mapping[str, str | None], stages: Sequence[Sequence[str]]) -> list[str]:
+def _of_replicas(digests: Mapping[str, str | None], replicas: Iterable[Sequence[str]]) -> list[str]:
     """Return the different digests of whole models: of each replica, that of its stages' digests."""
     found = set()
-    for replica in zip(*stages, strict=True):
+    for replica in replicas:
         parts = [digests.get(name) for name in replica]
         told = [part for part in parts if isinstance(part, str)]
         if len(told) == len(parts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,8 +14,10 @@ from testbed.engine.pipeline.memory import memory_of
 from testbed.errors import ScenarioError
 from testbed.launch import check_before_training
 from testbed.plan.build import build_plan
+from testbed.plan.model import to_json
 from testbed.results import tables
 from testbed.results.pipelines import pipeline_result
+from testbed.results.summary import Ending, summarise
 from testbed.scenario.load import load, loads
 from testbed.training.declared import declared_shape
 from tests.engine.runs import Simulated, run
@@ -112,3 +115,16 @@ def test_a_slow_wan_has_deadlines_for_parts_of_a_model() -> None:
         build_plan(
             load(shipped, ("topology.links[*].rate=100 Mbit/s", "paradigm=allreduce", "training.precision=float32"))
         )
+
+
+def test_a_round_has_the_samples_of_one_batch(tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    done = run(tmp_path, scenario=tmp_path / "scenario.yaml")
+    counted = {event["node"]: event["samples"] for event in done.of_kind("round")}
+    assert sorted(counted.values()) == [0, 0, 0, 16], "advice and studies add up the samples of all stages"
+    frames = {key: tables.frame(table) for key, table in tables.build(tmp_path / "events").items()}
+    fine = {"status": "ok", "reasons": [], "notes": []}
+    result = summarise(frames, json.loads(to_json(done.plan)), fine, Ending("done", "", "", "", 1.0))
+    assert result["samples_per_worker"] == [3 * 16, 3 * 16]
+    assert result["samples_per_s"] * result["round_time_s"] == pytest.approx(16, rel=1e-4)
+    assert result["samples_per_s"] * result["training_s"] == pytest.approx(3 * 16, rel=1e-4)
