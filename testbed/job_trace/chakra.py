@@ -11,6 +11,7 @@ import ast
 import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
@@ -18,12 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import ScenarioError
+from testbed.errors import CapabilityError, ScenarioError
 from testbed.job_trace import model, schema
 from testbed.job_trace.model import RankTrace, TraceNode
 
-OLDEST = (0, 0, 4)
-_VERSION = re.compile(r"(?:.*chakra\.)?(\d+)\.(\d+)\.(\d+)")
+VERSION = (0, 0, 4)  # the oldest that has process groups, and the newest there is
+_VERSION = re.compile(r"(?:.*chakra\.)?(\d+(?:\.\d+)*)")
+_FIRST_TAGS = (b"\x0a", b"\x12")  # with which a message GlobalMetadata can begin: its version, or an attribute
 _KINDS = {
     schema.COMP_NODE: model.COMPUTE,
     schema.MEM_LOAD_NODE: model.MEMORY,
@@ -58,9 +60,11 @@ def read(path: Path, rank: int) -> RankTrace:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ScenarioError(f"{path}: rank {rank}: {error}; write the trace again") from error
-    is_json = data.lstrip()[:1] == b"{"
+    if not data:
+        raise ScenarioError(f"{path}: rank {rank}: is empty; write the trace again")
+    is_json = data.lstrip()[:1] == b"{" or path.name.endswith((".json", ".json.gz"))
     reader = _Reader(str(path), rank)
     return reader.trace(reader.json_records(data) if is_json else reader.records(data))
 
@@ -93,11 +97,18 @@ class _Reader:
 
     def records(self, data: bytes) -> Iterator[Record]:
         """Yield the nodes of a file in protobuf."""
+        last = "its metadata"
+        size, at = self._length(data, 0, last)
+        if size and data[at : at + 1] not in (b"", *_FIRST_TAGS):
+            problem = "is neither JSON nor protobuf of Chakra's schema"
+            raise ScenarioError(f"{self._where}: {problem}; write the trace again, by Chakra 0.0.4 or newer")
+        try:
+            messages = schema.messages()
+        except CapabilityError as error:
+            raise CapabilityError(f"{self._where}: {error}") from None
         from google.protobuf.message import DecodeError
 
-        messages = schema.messages()
         make = messages["GlobalMetadata"]
-        last = "its metadata"
         at = 0
         while at < len(data):
             size, at = self._length(data, at, last)
@@ -151,9 +162,13 @@ class _Reader:
             first, at = decoder.raw_decode(text.lstrip())
         except ValueError as error:
             raise ScenarioError(f"{self._where}: is no JSON: {error}") from error
+        if not isinstance(first, dict):
+            raise ScenarioError(f"{self._where}: does not begin with a JSON object; write the trace again")
         if "workload_graph" in first:
             self._from_pytorch = True
             graph = first["workload_graph"]
+            if not isinstance(graph, list):
+                raise ScenarioError(f"{self._where}: its workload_graph is no list of nodes; write the trace again")
             yield from (self._of_feeder(number, node) for number, node in enumerate(graph))
             return
         if "nodes" in first:
@@ -162,54 +177,69 @@ class _Reader:
         try:
             self._check_version(str(first.get("version", "")), _attributes(first))
         except _SPOILT as error:
-            raise ScenarioError(f"{self._where}: its metadata cannot be read: {error}") from error
+            raise ScenarioError(f"{self._where}: its metadata cannot be read: {_told(error)}") from error
         last = "its metadata"
         text = text.lstrip()[at:].lstrip()
         while text:
             try:
                 node, at = decoder.raw_decode(text)
-                yield (record := self._of_message(node))
-            except _SPOILT as error:
+            except ValueError as error:
                 raise ScenarioError(f"{self._where}: what follows {last} is no node of Chakra: {error}") from error
-            last = f"node {record.id}"
+            if not isinstance(node, dict):
+                problem = f"what follows {last} is no node of Chakra, as it is no JSON object"
+                raise ScenarioError(f"{self._where}: {problem}; write the trace again")
+            yield self._of_message(node)
+            last = f"node {node.get('id', 0)}"
             text = text[at:].lstrip()
 
     def _of_message(self, node: Mapping[str, Any]) -> Record:
         """Return a node by protobuf's JSON mapping: whole numbers of 64 bits are texts."""
-        return Record(
-            int(node.get("id", 0)),
-            node.get("name", ""),
-            schema.NODE_TYPES.index(node.get("type", "INVALID_NODE")),
-            tuple(map(int, node.get("ctrlDeps", ()))),
-            tuple(map(int, node.get("dataDeps", ()))),
-            float(node.get("durationMicros", 0)),
-            node.get("inputs", {}).get("values", ""),
-            _attributes(node),
-        )
+        place = f"{self._where}, node {node.get('id', 0)} '{node.get('name', '')}'"
+        type_ = node.get("type", "INVALID_NODE")
+        if type_ not in schema.NODE_TYPES:
+            problem = f"has type '{type_}', which is none of {', '.join(schema.NODE_TYPES)}"
+            raise ScenarioError(f"{place}: {problem}; write the trace again")
+        try:
+            return Record(
+                _whole(node.get("id", 0)),
+                node.get("name", ""),
+                schema.NODE_TYPES.index(type_),
+                tuple(map(_whole, node.get("ctrlDeps", ()))),
+                tuple(map(_whole, node.get("dataDeps", ()))),
+                float(node.get("durationMicros", 0)),
+                node.get("inputs", {}).get("values", ""),
+                _attributes(node),
+            )
+        except _SPOILT as error:
+            raise ScenarioError(f"{place}: cannot be read: {_told(error)}; write the trace again") from error
 
     def _of_feeder(self, number: int, node: Mapping[str, Any]) -> Record:
         try:
             return Record(
-                int(node["Id"]),
+                _whole(node["Id"]),
                 str(node.get("Name", "")),
-                int(node["NodeType"]),
-                tuple(map(int, node.get("ctrlDeps", ()))),
-                tuple(map(int, node.get("data_deps", ()))),
+                _whole(node["NodeType"]),
+                tuple(map(_whole, node.get("ctrlDeps", ()))),
+                tuple(map(_whole, node.get("data_deps", ()))),
                 float(node.get("runtime", 0)),
                 attributes={key: value for key, value in node.items() if key.startswith(("comm_", "is_", "tensor_"))},
             )
         except _SPOILT as error:
-            problem = f"entry {number} of its workload_graph lacks {error}, or has no number there"
+            problem = f"entry {number} of its workload_graph cannot be read: {_told(error)}"
             raise ScenarioError(f"{self._where}: {problem}; write the trace again") from error
 
     def _check_version(self, version: str, attributes: Mapping[str, Any]) -> None:
         told = version or str(attributes.get("schema", ""))
         self._from_pytorch = not version and "schema" in attributes
         match = _VERSION.fullmatch(told)
-        if match and tuple(map(int, match.groups())) < OLDEST:
+        if told and not match:
+            raise ScenarioError(f"{self._where}: its version, '{told}', is no version; write the trace again")
+        found = tuple(map(int, match[1].split("."))) if match else VERSION
+        if found != VERSION:
+            which, cure = ("oldest", "a newer Chakra") if found < VERSION else ("newest", "Chakra 0.0.4")
             raise ScenarioError(
-                f"{self._where}: has version {told} of Chakra's schema, and 0.0.4 is the oldest that is read; convert "
-                "the original trace again, by a newer Chakra"
+                f"{self._where}: has version {told} of Chakra's schema, and 0.0.4 is the {which} that is read; convert "
+                f"the original trace again, by {cure}"
             )
 
     # ---- nodes --------------------------------------------------------------------------------------------------
@@ -218,15 +248,19 @@ class _Reader:
         attributes = record.attributes
         place = f"{self._where}, node {record.id} '{record.name}'"
         try:
-            kind = model.NOTHING if record.type <= schema.METADATA_NODE else _KINDS[record.type]
+            kind = model.NOTHING if 0 <= record.type <= schema.METADATA_NODE else _KINDS[record.type]
             on_host = bool(attributes.get("is_cpu_op", False))
             operation = ""
             if kind == model.COLLECTIVE and "comm_type" not in attributes and on_host:
                 kind = model.COMPUTE  # the call that launches it
             elif kind == model.COLLECTIVE:
-                operation = _OPERATIONS[int(attributes["comm_type"])]
+                operation = self._operation(attributes["comm_type"], place)
             is_sized = kind in (model.SEND, model.RECEIVE, model.COLLECTIVE) and operation != model.BARRIER
             peers = {model.SEND: "comm_dst", model.RECEIVE: "comm_src"}
+            own = {model.SEND: "comm_src", model.RECEIVE: "comm_dst"}.get(kind, "")
+            if own in attributes and _whole(attributes[own]) != self._rank:
+                problem = f"its {own} is rank {attributes[own]}, and this is the file of rank {self._rank}"
+                raise ScenarioError(f"{place}: {problem}; write the trace again, or name its files by their ranks")
             return TraceNode(
                 id=record.id,
                 name=record.name,
@@ -234,9 +268,9 @@ class _Reader:
                 after=self._after(record, ids, place),
                 duration_s=record.duration_us / 1e6,
                 operations=float(attributes.get("num_ops", 0)),
-                size_bytes=int(attributes["comm_size"] if is_sized else attributes.get("tensor_size", 0)),
-                peer=int(attributes[peers[kind]] if kind in peers else attributes.get("comm_root", -1)),
-                tag=int(attributes.get("comm_tag", 0)),
+                size_bytes=_whole(attributes["comm_size"] if is_sized else attributes.get("tensor_size", 0)),
+                peer=_whole(attributes[peers[kind]] if kind in peers else attributes.get("comm_root", -1)),
+                tag=_whole(attributes.get("comm_tag", 0)),
                 operation=operation,
                 group=self._group(attributes, place),
                 on_host=on_host,
@@ -247,10 +281,13 @@ class _Reader:
             )
             raise ScenarioError(f"{place}: {problem}; write the trace again, by Chakra 0.0.4 or newer") from error
         except (TypeError, ValueError, OverflowError) as error:
-            raise ScenarioError(f"{place}: an attribute is no number: {error}; write the trace again") from error
-        except IndexError:
-            known = len(_OPERATIONS) - 1
-            raise ScenarioError(f"{place}: comm_type {attributes['comm_type']} is none of 0 to {known}") from None
+            raise ScenarioError(f"{place}: an attribute is no number: {_told(error)}; write the trace again") from error
+
+    def _operation(self, comm_type: Any, place: str) -> str:
+        number = _whole(comm_type)
+        if not 0 <= number < len(_OPERATIONS):
+            raise ScenarioError(f"{place}: comm_type {comm_type} is none of 0 to {len(_OPERATIONS) - 1}")
+        return _OPERATIONS[number]
 
     def _after(self, record: Record, ids: Container[int], place: str) -> tuple[int, ...]:
         """Return the nodes that it waits for: of PyTorch's, control dependencies are only who has called whom."""
@@ -282,6 +319,22 @@ class _Reader:
             ) from error
 
 
+def _whole(value: Any) -> int:
+    """Return a whole number, which JSON may have as a text. Raise ``ValueError`` for a fraction, or a truth value."""
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError(f"{value} is no whole number")
+    return int(value)
+
+
+def _told(error: Exception) -> str:
+    """Return what was wrong in a file, as Python's own messages about types are about this program."""
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    if isinstance(error, (TypeError, AttributeError)):
+        return "a value is of another type than in Chakra's schema"
+    return str(error)
+
+
 def _value(attribute: Any) -> Any:
     """Return the value of a message ``AttributeProto``."""
     field_ = attribute.WhichOneof("value")
@@ -302,5 +355,5 @@ def _attributes(message: Mapping[str, Any]) -> dict[str, Any]:
             elif type_ in _AS_WRITTEN:
                 found[each["name"]] = value
             elif type_ != key:
-                found[each["name"]] = int(value)
+                found[each["name"]] = _whole(value)
     return found

@@ -10,15 +10,41 @@ from testbed.errors import ScenarioError
 from testbed.job_trace.model import COLLECTIVE, COMPUTE, MEMORY, RECEIVE, SEND, JobTrace, RankTrace, Rates, TraceNode
 from testbed.job_trace.order import in_order, operations_of
 
+MOST_BYTES = 10**12  # that a node may have, and that a rank may send in a round
+MOST_S = 30 * 86_400.0  # that a node may take: no run lasts longer
 _Channel = tuple[int, int, int]  # sender, receiver, tag
 
 
 def check(job: JobTrace, rates: Rates) -> None:
     """Raise ``ScenarioError`` for the first kind of problem that is found; all of that kind are listed, up to a few."""
-    for problems in (_ranks(job), _messages(job), _collectives(job), _durations(job, rates), _circle(job)):
+    for problems in (
+        _amounts(job, rates),
+        _ranks(job),
+        _messages(job),
+        _collectives(job),
+        _durations(job, rates),
+        _circle(job),
+    ):
         found = [problem for _, problem in zip(range(5), problems, strict=False)]
         if found:
             raise ScenarioError(found)
+
+
+def _amounts(job: JobTrace, rates: Rates) -> Iterator[str]:
+    """No size, duration or number of operations is negative, no number at all, or far above what a job can have."""
+    for trace in job.ranks:
+        for node in trace.nodes:
+            if not 0 <= node.size_bytes <= MOST_BYTES:
+                told = f"has a size of {node.size_bytes} bytes, which is outside 0 to {MOST_BYTES}"
+            elif not 0 <= node.duration_s <= MOST_S:
+                told = f"takes {node.duration_s:g} s, which is outside 0 to {MOST_S:g}"
+            elif not 0 <= node.operations < math.inf:
+                told = f"has {node.operations:g} operations, which no device can compute"
+            elif rates.duration_s(node) > MOST_S:
+                told = f"takes {rates.duration_s(node):g} s at the rates of workload, which is above {MOST_S:g}"
+            else:
+                continue
+            yield f"{trace.place(node)}: {told}; write the trace again"
 
 
 def _ranks(job: JobTrace) -> Iterator[str]:
@@ -26,9 +52,6 @@ def _ranks(job: JobTrace) -> Iterator[str]:
     size = len(job.ranks)
     for trace in job.ranks:
         for node in trace.nodes:
-            if node.size_bytes < 0 or not 0 <= node.duration_s < math.inf:
-                told = f"has {node.size_bytes} bytes and takes {node.duration_s:g} s"
-                yield f"{trace.place(node)}: {told}; write the trace again"
             if node.kind in (SEND, RECEIVE) and (not 0 <= node.peer < size or node.peer == trace.rank):
                 yield f"{trace.place(node)}: its peer is rank {node.peer}, and the others are of 0 to {size - 1}"
             if node.kind != COLLECTIVE:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -197,7 +198,7 @@ class _Linked:
             return msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, type=kind)
         except msgspec.ValidationError as error:
             raise ScenarioError(f"{path}: rank {self._rank}: is no {what}: {error}") from error
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise ScenarioError(f"{path}: rank {self._rank}: {error}; write it again") from error
 
     def _groups_of(self, nodes: list[_Operator]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from testbed.errors import ScenarioError
 from testbed.job_trace import chakra, pytorch
-from testbed.job_trace.checks import check
+from testbed.job_trace.checks import MOST_BYTES, check
 from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates
 
 RANK = "{rank}"
@@ -88,6 +88,10 @@ def _groups_of_file(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): tuple(map(int, members)) for name, members in content.items()}
+    except FileNotFoundError:
+        raise ScenarioError(
+            f'{path}: there is no such file; write one of process groups, {{"NAME": [ranks]}}'
+        ) from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ScenarioError(f'{path}: is no list of process groups, {{"NAME": [ranks]}}: {error}') from error
 
@@ -122,6 +126,7 @@ class Totals:
 
 
 def totals_of(job: JobTrace, rates: Rates) -> Totals:
+    """Return them. Raise ``ScenarioError`` at the node with which a rank sends more than a round can have."""
     sent = [0] * len(job.ranks)
     work_s = 0.0
     for trace in job.ranks:
@@ -133,4 +138,8 @@ def totals_of(job: JobTrace, rates: Rates) -> Totals:
                 others = len(job.members(node.group)) - 1
                 forwards = node.operation in (ALL_GATHER, GATHER)  # what others put in
                 sent[trace.rank] += node.size_bytes * (others if forwards else min(_MOST_TIMES, others))
+            if sent[trace.rank] > MOST_BYTES:
+                told = f"has {node.size_bytes} bytes, with which its rank sends up to {sent[trace.rank]} in a round"
+                cure = f"{MOST_BYTES} is the most; divide the trace, or write it again"
+                raise ScenarioError(f"{trace.place(node)}: {told}; {cure}")
     return Totals(len(job.ranks), max(sent), work_s)

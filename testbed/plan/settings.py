@@ -139,11 +139,17 @@ def traced_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> TracedJob 
     if not workload.placement:
         return made_from(TracedJob, workload, ranks=tuple(every))
     by_rank: dict[int, str] = {}
+    where = f"{scenario.place_of('workload', 'placement')}: workload.placement"
+    known = {node.data_center for node in nodes}
+    for site in workload.placement:
+        if site not in known:
+            raise ScenarioError(
+                f"{where}: there is no data centre '{site}' ({nearest_or_all(site, sorted(known), 12)})"
+            )
     for site in {**workers, **workload.placement}:
         here = workers.get(site, [])
         ranks = workload.placement.get(site, ())
         if len(here) != len(ranks):
-            where = f"{scenario.place_of('workload', 'placement')}: workload.placement"
             raise ScenarioError(f"{where}: '{site}' has {len(here)} workers for {len(ranks)} ranks; write as many")
         by_rank.update(zip(ranks, here, strict=True))
     return made_from(TracedJob, workload, ranks=tuple(by_rank[rank] for rank in range(count)))

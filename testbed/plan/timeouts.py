@@ -132,7 +132,7 @@ def derive(
         return timeouts
     without_outages = derived if not pace.outage_s else _derive(replace(pace, outage_s=0.0), rounds, changes)
     judged = Timeouts(**{**asdict(without_outages), **changes})
-    problems = [*too_long(scenario, judged, _reasons(pace, rounds)), *_out_of_order(scenario, timeouts)]
+    problems = [*too_long(scenario, judged, _reasons(scenario, pace, rounds)), *_out_of_order(scenario, timeouts)]
     if problems:
         raise ScenarioError(problems)
     return timeouts
@@ -318,7 +318,7 @@ def _derive(pace: Pace, rounds: int, changes: Mapping[str, float]) -> Timeouts:
     )
 
 
-def _reasons(pace: Pace, rounds: int) -> Reasons:
+def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
     links = ("topology", "links")
     device = ("device", "step_time")
     training = ("training",)
@@ -332,6 +332,10 @@ def _reasons(pace: Pace, rounds: int) -> Reasons:
 
     model = f"a model of {format_size(pace.size_bytes)} takes {pace.transfer_s:.3g} s to transfer, as {slow}"
     step = f"a training step takes up to {pace.step_s:.3g} s (its time, speed, variation and slowdown)"
+    if scenario.is_traced:  # whose user has written neither a model nor the time of a step
+        device = ("workload", "trace")
+        model = f"a rank's {format_size(pace.size_bytes)} take {pace.transfer_s:.3g} s to transfer, as {slow}"
+        step = f"the work of all ranks, one after another, takes up to {pace.step_s:.3g} s"
     work = f"a worker computes for {pace.apart_s:.3g} s between two exchanges"
     total = f"{rounds} rounds of {pace.round_s + 4 * (pace.transfer_s + rtt_s):.3g} s, and a margin of {RUN_MARGIN}"
     packet_s = MARGIN * PACKET_BITS / pace.slowest_bps

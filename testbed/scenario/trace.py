@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from testbed.errors import ScenarioError, TestbedError
 from testbed.job_trace.model import Rates
-from testbed.job_trace.reading import Totals, digest_of, read_job, totals_of
+from testbed.job_trace.reading import Totals, digest_of, files_of, groups_of, read_job, totals_of
 from testbed.scenario.reading.files import allows_code, beside
 from testbed.scenario.reading.quantities import is_null, text_of
 from testbed.scenario.reading.violations import Violation, raise_found
@@ -27,6 +27,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
 }
 DEVICE = ("speed", "variation", "slowdown")  # what a device may say: durations are the trace's
 _SHORTEST_S = 1e-3
+T = TypeVar("T")
 
 
 def with_trace(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -39,11 +40,10 @@ def with_trace(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         return data
     raise_found(_without_effect(data))
     places = {key: _place(workload, key, info) for key in ("trace", "kineto", "groups")}
-    try:
-        totals, sha256 = _read(places, workload)
-    except TestbedError as error:
-        raise_found(Violation(("workload", "trace"), problem) for problem in _lines(error))
-        raise
+    for key, path in places.items():
+        if path:
+            _refused_at(key, partial(_find, key, path))
+    totals, sha256 = _refused_at("trace", partial(_read, places, workload))
     training = data.get("training")
     given = training if isinstance(training, dict) else {}
     device = data.get("device")
@@ -103,6 +103,23 @@ def _place(workload: dict[str, Any], key: str, info: ValidationInfo) -> Path | N
         told = error.context or {}
         raise_found([Violation(("workload", key), told["problem"], told["hint"])])
     raise AssertionError("a refusal was raised")
+
+
+def _find(key: str, path: Path) -> None:
+    """Raise ``ScenarioError`` if there are no such files, or if that of process groups cannot be read."""
+    if key == "groups":
+        groups_of((), str(path))
+    else:
+        files_of(path)
+
+
+def _refused_at(key: str, read: Callable[[], T]) -> T:
+    """Return what ``read`` returns. What it refuses is told at this key of the section."""
+    try:
+        return read()
+    except TestbedError as error:
+        raise_found(Violation(("workload", key), problem) for problem in _lines(error))
+        raise
 
 
 def _read(places: Mapping[str, Path | None], workload: dict[str, Any]) -> tuple[Totals, str]:

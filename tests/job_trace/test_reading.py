@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 
-from testbed.errors import ScenarioError
-from testbed.job_trace import chakra
+from testbed.errors import CapabilityError, ScenarioError
+from testbed.job_trace import chakra, schema
 from testbed.job_trace.model import ALL_GATHER, BROADCAST, MEMORY, NOTHING, Rates, TraceNode
 from testbed.job_trace.reading import files_of, read_job, totals_of
 from testbed.job_trace.writing import write_chakra, write_goal
@@ -98,6 +99,45 @@ def test_an_old_schema_is_refused(tmp_path: Path, metadata: str) -> None:
         chakra.read(path, 0)
 
 
+@for_each(
+    "version, problem",
+    [("9.0", "newest that is read"), ("0.0.5", "newest that is read"), ("1.2.0-chakra.0.1.0", "newest that is read"),
+     ("new", "its version, 'new', is no version")],
+)  # fmt: skip
+def test_an_unknown_schema_is_refused(tmp_path: Path, version: str, problem: str) -> None:
+    path = tmp_path / "job.0.json"
+    path.write_text(f'{{"version": "{version}"}}{{"id": "1", "type": "COMP_NODE"}}')
+    with pytest.raises(ScenarioError, match="rank 0: ") as refused:
+        chakra.read(path, 0)
+    assert problem in str(refused.value)
+
+
+def test_a_file_in_protobuf_names_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)  # as if it were not installed
+    schema.messages.cache_clear()
+    path = tmp_path / "job.2.et"
+    path.write_bytes(b"\x07\x0a\x050.0.4\x04\x08\x01\x18\x04")
+    with pytest.raises(CapabilityError, match=r"job\.2\.et: rank 2: .* install it with .*testbed\[chakra\]"):
+        chakra.read(path, 2)
+
+
+@for_each("data, problem", [(b"", "is empty"), (b"hello world", "is neither JSON nor protobuf of Chakra's schema")])
+def test_what_is_no_trace_is_refused_without_protobuf(tmp_path: Path, data: bytes, problem: str) -> None:
+    path = tmp_path / "job.2.et"
+    path.write_bytes(data)
+    with pytest.raises(ScenarioError, match=rf"job\.2\.et: rank 2: {problem}"):
+        chakra.read(path, 2)
+
+
+def test_a_spoilt_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.0.et"
+    whole = bytearray(gzip.compress(b"some text" * 100))
+    whole[10] ^= 0xFF
+    path.write_bytes(whole)
+    with pytest.raises(ScenarioError, match="rank 0"):
+        chakra.read(path, 0)
+
+
 NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
 
 
@@ -119,10 +159,39 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
         ),
         (NODE + '"COMP_NODE"}{"id": "1", "type": "COMP_NODE"}', "node 1: there are two nodes of this id"),
         (NODE + '"COMP_NODE"}{"id":', "what follows node 1 is no node of Chakra"),
-        (NODE + '"NO_NODE"}', "what follows its metadata is no node of Chakra"),
+        (NODE + '"NO_NODE"}', "node 1 'all': has type 'NO_NODE', which is none of INVALID_NODE, METADATA_NODE, "),
+        (NODE + '"COMP_NODE"}\n[1, 2]', "what follows node 1 is no node of Chakra, as it is no JSON object"),
+        (NODE + '"COMP_NODE", "attr": [7]}', "node 1 'all': cannot be read: a value is of another type than in Chakra"),
+        (NODE + '"COMP_NODE", "attr": [{"boolVal": true}]}', "node 1 'all': cannot be read: it lacks 'name'"),
+        (NODE + '"COMP_NODE", "dataDeps": [0.5]}', "node 1 'all': cannot be read: 0.5 is no whole number"),
+        (
+            NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_size", "int64Val": 1.5}]}',
+            "node 1 'all': cannot be read: 1.5 is no whole number",
+        ),
+        (
+            NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_size", "doubleVal": 1.5}]}',
+            "node 1 'all': an attribute is no number: 1.5 is no whole number",
+        ),
+        (
+            NODE + '"COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "-1"}]}',
+            "node 1 'all': comm_type -1 is none of 0 to 9",
+        ),
+        (
+            NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_src", "int32Val": 2}]}',
+            "node 1 'all': its comm_src is rank 2, and this is the file of rank 3",
+        ),
+        (
+            NODE + '"COMM_RECV_NODE", "attr": [{"name": "comm_dst", "int32Val": 2}]}',
+            "node 1 'all': its comm_dst is rank 2, and this is the file of rank 3",
+        ),
+        ("", "is empty"),
+        ("hello", "is no JSON"),
+        ("5", "does not begin with a JSON object"),
+        ('{"workload_graph": 5}', "its workload_graph is no list of nodes"),
+        ('{"workload_graph": [{"Id": 1, "NodeType": -3}]}', "node 1 '': has type -3, which is none"),
         ('{"version": "0.0.4"}', "has no node"),
         ('{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "write the file of the profiler as workload.kineto"),
-        ('{"workload_graph": [{"Id": 1}]}', "entry 0 of its workload_graph lacks 'NodeType'"),
+        ('{"workload_graph": [{"Id": 1}]}', "entry 0 of its workload_graph cannot be read: it lacks 'NodeType'"),
         ("{", "is no JSON"),
     ],
 )
@@ -141,6 +210,16 @@ ALL = collective(5, 1000)
 @for_each(
     "ranks, problem",
     [
+        (([send(1, 1, -5)], [receive(1, 0, -5)]), "job.0.json: rank 0, node 1 'send 1': has a size of -5 bytes, which"),
+        (
+            ([send(1, 1, 10**30)], [receive(1, 0, 10**30)]),
+            "node 1 'send 1': has a size of 1000000000000000000000000000000",
+        ),
+        (([collective(5, 10**17)], [collective(5, 10**17)]), "node 5 'all_reduce': has a size of 100000000000000000"),
+        (([memory(1, -8)], [compute(1, 1)]), "rank 0, node 1 'load 1': has a size of -8 bytes"),
+        (([compute(1, -1e-5)], [compute(1, 1)]), "rank 0, node 1 'compute 1': takes -1e-05 s, which is outside"),
+        (([compute(1, 2.0**63 / 1e6)], [compute(1, 1)]), "rank 0, node 1 'compute 1': takes 9.22337e+12 s"),
+        (([compute(1, 0, operations=-5)], [compute(1, 1)]), "node 1 'compute 1': has -5 operations, which no device"),
         (([send(1, 1, 8)], [compute(1, 1)]), "job.0.json: rank 0, node 1 'send 1': is never received"),
         (([compute(1, 1)], [receive(1, 0, 8)]), "job.1.json: rank 1, node 1 'receive 1': is never sent"),
         (
@@ -249,6 +328,19 @@ def test_a_duration_follows_from_rates_where_none_is_stated() -> None:
     assert totals.ranks == 2
     assert totals.sent_bytes == 4096 + 1_000_000 + 8000 + 8000
     assert math.isclose(totals.work_s, 0.25 + 5e-3 + 1e-3)
+
+
+def test_work_that_no_run_could_wait_for_is_refused_at_its_node(tmp_path: Path) -> None:
+    trace = written(tmp_path, [compute(1, 0, operations=1e15)], [memory(1, 8)])
+    with pytest.raises(ScenarioError, match="rank 0, node 1 'compute 1': takes 1e\\+15 s at the rates of workload"):
+        read_job(str(trace), rates=Rates(1.0, 1e9))
+
+
+def test_a_rank_that_sends_too_much_in_all_is_refused_at_its_node() -> None:
+    sends = [send(id_, 1, 6 * 10**11) for id_ in range(2)]
+    receives = [receive(id_, 0, 6 * 10**11) for id_ in range(2)]
+    with pytest.raises(ScenarioError, match=r"job\.0: rank 0, node 1 'send 1': has 600000000000 bytes, with which"):
+        totals_of(job(sends, receives), Rates())
 
 
 def test_goal_has_computations_and_messages(tmp_path: Path) -> None:

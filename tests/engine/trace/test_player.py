@@ -332,11 +332,15 @@ def test_operations_of_a_group_follow_each_other_in_one_order(tmp_path: Path) ->
         (["topology.data_centers[0].device={step_time: 1 s}"], "only speed, variation, slowdown have an effect"),
         (["topology.data_centers[0].workers=2"], "workload.trace: has 2 ranks, and the topology 3 workers"),
         (["workload.placement={tokyo: [0, 1]}"], "workload.placement: 'tokyo' has 1 workers for 2 ranks"),
-        (["workload.placement={tokyo: [0], osaka: [1]}"], "workload.placement: 'virginia' has 1 workers for 0 ranks"),
+        (["workload.placement={tokyo: [0], osaka: [1]}"], "workload.placement: there is no data centre 'osaka' ("),
+        (["workload.placement={tokyo: [0], virginia: []}"], "workload.placement: 'virginia' has 1 workers for 0 ranks"),
         (["workload.placement={tokyo: [0, 2]}"], "placement: does not have each rank from 0 on once"),
         (["workload.command=true", "simulation=null"], "stands beside a command (remove one of the two)"),
         (["workload.timeout=1 min"], "timeout: has no effect on 'trace'"),
         (["workload.trace=../job"], "lies outside the scenario's folder"),
+        (["workload.groups=none"], "workload.groups: PATH/none: there is no such file; write one of process groups"),
+        (["workload.groups=job.0.json"], "workload.groups: PATH/job.0.json: is no list of process groups"),
+        (["workload.kineto=none"], "workload.kineto: PATH/none: there is no such trace"),
         (["workload.trace=none"], "there is no such trace; name a folder, or a path with '{rank}' in it"),
     ],
 )
@@ -344,7 +348,15 @@ def test_what_has_no_effect_is_refused(tmp_path: Path, settings: list[str], prob
     written(tmp_path, [send(1, 1, 8)], [receive(1, 0, 8)])
     with pytest.raises(ScenarioError) as refused:
         build_plan(loads(scenario(tmp_path).read_text(), overrides=settings, folder=tmp_path))
-    assert problem in str(refused.value)
+    assert problem.replace("PATH", str(tmp_path)) in str(refused.value)
+
+
+def test_more_work_than_a_deadline_has_is_told_of_the_trace(tmp_path: Path) -> None:
+    written(tmp_path, [compute(1, 500_000)], [compute(1, 1)])
+    with pytest.raises(
+        ScenarioError, match=r"workload\.trace: timeouts\.step_deadline would be .*: the work of all ranks"
+    ):
+        build_plan(loads(scenario(tmp_path).read_text(), folder=tmp_path))
 
 
 def test_a_scenario_is_written_and_read_again(tmp_path: Path) -> None:
