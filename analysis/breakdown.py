@@ -24,6 +24,9 @@ transfers that a restart repeats, those of the round's own attempt count.
 **Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``. Where
 workers of a data centre sum among themselves, and one of them pushes for all, such chains lead to that worker and back.
 
+**In a pipeline** a worker waits within its step, too, for activations and their gradients. A pause before a pass is LAN
+or WAN time while the message is on its way that came last before that pass, and waiting before it was sent.
+
 **A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise encodes or decodes
 (*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
 """
@@ -41,7 +44,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.peers import WORKERS_WORK, Hop, PeerIndex, Segment, hops, index_peers, segments
+from analysis.peers import STAGE_MESSAGES, WORKERS_WORK, Hop, PeerIndex, Segment, hops, index_peers, segments
 from testbed.costs import CODING
 from testbed.ids import data_center_of
 from testbed.results.events import BLOCKS_AHEAD
@@ -67,7 +70,7 @@ class _Index:
     """Transfers of tensors by round and end point, and when each node computed (``serving``: not a training step).
 
     ``coding``: when its codecs worked and it did not compute. ``queueing``: otherwise, when its pushes waited for their
-    turn.
+    turn. ``passing``: otherwise, by tier, when the activations were on their way that its next pass needed.
     """
 
     pushes: dict[tuple[str, int, int], list[Hop]]  # source, round, key; in order of arrival
@@ -76,6 +79,7 @@ class _Index:
     serving: dict[str, Intervals]
     coding: dict[str, Intervals]
     queueing: dict[str, Intervals]
+    passing: dict[str, dict[str, Intervals]]
     peers: PeerIndex
     pushers: dict[str, str]  # by data centre: the worker that pushes for all, where workers sum among themselves
 
@@ -196,7 +200,11 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
     own = _during(index.computing.get(worker), begin, end)
     coding = _during(index.coding.get(worker), begin, end)
     seconds = defaultdict(float, compute=sum(b - a for a, b in own), codec=sum(b - a for a, b in coding))
-    own = sorted(own + coding)
+    own += coding
+    for tier, when in index.passing.get(worker, {}).items():
+        pieces = _during(when, begin, end)
+        seconds[tier] += sum(b - a for a, b in pieces)
+        own += pieces
     cursor = begin
     for part, at, a, b in _path(index, worker, round_, begin, end):
         a, b = max(a, cursor), min(b, end)  # noqa: PLW2901 - every instant counts once
@@ -294,7 +302,29 @@ def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
     queueing = {
         node: each.minus(computing.get(node, _NEVER)).minus(coding.get(node, _NEVER)) for node, each in ahead.items()
     }
-    return _Index(dict(pushes), dict(values), computing, serving, coding, queueing, peers, pushers)
+    passing = _passing(frames["transfers"], computing, coding)
+    return _Index(dict(pushes), dict(values), computing, serving, coding, queueing, passing, peers, pushers)
+
+
+def _passing(
+    transfers: pd.DataFrame, computing: Mapping[str, Intervals], coding: Mapping[str, Intervals]
+) -> dict[str, dict[str, Intervals]]:
+    """Return by worker and tier when the activations were on their way for which it paused between two passes."""
+    found: dict[str, dict[str, Intervals]] = {}
+    for node, theirs in transfers[transfers["message"].isin(STAGE_MESSAGES)].groupby("target", observed=True):
+        ordered = theirs.sort_values("t_s")
+        ends = ordered["t_s"].to_numpy()
+        passes = computing.get(str(node), _NEVER).edges
+        begins = passes[:, 0]
+        paused_from = np.append(-math.inf, passes[:, 1])[:-1]
+        last = np.searchsorted(ends, begins, side="right") - 1
+        awaited = (last >= 0) & (ends[last] > paused_from)
+        needed = ordered.iloc[last[awaited]]
+        edges = np.column_stack((np.maximum(needed["t0_s"], paused_from[awaited]), needed["t_s"]))
+        tiers = needed["tier"].to_numpy()
+        busy = coding.get(str(node), _NEVER)
+        found[str(node)] = {tier: union(edges[tiers == tier]).minus(busy) for tier in sorted(set(tiers))}
+    return found
 
 
 def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:

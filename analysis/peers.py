@@ -25,7 +25,10 @@ from testbed.paradigms import PARADIGMS
 
 _SHIPPED = PARADIGMS.shipped.values()
 _OF_OLDER_RUNS = ("mpi",)  # sums of a library that is no paradigm any more
-PEER_MESSAGES = (*(kind for paradigm in _SHIPPED for kind in paradigm.messages), *_OF_OLDER_RUNS)
+STAGE_MESSAGES = tuple(kind for paradigm in _SHIPPED if paradigm.cuts_models for kind in paradigm.messages)
+"""What the stages of a pipeline send each other within a step."""
+_OF_EXCHANGES = (kind for paradigm in _SHIPPED if not paradigm.cuts_models for kind in paradigm.messages)
+PEER_MESSAGES = (*_OF_EXCHANGES, *_OF_OLDER_RUNS)
 WORKERS_WORK = ("step", USER_CODE)
 """``Work.kind`` of training steps; a worker does all other work for others."""
 _OF_LIBRARIES = (

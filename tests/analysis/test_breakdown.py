@@ -241,6 +241,23 @@ def test_a_chain_of_messages_begins_with_the_slowest_step(tmp_path: Path) -> Non
     assert found == pytest.approx({("a/worker0", "b/worker0"): 8, ("a/worker1", "b/worker0"): 7})
 
 
+def test_activations_on_their_way_are_time_of_links_for_the_stage_that_waits_for_them(tmp_path: Path) -> None:
+    """b has micro-batch 0 at 8, of which it sums the gradients until 11, and micro-batch 1 at 15; a has b's at 18."""
+    write(
+        tmp_path / "events",
+        step("a/worker0", 0, 3), step("a/worker0", 3, 10), step("a/worker0", 18, 20),
+        message("a/worker0", "b/worker0", 3, 8, "activation"),
+        step("b/worker0", 8, 11),
+        message("b/worker0", "a/worker0", 11, 18, "activation-gradient"),
+        message("a/worker0", "b/worker0", 10, 15, "activation", key=1),
+        step("b/worker0", 15, 16),
+        message("a/worker0", "b/worker0", 17, 19, "activation", key=2),  # for which it does not pause in this round
+        round_of("a/worker0", 0, 20), round_of("b/worker0", 0, 20),
+    )  # fmt: skip
+    assert split(tmp_path)["a/worker0"] == pytest.approx([12, 0, 0, 7, 1])
+    assert split(tmp_path)["b/worker0"] == pytest.approx([4, 0, 0, 5 + 4, 7])
+
+
 def test_who_sums_inside_data_centres_waits_for_none_of_another(tmp_path: Path) -> None:
     """HFA: in round 0 a and b sum alone, and b falls behind; in round 1 all wait for it."""
     later = [(*each[:4], {**each[4], "round": 1}) for each in (
