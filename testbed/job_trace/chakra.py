@@ -21,7 +21,7 @@ from typing import Any
 
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.job_trace import model, schema
-from testbed.job_trace.model import RankTrace, TraceNode
+from testbed.job_trace.model import RankTrace, TraceNode, whole
 
 VERSION = (0, 0, 4)  # the oldest that has process groups, and the newest there is
 _VERSION = re.compile(r"(?:.*chakra\.)?(\d+(?:\.\d+)*)")
@@ -38,6 +38,21 @@ _OPERATIONS = tuple(name.removesuffix("_BLOCK").lower() for name in schema.COLLE
 _GROUPS = "process_group:init"
 _SPOILT = (ValueError, KeyError, TypeError, OverflowError, AttributeError)  # what JSON of other types leads to
 _AS_WRITTEN = ("string", "bytes", "bool", "double", "float")  # in JSON, where whole numbers may be texts
+
+
+def check_version(version: str, where: str, cure: str) -> None:
+    """Raise ``ScenarioError`` unless the schema is the one that is read, or not stated.
+
+    cure  what to do, with ``{}`` in the place of "a newer" or "an older"
+    """
+    match = _VERSION.fullmatch(version)
+    if version and not match:
+        raise ScenarioError(f"{where}: its version, '{version}', is no version; write the trace again")
+    found = tuple(map(int, match[1].split("."))) if match else VERSION
+    if found != VERSION:
+        which, age = ("oldest", "a newer") if found < VERSION else ("newest", "an older")
+        problem = f"has version {version} of Chakra's schema, and 0.0.4 is the {which} that is read"
+        raise ScenarioError(f"{where}: {problem}; {cure.format(age)}")
 
 
 @dataclass(slots=True)
@@ -201,11 +216,11 @@ class _Reader:
             raise ScenarioError(f"{place}: {problem}; write the trace again")
         try:
             return Record(
-                _whole(node.get("id", 0)),
-                node.get("name", ""),
+                whole(node.get("id", 0)),
+                str(node.get("name", "")),
                 schema.NODE_TYPES.index(type_),
-                tuple(map(_whole, node.get("ctrlDeps", ()))),
-                tuple(map(_whole, node.get("dataDeps", ()))),
+                tuple(map(whole, node.get("ctrlDeps", ()))),
+                tuple(map(whole, node.get("dataDeps", ()))),
                 float(node.get("durationMicros", 0)),
                 node.get("inputs", {}).get("values", ""),
                 _attributes(node),
@@ -216,11 +231,11 @@ class _Reader:
     def _of_feeder(self, number: int, node: Mapping[str, Any]) -> Record:
         try:
             return Record(
-                _whole(node["Id"]),
+                whole(node["Id"]),
                 str(node.get("Name", "")),
-                _whole(node["NodeType"]),
-                tuple(map(_whole, node.get("ctrlDeps", ()))),
-                tuple(map(_whole, node.get("data_deps", ()))),
+                whole(node["NodeType"]),
+                tuple(map(whole, node.get("ctrlDeps", ()))),
+                tuple(map(whole, node.get("data_deps", ()))),
                 float(node.get("runtime", 0)),
                 attributes={key: value for key, value in node.items() if key.startswith(("comm_", "is_", "tensor_"))},
             )
@@ -231,16 +246,7 @@ class _Reader:
     def _check_version(self, version: str, attributes: Mapping[str, Any]) -> None:
         told = version or str(attributes.get("schema", ""))
         self._from_pytorch = not version and "schema" in attributes
-        match = _VERSION.fullmatch(told)
-        if told and not match:
-            raise ScenarioError(f"{self._where}: its version, '{told}', is no version; write the trace again")
-        found = tuple(map(int, match[1].split("."))) if match else VERSION
-        if found != VERSION:
-            which, cure = ("oldest", "a newer Chakra") if found < VERSION else ("newest", "Chakra 0.0.4")
-            raise ScenarioError(
-                f"{self._where}: has version {told} of Chakra's schema, and 0.0.4 is the {which} that is read; convert "
-                f"the original trace again, by {cure}"
-            )
+        check_version(told, self._where, "convert the original trace again, by {} Chakra")
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
@@ -249,7 +255,9 @@ class _Reader:
         place = f"{self._where}, node {record.id} '{record.name}'"
         try:
             kind = model.NOTHING if 0 <= record.type <= schema.METADATA_NODE else _KINDS[record.type]
-            on_host = bool(attributes.get("is_cpu_op", False))
+            on_host = attributes.get("is_cpu_op", False)
+            if on_host not in (False, True):
+                raise ValueError(f"is_cpu_op is {on_host}, which is neither true nor false")
             operation = ""
             if kind == model.COLLECTIVE and "comm_type" not in attributes and on_host:
                 kind = model.COMPUTE  # the call that launches it
@@ -258,7 +266,7 @@ class _Reader:
             is_sized = kind in (model.SEND, model.RECEIVE, model.COLLECTIVE) and operation != model.BARRIER
             peers = {model.SEND: "comm_dst", model.RECEIVE: "comm_src"}
             own = {model.SEND: "comm_src", model.RECEIVE: "comm_dst"}.get(kind, "")
-            if own in attributes and _whole(attributes[own]) != self._rank:
+            if own in attributes and whole(attributes[own]) != self._rank:
                 problem = f"its {own} is rank {attributes[own]}, and this is the file of rank {self._rank}"
                 raise ScenarioError(f"{place}: {problem}; write the trace again, or name its files by their ranks")
             return TraceNode(
@@ -268,12 +276,12 @@ class _Reader:
                 after=self._after(record, ids, place),
                 duration_s=record.duration_us / 1e6,
                 operations=float(attributes.get("num_ops", 0)),
-                size_bytes=_whole(attributes["comm_size"] if is_sized else attributes.get("tensor_size", 0)),
-                peer=_whole(attributes[peers[kind]] if kind in peers else attributes.get("comm_root", -1)),
-                tag=_whole(attributes.get("comm_tag", 0)),
+                size_bytes=whole(attributes["comm_size"] if is_sized else attributes.get("tensor_size", 0)),
+                peer=whole(attributes[peers[kind]] if kind in peers else attributes.get("comm_root", -1)),
+                tag=whole(attributes.get("comm_tag", 0)),
                 operation=operation,
                 group=self._group(attributes, place),
-                on_host=on_host,
+                on_host=bool(on_host),
             )
         except KeyError as error:
             problem = (
@@ -281,10 +289,12 @@ class _Reader:
             )
             raise ScenarioError(f"{place}: {problem}; write the trace again, by Chakra 0.0.4 or newer") from error
         except (TypeError, ValueError, OverflowError) as error:
-            raise ScenarioError(f"{place}: an attribute is no number: {_told(error)}; write the trace again") from error
+            raise ScenarioError(
+                f"{place}: an attribute cannot be read: {_told(error)}; write the trace again"
+            ) from error
 
     def _operation(self, comm_type: Any, place: str) -> str:
-        number = _whole(comm_type)
+        number = whole(comm_type)
         if not 0 <= number < len(_OPERATIONS):
             raise ScenarioError(f"{place}: comm_type {comm_type} is none of 0 to {len(_OPERATIONS) - 1}")
         return _OPERATIONS[number]
@@ -312,18 +322,11 @@ class _Reader:
         try:
             entries = json.loads(text) if isinstance(text, str) and text else text or []
             for entry in entries:
-                yield str(entry["pg_name"]), tuple(map(int, entry["ranks"]))
+                yield str(entry["pg_name"]), tuple(map(whole, entry["ranks"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ScenarioError(
                 f"{self._where}, node {record.id}: its process groups cannot be read: {error}"
             ) from error
-
-
-def _whole(value: Any) -> int:
-    """Return a whole number, which JSON may have as a text. Raise ``ValueError`` for a fraction, or a truth value."""
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError(f"{value} is no whole number")
-    return int(value)
 
 
 def _told(error: Exception) -> str:
@@ -355,5 +358,5 @@ def _attributes(message: Mapping[str, Any]) -> dict[str, Any]:
             elif type_ in _AS_WRITTEN:
                 found[each["name"]] = value
             elif type_ != key:
-                found[each["name"]] = _whole(value)
+                found[each["name"]] = whole(value)
     return found

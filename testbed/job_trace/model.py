@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -97,3 +98,10 @@ class JobTrace:
 
     def members(self, group: str) -> tuple[int, ...]:
         return self.groups.get(group) or tuple(range(len(self.ranks)))
+
+
+def whole(value: Any) -> int:
+    """Return a whole number, which JSON may have as a text. Raise ``ValueError`` for a fraction, or a truth value."""
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError(f"{value} is no whole number")
+    return int(value)

@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from testbed.errors import ScenarioError
-from testbed.job_trace import model
-from testbed.job_trace.model import RankTrace, TraceNode
+from testbed.job_trace import chakra, model
+from testbed.job_trace.model import RankTrace, TraceNode, whole
 
 STOOD_STILL_US = 100.0
 _OPERATIONS = (  # those whose name contains another one's come first
@@ -171,6 +171,7 @@ class _Linked:
         if "chakra" not in observed.schema:
             problem = f"has schema {observed.schema}, and 1.0.2-chakra.0.0.4 is the oldest that is read"
             raise ScenarioError(f"{trace}: rank {rank}: {problem}; trace the job again with PyTorch 2.3 or newer")
+        chakra.check_version(observed.schema, f"{trace}: rank {rank}", "trace the job again, with {} PyTorch")
         profiled = self._read(times, _Profiled, "trace of PyTorch's profiler (export_chrome_trace)")
         self._groups = dict(self._groups_of(observed.nodes))
         self._nodes = {node.record: node for node in observed.nodes}
@@ -207,7 +208,7 @@ class _Linked:
             if _GROUPS in node.name:
                 try:
                     for entry in json.loads(node.inputs.values[0]):
-                        yield str(entry["pg_name"]), tuple(map(int, entry["ranks"]))
+                        yield str(entry["pg_name"]), tuple(map(whole, entry["ranks"]))
                 except (IndexError, KeyError, TypeError, ValueError) as error:
                     place = f"{self._where}, node {node.id}"
                     raise ScenarioError(f"{place}: its process groups cannot be read: {error}") from error

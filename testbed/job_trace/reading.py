@@ -8,11 +8,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.job_trace import chakra, pytorch
 from testbed.job_trace.checks import MOST_BYTES, check
-from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates
+from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates, whole
 
 RANK = "{rank}"
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
@@ -87,13 +88,25 @@ def groups_of(ranks: tuple[RankTrace, ...], file: str = "") -> dict[str, tuple[i
 def _groups_of_file(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {str(name): tuple(map(int, members)) for name, members in content.items()}
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        return {name: _members(name, members) for name, members in content.items()}
     except FileNotFoundError:
         raise ScenarioError(
             f'{path}: there is no such file; write one of process groups, {{"NAME": [ranks]}}'
         ) from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise ScenarioError(f'{path}: is no list of process groups, {{"NAME": [ranks]}}: {error}') from error
+
+
+def _members(name: str, ranks: Any) -> tuple[int, ...]:
+    """Return the ranks of a process group. Raise ``ValueError`` for what is none."""
+    if not isinstance(ranks, list) or not all(isinstance(rank, int | float | str) for rank in ranks):
+        raise ValueError(f"group '{name}' has no list of ranks")
+    members = tuple(map(whole, ranks))
+    if len(set(members)) < len(members):
+        raise ValueError(f"group '{name}' has a rank twice")
+    return members
 
 
 def digest_of(*paths: str) -> str:

@@ -192,6 +192,9 @@ def test_files_of_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "et.json").write_text(json.dumps({"schema": "1.0.1", "nodes": []}))
     with pytest.raises(ScenarioError, match=r"has schema 1\.0\.1, and 1\.0\.2-chakra\.0\.0\.4 is the oldest"):
         pytorch.read(tmp_path / "et.json", tmp_path / "a.json", 1)
+    (tmp_path / "et.json").write_text(json.dumps({"schema": "2.0.0-chakra.0.1.0", "nodes": []}))
+    with pytest.raises(ScenarioError, match=r"et\.json: rank 1: .* newest that is read; .* with an older PyTorch"):
+        pytorch.read(tmp_path / "et.json", tmp_path / "a.json", 1)
     (tmp_path / "et.json").write_text(json.dumps({"schema": "1.0.2-chakra.0.0.4", "nodes": []}))
     with pytest.raises(ScenarioError, match="is no trace of PyTorch's profiler"):
         pytorch.read(tmp_path / "et.json", tmp_path / "a.json", 1)

@@ -13,7 +13,7 @@ import pytest
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.job_trace import chakra, schema
 from testbed.job_trace.model import ALL_GATHER, BROADCAST, MEMORY, NOTHING, Rates, TraceNode
-from testbed.job_trace.reading import files_of, read_job, totals_of
+from testbed.job_trace.reading import files_of, groups_of, read_job, totals_of
 from testbed.job_trace.writing import write_chakra, write_goal
 from tests.for_each import for_each
 from tests.job_trace import shipped
@@ -170,7 +170,7 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
         ),
         (
             NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_size", "doubleVal": 1.5}]}',
-            "node 1 'all': an attribute is no number: 1.5 is no whole number",
+            "node 1 'all': an attribute cannot be read: 1.5 is no whole number",
         ),
         (
             NODE + '"COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "-1"}]}',
@@ -183,6 +183,10 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
         (
             NODE + '"COMM_RECV_NODE", "attr": [{"name": "comm_dst", "int32Val": 2}]}',
             "node 1 'all': its comm_dst is rank 2, and this is the file of rank 3",
+        ),
+        (
+            NODE + '"COMP_NODE", "attr": [{"name": "is_cpu_op", "stringVal": "no"}]}',
+            "node 1 'all': an attribute cannot be read: is_cpu_op is no, which is neither true nor false",
         ),
         ("", "is empty"),
         ("hello", "is no JSON"),
@@ -258,6 +262,26 @@ def test_a_job_that_cannot_be_played_is_refused(
     with pytest.raises(ScenarioError) as refused:
         read_job(str(trace))
     assert problem in str(refused.value)
+
+
+@for_each(
+    "content, problem",
+    [
+        ("[0, 1]", "it is no JSON object"),
+        ('{"all": 7}', "group 'all' has no list of ranks"),
+        ('{"all": "01"}', "group 'all' has no list of ranks"),
+        ('{"all": [[0], 1]}', "group 'all' has no list of ranks"),
+        ('{"all": [0, 1.5]}', "1.5 is no whole number"),
+        ('{"all": [0, Infinity]}', "inf is no whole number"),
+        ('{"all": [0, 1, 1]}', "group 'all' has a rank twice"),
+    ],
+)
+def test_a_broken_file_of_groups_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "groups.json"
+    path.write_text(content)
+    with pytest.raises(ScenarioError) as refused:
+        groups_of((), str(path))
+    assert str(refused.value) == f'{path}: is no list of process groups, {{"NAME": [ranks]}}: {problem}'
 
 
 def test_operations_of_two_groups_in_opposite_orders_wait_for_ever(tmp_path: Path) -> None:
