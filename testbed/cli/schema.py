@@ -22,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "axis",
         nargs="?",
         metavar="AXIS",
-        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, overlay, shard, model, "
-        "data, split, loading, generator or trace; technique: presets, which are values of several axes",
+        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, overlay, shard, "
+        "aggregation, model, data, split, loading, generator, trace, schedule, placement or replicas; technique: "
+        "presets, which are values of several axes",
     )
 
 

@@ -5,6 +5,7 @@ A role registers its handlers first, then joins, does its part, and ends (``fini
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -30,6 +31,9 @@ class Session:
         self.peers = Peers(world, self.inbox, self.membership, plan)
         self.world = world
         self.plan = plan
+        self.keys: Sequence[
+            int
+        ] = ()  # of the values that this node ends with, in the whole model, if it has a part of it
         self._role = node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]
@@ -60,8 +64,19 @@ class Session:
         await self._reading
 
     async def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
-        """Record the hash of the values that this node ends with, and how many are not finite. Return the values."""
+        """Record the hash of the values that this node ends with, and how many are not finite. Return the values.
+
+        Of a part of a model each key's hash is recorded as well, so that those of all parts can be put together.
+        """
         sha256, count = await self.world.aside(lambda: (values_sha256(values), sum(map(count_not_finite, values))))
         spoilt = {"not_finite": count} if count else {}
-        self.world.record("final", role=self._role, **fields, parameters_sha256=sha256, **spoilt)
+        parts = {}
+        if self.keys and sha256 is not None:
+            parts["keys_sha256"] = await self.world.aside(lambda: _hashes(self.keys, values))
+        self.world.record("final", role=self._role, **fields, parameters_sha256=sha256, **parts, **spoilt)
         return values
+
+
+def _hashes(keys: Sequence[int], values: Sequence[Tensor]) -> str:
+    """Return ``key:hash`` of each value, separated by blanks."""
+    return " ".join(f"{key}:{values_sha256([value])}" for key, value in zip(keys, values, strict=True))

@@ -203,6 +203,9 @@ TABLES: dict[str, Table] = {
             Column("role", "role", TEXT, "", "worker, server, global_server, replica or scheduler"),
             Column("rounds", "rounds", INTEGER, "rounds", "completed rounds"),
             Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
+            Column(
+                "keys_sha256", "keys_sha256", TEXT, "", "of a stage: key in the whole model, and its values' digest"
+            ),
             Column("not_finite", "not_finite", INTEGER, "elements", "of these values, NaN or infinite; null: none"),
             Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process since its role began"),
         ),

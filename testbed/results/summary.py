@@ -18,7 +18,8 @@ samples_per_worker     samples     [least, most]: in these steps; absent where i
                                    a pipeline both are of a replica, whose stages make the same steps together
 accuracy               1           on the test set, last evaluation; null if there was none
 parameters_sha256                  of the final values, if they are identical on all these workers; else null. Of a
-                                   pipeline, of the digests of its stages, if all replicas have the same
+                                   pipeline, of the digests of its keys, if all replicas have the same: equal with any
+                                   cut, and another one than that of whole workers with equal values
 parameters_agree                   whether they are; null if no worker has any
 numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
                                    on processors, where they are the same everywhere
@@ -352,19 +353,23 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
     trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)].drop_duplicates("node", keep="last")
     replicas = replicas_of(plan)
     if replicas:
-        return _of_replicas(dict(zip(trained["node"], trained["parameters_sha256"], strict=True)), replicas)
+        return _of_replicas(dict(zip(trained["node"], trained["keys_sha256"], strict=True)), replicas)
     digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
     return digests
 
 
 def _of_replicas(digests: Mapping[str, str | None], replicas: Iterable[Sequence[str]]) -> list[str]:
-    """Return the different digests of whole models: of each replica, that of its stages' digests."""
+    """Return the different digests of whole models: of each replica, that of its keys' digests in the model's order.
+
+    So it does not depend on where the model is cut. ``digests``: by worker, as in the table ``finals``.
+    """
     found = set()
     for replica in replicas:
         parts = [digests.get(name) for name in replica]
         told = [part for part in parts if isinstance(part, str)]
         if len(told) == len(parts):
-            found.add(hashlib.sha256(" ".join(told).encode()).hexdigest())
+            keys = sorted((word.split(":") for part in told for word in part.split()), key=lambda each: int(each[0]))
+            found.add(hashlib.sha256(" ".join(sha256 for _, sha256 in keys).encode()).hexdigest())
     return sorted(found)
 
 

@@ -48,6 +48,7 @@ def stage_worker(plan: Plan, node: NodePlan) -> StageWorker:
     """Return the worker ``node`` of a Plan with a pipeline, with its stage of the model."""
     pipeline = plan.pipeline
     assert pipeline is not None and node.stage is not None, "a worker of a pipeline has a stage"
+    stage = node.stage
     layout = layout_of(plan)
     check_memory(plan, layout)
     own_plan = plan_of_stage(plan, node.stage)
@@ -67,6 +68,7 @@ def stage_worker(plan: Plan, node: NodePlan) -> StageWorker:
         keys = layout.model.keys
         places = [keys_of_stage(keys, chunks) for chunks in layout.chunks]
         evaluation = StageEvaluation(session.world, plan, learner, session.inbox, replica, places)
+        session.keys = places[stage]
         part = _part(plan, node, layout, replica)
         mail = PipelineMail(session.world, session.inbox)
         _record(session, node, layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from functools import cache
 from itertools import pairwise
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -16,7 +18,9 @@ from testbed.engine.pipeline.layout import layout_of
 from testbed.engine.pipeline.step import keys_of_stage
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.plan.model import to_json
 from testbed.plan.stages import replicas_of
+from testbed.results.summary import final_digests
 from testbed.scenario.load import loads
 from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
@@ -125,6 +129,16 @@ def test_where_the_model_is_cut_and_who_has_which_part_changes_no_bit() -> None:
         )
     ]
     assert all(torch.equal(model, models[0]) for model in models)
+
+
+def test_the_digest_of_the_parameters_does_not_depend_on_the_cut() -> None:
+    runs = [trained(2, 2, pipeline(2)), trained(2, 2, pipeline(2, "interleaved")), trained(3, 2, pipeline(3))]
+    assert all(torch.equal(model_of(each), model_of(runs[0])) for each in runs)
+    digests = [
+        final_digests(pd.DataFrame(each.of_kind("final")), json.loads(to_json(each.plan)), gone=()) for each in runs
+    ]
+    assert digests == [digests[0]] * 3
+    assert len(digests[0]) == 1
 
 
 def test_whole_replicas_send_no_activation_over_the_wan() -> None:
