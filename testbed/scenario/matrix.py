@@ -166,7 +166,18 @@ def markdown(cells: Iterable[Cell]) -> str:
         f"{works} of {len(cells)} pairs work, and so does whatever is made of such pairs only; the others are refused:"
     )
     notes = [f"* ({mark}) {reason}" for reason, mark in marks.items()]
-    return "\n".join([head, "", *_table(cells, marks), "", *notes, "", *_needs(cells), "", *_tiers()]) + "\n"
+    table = _table(cells, marks)
+    return "\n".join([head, "", *table, "", *_left_out(), "", *notes, "", *_needs(cells), "", *_tiers()]) + "\n"
+
+
+def _left_out() -> list[str]:
+    """Return what is said of the paradigms that have no row."""
+    libraries = ", ".join(f"`{kind}`" for kind, each in PARADIGMS.shipped.items() if each.library)
+    cuts = ", ".join(f"`{kind}`" for kind, each in PARADIGMS.shipped.items() if each.cuts_models)
+    return [
+        f"A {cuts} goes with what the paradigm of its `replicas` goes with, but for what it refuses by itself "
+        f"(docs/how-to/pipelines.md). {libraries}: with the defaults of other axes only."
+    ]
 
 
 def _table(cells: list[Cell], marks: dict[str, str]) -> list[str]:

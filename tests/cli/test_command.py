@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from testbed.execution import session
 from testbed.process_id import pid_space
 from testbed.results.events import EventLog
 from testbed.results.rundir import RunDirectory, claim
+from testbed.scenario.reading.axes import AXES
 from tests.for_each import for_each
 from tests.results.fake_run import fake_session, make_run, result_of
 
@@ -126,6 +128,13 @@ def test_validate_plan_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert "virginia/global0" in capsys.readouterr().out
     assert command.main(["schema"]) == 0
     assert "$schema" in json.loads(capsys.readouterr().out)
+
+
+def test_the_help_of_schema_names_every_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["schema", "--help"])
+    words = set(re.findall(r"[a-z]+", capsys.readouterr().out))
+    assert set(AXES) <= words
 
 
 def test_doctor_names_gaps_and_cures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
