@@ -5,9 +5,21 @@ The constants are printed in the ``model`` event of every simulated run.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
-from testbed.costs import CODING, COPY, USER_CODE, Cost, Costs, Row, reference_costs
+from testbed.costs import (
+    CODING,
+    COPY,
+    MESSAGE,
+    MESSAGE_BYTES_PER_S,
+    MESSAGE_S,
+    USER_CODE,
+    Cost,
+    Costs,
+    Row,
+    reference_costs,
+)
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.world import Work
@@ -23,15 +35,15 @@ class ComputeModel:
     message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
                          verification. A receiver reads its messages one after another.
     message_bytes_per_s  reading and authentication of the stream (AES-GMAC), overlapped with the transfer: limits a
-                         node's port
+                         node's port. A table of costs says both of messages in its row ``message``
     costs                measured durations of codecs and optimizer steps, by row; ``None``: codecs cost nothing, and
                          optimizers what sums do
     """
 
     memory_bytes_per_s: float = 4e9
     work_overhead_s: float = 5e-6
-    message_cost_s: float = 60e-6
-    message_bytes_per_s: float = 3.2e9
+    message_cost_s: float = MESSAGE_S
+    message_bytes_per_s: float = MESSAGE_BYTES_PER_S
     costs: Costs | None = field(default_factory=reference_costs)
 
     @property
@@ -50,7 +62,14 @@ class ComputeModel:
         if not plan.simulation.costs or self.costs is None:
             return self
         rows = {name: Row(*seconds) for name, seconds in plan.simulation.costs.items()}
-        return replace(self, costs=self.costs | rows)
+        return replace(self, costs=self.costs | rows)._with_messages(rows.get(MESSAGE))
+
+    def _with_messages(self, row: Row | None) -> ComputeModel:
+        """Return the model whose receivers take what a row says: processors without authentication, or none at all."""
+        if row is None:
+            return self
+        rate = 1 / row.payload_byte_s if row.payload_byte_s else math.inf
+        return replace(self, message_cost_s=row.call_s, message_bytes_per_s=rate)
 
     def duration_s(self, work: Work, pacer: Pacer, now_s: float) -> float:
         """Return the duration of ``work`` begun at ``now_s``. A ``measured`` device has its ``step_time_s``."""

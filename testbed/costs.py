@@ -5,8 +5,9 @@ name of the work. A piece of work takes
 
     call + elements · element + payload bytes · payload_byte
 
-The rows ``sum`` and ``copy`` are of work in memory, whose bytes are those that it reads. A table without the first has
-sums take what the world's model says, one without the second has copies take no time.
+The rows ``sum`` and ``copy`` are of work in memory, whose bytes are those that it reads; ``message`` is what a receiver
+does with each message and its bytes, one message after another. A table without ``copy`` has copies take no time; one
+without the others has them take what the world's model says.
 
 ``reference_costs.csv`` was measured on the machine of ``docs/measurements/costs.md``; ``testbed calibrate --costs``
 writes a table of the machine that it runs on.
@@ -30,6 +31,11 @@ DECODE_VALUE = "decode_value"
 # rows, and kinds of ``testbed.world.Work``: by the bytes that are read
 SUM = "sum"
 COPY = "copy"
+MESSAGE = "message"
+MESSAGE_S = 60e-6
+"""What a receiver of this project takes for a message: wake-up, parsing, verification."""
+MESSAGE_BYTES_PER_S = 3.2e9
+"""Of a stream, what it reads and authenticates (AES-GMAC) in a second."""
 ON_GPU = "cuda"  # rows of codecs on a GPU begin with it; copies are part of them
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
 USER_CODE = "user_code"

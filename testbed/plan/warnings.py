@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from testbed.codec.options import CODECS
-from testbed.costs import COPY, OPERATIONS, SUM, measured_names, parts_of
+from testbed.costs import COPY, ENCODE, MESSAGE, MESSAGE_BYTES_PER_S, OPERATIONS, SUM, measured_names, parts_of
 from testbed.declaration import other_than_default
 from testbed.facilities import Facilities
 from testbed.plan.model import (
@@ -24,6 +24,7 @@ from testbed.scenario.rules.facts import outer_of
 from testbed.settings.job import Device
 from testbed.settings.run import Simulation
 from testbed.suggest import nearest_or_all, suggestion
+from testbed.units import format_rate
 
 _OF_WINDOWS = (
     "slow_start_after_idle",
@@ -45,7 +46,7 @@ def warnings_for(
         *_topology(scenario),
         *_links(facilities, network, simulation),
         *_transport(scenario),
-        *_costs(scenario),
+        *_costs(scenario, network),
         *_detours(network),
         *_servers(scenario),
         *_lan_rounds(scenario, nodes),
@@ -154,18 +155,48 @@ def _transport(scenario: Scenario) -> Iterator[str]:
         yield f"background: has no effect on '{on}', whose links are not emulated"
 
 
-def _costs(scenario: Scenario) -> Iterator[str]:
-    """Yield misspelt rows of the scenario's table of costs. Others may be of a codec that another scenario has."""
+def _costs(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
+    """Yield misspelt rows of the scenario's table of costs, and rows that it lacks.
+
+    Other rows may be of a codec that another scenario has.
+    """
     tiers = (scenario.codec.tier1, scenario.codec.tier2)
     own = [name for each in tiers for name in (each.kind, getattr(each.declared, "cost_name", ""))]
     names = measured_names() | {*CODECS, *own, scenario.optimizer.kind, f"{scenario.optimizer.kind} with momentum"}
     for row in scenario.simulation.costs:
         name, operation = parts_of(row)
-        if row in (SUM, COPY) or (name in names and operation in OPERATIONS):
+        if row in (SUM, COPY, MESSAGE) or (name in names and operation in OPERATIONS):
             continue
         near = suggestion(name, names) if operation in OPERATIONS else nearest_or_all(operation, OPERATIONS)
         if near:
             yield f"simulation.costs: row '{row}' has no effect ({near})"
+    if scenario.simulation.costs:
+        yield from _unstated_costs(scenario)
+    most_bps = 8 * MESSAGE_BYTES_PER_S
+    fast = [site for site in network.sites if site.lan_rate_bps > most_bps]
+    if fast and scenario.run.facilities.in_virtual_time and MESSAGE not in scenario.simulation.costs:
+        rate = format_rate(fast[0].lan_rate_bps)
+        yield (
+            f"topology: the LAN of {fast[0].name} has {rate}, of which a node takes {format_rate(most_bps)}: as many "
+            f"bytes a core reads and authenticates; for other nodes, 'simulation.costs' with a row '{MESSAGE}' says "
+            "what a message takes at its receiver"
+        )
+
+
+def _unstated_costs(scenario: Scenario) -> Iterator[str]:
+    """Yield the work of the technique that the scenario's table of another machine leaves out."""
+    told = {parts_of(row)[0] for row in scenario.simulation.costs}
+    optimizers = [(scenario.optimizer.kind, scenario.optimizer.options)]
+    if outer := outer_of(scenario):
+        optimizers.append(outer)
+    used = [kind + (" with momentum" if getattr(options, "momentum", 0.0) else "") for kind, options in optimizers]
+    codecs = {tier.kind for tier in (scenario.codec.tier1, scenario.codec.tier2) if not tier.declared.exact}
+    for name in sorted({*used, *codecs} - told):
+        example = f"{name} step" if name in used else f"{name} {ENCODE}"
+        yield (
+            f"simulation.costs: has no row of '{name}' (as '{example}'): its work takes what a core of a processor was "
+            "measured to take"
+        )
 
 
 def _measured(nodes: tuple[NodePlan, ...], facilities: Facilities) -> Iterator[str]:

@@ -16,6 +16,7 @@ from testbed.engine import coding
 from testbed.engine.local_work import optimizer_work
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
 from testbed.scenario.load import load
 from testbed.simulation.node import CodingCore
 from testbed.simulation.run import SimulationOptions, simulate
@@ -246,9 +247,42 @@ def test_rows_that_nothing_looks_up_are_told(tmp_path: Path) -> None:
     text = THREE_SITES.read_text(encoding="utf-8")
     (tmp_path / "scenario.yaml").write_text(f"{text}\nsimulation: {{costs: {{file: mine.csv}}}}\n", encoding="utf-8")
     warnings = build_plan(load(tmp_path / "scenario.yaml"), "simulate").warnings
-    told = [line for line in warnings if line.startswith("simulation.costs")]
+    told = [line for line in warnings if line.startswith("simulation.costs: row")]
     assert [line.split("'")[1] for line in told] == list(unknown)
     assert told[1].endswith("has no effect (did you mean 'fp16'?)")
+
+
+def with_table(tmp_path: Path, rows: str, *changes: str) -> Plan:
+    """Return the Plan of three sites with a table of costs of its own; an empty one: without."""
+    (tmp_path / "mine.csv").write_text(f"{COLUMNS}\n{rows}", encoding="utf-8")
+    text = THREE_SITES.read_text(encoding="utf-8")
+    text += "\nsimulation: {costs: {file: mine.csv}}\n" if rows else ""
+    (tmp_path / "scenario.yaml").write_text(text, encoding="utf-8")
+    return build_plan(load(tmp_path / "scenario.yaml", [*changes], on="simulate"))
+
+
+def test_work_that_a_table_of_another_machine_lacks_is_told(tmp_path: Path) -> None:
+    def told(rows: str, *changes: str) -> list[str]:
+        warnings = with_table(tmp_path, rows, *changes).warnings
+        return [line.split("'")[1] for line in warnings if line.startswith("simulation.costs: has no row")]
+
+    own = "sum,1,0,0\nadam step,1,1,0\nfp16 encode,1,1,0\n"
+    assert told("", "optimizer=adam", "codec=fp16") == [] == told(own, "optimizer=adam", "codec=fp16")
+    assert told(own, "optimizer={kind: sgd, momentum: 0.9}", "codec=topk") == ["sgd with momentum", "topk"]
+    outer = ("sync={kind: diloco, h: 2}", "optimizer={kind: adam, at: worker}")
+    assert told(own, *outer) == ["nesterov with momentum"]
+
+
+def test_a_table_says_what_messages_take(tmp_path: Path) -> None:
+    """Of a LAN that is faster than a core reads, nodes take more with a row that says so, and are told without one."""
+    fast = "topology.lan.rate=100 Gbit/s"
+    plain = with_table(tmp_path, "", fast)
+    assert [line for line in plain.warnings if "a node takes 25.6 Gbit/s" in line]
+    told = with_table(tmp_path, "message,2,0,0.05\n", fast)
+    assert not [line for line in told.warnings if "a node takes" in line]
+    model = ComputeModel().of_plan(told)
+    assert (model.message_cost_s, model.message_bytes_per_s) == (pytest.approx(2e-6), pytest.approx(2e10))
+    assert ComputeModel().of_plan(plain).message_bytes_per_s == 3.2e9
 
 
 @for_each("busy_s", [0.0, 10.5])

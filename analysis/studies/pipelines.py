@@ -1,0 +1,194 @@
+"""Which way to train is soonest per token: whole models at every machine, pipelines over the WAN, or pipelines inside.
+
+Sizes and work alone, of three models on four networks. All train with the same batch: what eight machines with a whole
+model compute in a step, one pipeline of eight stages computes, or four of two stages do, one in each data centre.
+Steps are counted, and not what is learned in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.identity import Identity, look_of
+from analysis.studies.claims import Claims, decided, unresolved
+from analysis.studies.columns import round_s, samples
+from analysis.studies.results import Results
+from analysis.studies.study import Case, Panel, Settings, Study, StudyRun
+
+FSA = "FSA"
+DILOCO = "DiLoCo"
+SPARSELOCO = "SparseLoCo"
+PIPELINE = "greedy over the WAN"
+OF_ITS_MEMORY = "greedy with 1F1B's memory"
+ONE_F_ONE_B = "1F1B over the WAN"
+BOTH = "1F1B inside and FSA"
+BOTH_LOCAL = "1F1B inside and DiLoCo"
+MACHINES = 8
+STEPS = 30  # of a round of DiLoCo
+NETWORKS = {
+    "metro": ("100 Gbit/s", "1 ms"),
+    "country": ("10 Gbit/s", "20 ms"),
+    "continents": ("5 Gbit/s", "80 ms"),
+    "internet": ("1 Gbit/s", "80 ms"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A declared model. ``tokens``: of a sequence; ``batch``: sequences of a machine in a step, which takes ``step_s``.
+
+    fits  whether one machine holds the whole model, its gradients and AdamW's state: 16 bytes for each parameter
+    """
+
+    name: str
+    tokens: int
+    batch: int
+    step_s: float
+    fits: bool = True
+
+
+MODELS = {
+    "1.5 B": Model("gpt2-xl", 1024, 64, 0.19),
+    "6.7 B": Model("llama2-7b", 4096, 32, 1.66),
+    "69 B": Model("llama2-70b", 4096, 32, 17.0, fits=False),
+}
+"""``step_s``: 6 operations for each parameter and token at 8 · 400 Tflop/s."""
+
+
+def _whole(model: Model, technique: str, rounds: int, **more: str) -> Settings:
+    return {
+        "technique": technique,
+        "order.slice": "1 GB",
+        "training.batch": f"{model.batch}",
+        "training.rounds": f"{rounds}",
+        "training.evaluate_every": f"{rounds}",
+        "device.step_time": f"{model.step_s:g} s",
+        **more,
+    }
+
+
+def _stages(model: Model, stages: int, paradigm: str, technique: str, rounds: int, **more: str) -> Settings:
+    """Return the settings of pipelines, whose batch is that of as many machines as a replica has."""
+    settings = _whole(model, technique, rounds, **more)
+    cut = f"{{kind: pipeline, stages: {stages}, micro_batches: 32, recompute: true, {paradigm}}}"
+    return {
+        **settings,
+        "paradigm": cut,
+        "training.batch": f"{stages * model.batch}",
+        "device.step_time": f"{stages * model.step_s:g} s",
+        "training.precision": "bf16",  # of activations
+    }
+
+
+def _variants(model: Model) -> dict[str, Settings]:
+    local = {"sync.h": f"{STEPS}"}
+    inside = "placement: whole_replicas, replicas: hips, schedule: 1f1b"
+    whole = {
+        FSA: _whole(model, "fsa", 3),
+        DILOCO: _whole(model, "diloco", 2, **local),
+        SPARSELOCO: _whole(model, "sparseloco", 2, **local),
+    }
+    return {
+        **(whole if model.fits else {}),
+        PIPELINE: _stages(model, MACHINES, "placement: search, schedule: greedy", "fsa", 3),
+        OF_ITS_MEMORY: _stages(
+            model, MACHINES, f"placement: search, schedule: {{kind: greedy, held: {MACHINES}}}", "fsa", 3
+        ),
+        ONE_F_ONE_B: _stages(model, MACHINES, "placement: search, schedule: 1f1b", "fsa", 3),
+        BOTH: _stages(model, 2, inside, "fsa", 3),
+        BOTH_LOCAL: _stages(model, 2, inside, "diloco", 2, **local),
+    }
+
+
+def _cases() -> dict[str, Case]:
+    cases = {}
+    for size, model in MODELS.items():
+        for network, (rate, delay) in NETWORKS.items():
+            settings = {
+                "training.model": f"{{kind: declared, name: {model.name}}}",
+                "topology.links[*].rate": rate,
+                "topology.links[*].delay": delay,
+            }
+            cases[f"{size}, {network}"] = Case(settings, variants=_variants(model), seeds=1)
+    return cases
+
+
+def _size(each: StudyRun) -> str:
+    return each.sweep.partition(", ")[0]
+
+
+def _network(each: StudyRun) -> str:
+    return each.sweep.partition(", ")[2]
+
+
+def token_us(each: StudyRun) -> float:
+    """Return the time of a token, of all machines together, once connections are warm."""
+    rounds = each.run.tables["rounds"]["round"].nunique()
+    tokens = samples(each) / rounds * MODELS[_size(each)].tokens
+    return 1e6 * round_s(each) / float(tokens)
+
+
+def claims(found: Results) -> Claims:
+    for size in MODELS:
+        for network in NETWORKS:
+            rows = found.rows(size=size, network=network).sort_values("token_us")
+            if len(rows) < 2:
+                yield unresolved(f"{size} parameters, {network}: which is soonest", "fewer than two of them ran")
+                continue
+            best, second = rows.iloc[0], rows.iloc[1]
+            times = (f"{each['variant']}, {each['token_us']:.3g} µs a token" for each in (best, second))
+            told = "; then ".join(times)
+            yield decided(f"{size} parameters, {network}: one is soonest", told, best["token_us"] < second["token_us"])
+    saved = _saved(found)
+    yield unresolved(
+        "CrossPipe: a schedule that knows delays takes up to 33.6 % less time than others with equal memory",
+        "its models, rates and schedules are not stated in what could be read",
+        f"here, greedy with the memory of 1F1B: {saved}",
+    )
+    yield unresolved(
+        "Atlas: which arrangement of data centres is soonest, and up to 17 times",
+        "its set-up is not stated in what could be read",
+    )
+
+
+def _saved(found: Results) -> str:
+    """Return by how much less time the greedy schedule takes than 1F1B, as text."""
+    rows = found.runs.pivot_table(index=["size", "network"], columns="variant", values="token_us")
+    if not {OF_ITS_MEMORY, ONE_F_ONE_B} <= {*rows}:
+        return "not run"
+    saved = 1 - rows[OF_ITS_MEMORY] / rows[ONE_F_ONE_B]
+    return f"{saved.min():.1%} to {saved.max():.1%} less"
+
+
+STUDY = Study(
+    title="Whole models, pipelines, and both",
+    source="CrossPipe (USENIX ATC 2025); Atlas (2024); DiLoCo (2023); SparseLoCo (2025)",
+    scenario="papers/pipelines.yaml",
+    cases=_cases(),
+    claims=claims,
+    columns={"size": _size, "network": _network, "token_us": token_us},
+    panels=tuple(
+        Panel(
+            f"{size} parameters",
+            "token_us",
+            "network",
+            kind="bar",
+            where={"size": size},
+            log="y",
+            y_label="µs a token, all machines" if size == "1.5 B" else "",
+            legend=size == "1.5 B",
+        )
+        for size in MODELS
+    ),
+    looks={
+        FSA: look_of("fsa", FSA),
+        DILOCO: look_of("diloco", DILOCO),
+        SPARSELOCO: Identity(SPARSELOCO, "#D55E00", "s"),
+        PIPELINE: Identity(PIPELINE, "#0072B2", "D"),
+        OF_ITS_MEMORY: Identity(OF_ITS_MEMORY, "#56B4E9", "d"),
+        ONE_F_ONE_B: Identity(ONE_F_ONE_B, "#999999", "v"),
+        BOTH: Identity(BOTH, "#009E73", "^"),
+        BOTH_LOCAL: Identity(BOTH_LOCAL, "#CC79A7", "P"),
+    },
+    size_in=(12.5, 4.2),
+)
