@@ -697,8 +697,8 @@ def advise(  # noqa: PLR0913 - what the command has
     words = advising.Words(goal, least, require, jobs, Path(prices) if prices else None, tune, trials)
     wish = advising.wish(whole, words)
     names = None if techniques is None else ",".join(techniques)
-    further = additions() if techniques is None else {}
-    return Advice(advising.advise(read_it, chosen(names), wish, budget, additions=further))
+    further = additions(whole) if techniques is None else {}
+    return Advice(advising.advise(read_it, chosen(names, whole), wish, budget, additions=further))
 
 
 def presets() -> Mapping[str, Preset]:

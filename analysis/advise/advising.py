@@ -31,6 +31,7 @@ from analysis.advise.prices import COLUMNS, Prices, read_prices
 from analysis.advise.published_steps import steps_told
 from analysis.advise.question import Question, Tell
 from analysis.advise.search import Search
+from analysis.advise.techniques import is_pipeline
 from analysis.advise.why import Split, splits
 from testbed.errors import ScenarioError
 from testbed.execution.tuning import import_optuna
@@ -125,6 +126,8 @@ def advise(
         notes.append(_NO_GOAL)
     if error_of(found[0].plan) is None:
         notes.append(_NOT_CLAIMED)
+    if is_pipeline(own) and any(candidate.plan.pipeline is not None for candidate in found[1:]):
+        notes.append(_OF_PIPELINES)
     question = Question(
         accuracy=accuracy,
         value=_value(asked.goal),
@@ -223,6 +226,10 @@ def _splits(search: Search, rows: Sequence[Row], least: str) -> dict[str, Split]
     return splits(best)
 
 
+_OF_PIPELINES = (
+    "The scenario cuts its model into stages, so schedules and placements of pipelines are compared; to compare them "
+    "with techniques of whole models, name these: --techniques fsa,diloco."
+)
 _NO_NUMBERS = (
     "The model is declared by its sizes alone, so how fast it learns was not computed: techniques are ranked by what a "
     "training sample takes, and convergence is not decided."

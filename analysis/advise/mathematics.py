@@ -67,6 +67,8 @@ def _is_every_step(choice: Choice) -> bool:
 def signature(plan: Plan) -> str:
     """Return a text that is equal for Plans which learn alike in each round, up to the rounding of sums."""
     technique = plan.technique
+    if plan.pipeline is not None:  # no schedule, placement or cut changes a bit
+        return repr((technique, plan.pipeline.stages, plan.pipeline.micro_batches))
     if depends_on_network(plan):
         return repr(technique)
     if is_plain(plan):

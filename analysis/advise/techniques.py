@@ -1,21 +1,48 @@
-"""The techniques that are tried: the presets."""
+"""The techniques that are tried: the presets, or of a pipeline its schedules and placements."""
 
 from __future__ import annotations
 
 from analysis.advise.candidates import Technique
 from testbed.axes import AxisError
 from testbed.errors import ScenarioError
+from testbed.policy.pipeline import PLACEMENTS, SCHEDULES
+from testbed.policy.pipeline.placement import Listed
+from testbed.scenario import Scenario
 from testbed.scenario.presets import find_preset, presets, settings_of
 
 
-def techniques(names: str | None = None) -> dict[str, Technique]:
-    """Return the presets of a comma-separated list of names, or all. Raise ``ScenarioError`` for an unknown one."""
+def techniques(names: str | None = None, scenario: Scenario | None = None) -> dict[str, Technique]:
+    """Return the presets of a comma-separated list of names, or all. Raise ``ScenarioError`` for an unknown one.
+
+    scenario  if its model is cut into stages and no names are given, what a pipeline may be instead
+    """
+    if names is None and is_pipeline(scenario):
+        return _pipelines()
     wanted = list(presets()) if names is None or names == "all" else [name.strip() for name in names.split(",")]
     return {name: _technique(name) for name in wanted}
 
 
-def additions() -> dict[str, Technique]:
-    """Return the presets that change one axis alone, by what they add to another technique."""
+def is_pipeline(scenario: Scenario | None) -> bool:
+    """Return whether a scenario cuts its model into stages."""
+    return scenario is not None and not scenario.is_program and scenario.paradigm.declared.cuts_models
+
+
+def _pipelines() -> dict[str, Technique]:
+    """Return every shipped schedule with every shipped placement that needs no list of the user's."""
+    placements = [kind for kind, placement in PLACEMENTS.shipped.items() if placement is not Listed]
+    return {
+        f"{schedule}/{placement}": Technique(
+            (f"paradigm.schedule={schedule}", f"paradigm.placement={placement}"), "a pipeline: schedule, placement"
+        )
+        for schedule in SCHEDULES.shipped
+        for placement in placements
+    }
+
+
+def additions(scenario: Scenario | None = None) -> dict[str, Technique]:
+    """Return the presets that change one axis alone, by what they add to another technique; to a pipeline none."""
+    if is_pipeline(scenario):
+        return {}
     return {
         name: Technique(tuple(f"{axis}={text}" for axis, text in settings_of(preset).items()), preset.summary)
         for name, preset in presets().items()

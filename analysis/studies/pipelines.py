@@ -37,7 +37,7 @@ NETWORKS = {
 class Model:
     """A declared model. ``tokens``: of a sequence; ``batch``: sequences of a machine in a step, which takes ``step_s``.
 
-    fits  whether one machine holds the whole model, its gradients and AdamW's state: 16 bytes for each parameter
+    fits  whether one machine holds the whole model, its gradients, AdamW's state and a sequence's activations
     """
 
     name: str
@@ -48,18 +48,21 @@ class Model:
 
 
 MODELS = {
-    "1.5 B": Model("gpt2-xl", 1024, 64, 0.19),
     "6.7 B": Model("llama2-7b", 4096, 32, 1.66),
+    "13 B": Model("llama2-13b", 4096, 32, 3.2),
     "69 B": Model("llama2-70b", 4096, 32, 17.0, fits=False),
 }
 """``step_s``: 6 operations for each parameter and token at 8 · 400 Tflop/s."""
 
 
+_LARGE = {"order.slice": "1 GB"}  # fewer messages to simulate
+
+
 def _whole(model: Model, technique: str, rounds: int, **more: str) -> Settings:
     return {
         "technique": technique,
-        "order.slice": "1 GB",
         "training.batch": f"{model.batch}",
+        "training.accumulate": f"{model.batch}",
         "training.rounds": f"{rounds}",
         "training.evaluate_every": f"{rounds}",
         "device.step_time": f"{model.step_s:g} s",
@@ -75,8 +78,8 @@ def _stages(model: Model, stages: int, paradigm: str, technique: str, rounds: in
         **settings,
         "paradigm": cut,
         "training.batch": f"{stages * model.batch}",
+        "training.accumulate": "1",
         "device.step_time": f"{stages * model.step_s:g} s",
-        "training.precision": "bf16",  # of activations
     }
 
 
@@ -84,9 +87,9 @@ def _variants(model: Model) -> dict[str, Settings]:
     local = {"sync.h": f"{STEPS}"}
     inside = "placement: whole_replicas, replicas: hips, schedule: 1f1b"
     whole = {
-        FSA: _whole(model, "fsa", 3),
-        DILOCO: _whole(model, "diloco", 2, **local),
-        SPARSELOCO: _whole(model, "sparseloco", 2, **local),
+        FSA: _whole(model, "fsa", 3, **_LARGE),
+        DILOCO: _whole(model, "diloco", 2, **local, **_LARGE),
+        SPARSELOCO: _whole(model, "sparseloco", 2, **local, **_LARGE),
     }
     return {
         **(whole if model.fits else {}),
@@ -95,8 +98,8 @@ def _variants(model: Model) -> dict[str, Settings]:
             model, MACHINES, f"placement: search, schedule: {{kind: greedy, held: {MACHINES}}}", "fsa", 3
         ),
         ONE_F_ONE_B: _stages(model, MACHINES, "placement: search, schedule: 1f1b", "fsa", 3),
-        BOTH: _stages(model, 2, inside, "fsa", 3),
-        BOTH_LOCAL: _stages(model, 2, inside, "diloco", 2, **local),
+        BOTH: _stages(model, 2, inside, "fsa", 3, **_LARGE),
+        BOTH_LOCAL: _stages(model, 2, inside, "diloco", 2, **local, **_LARGE),
     }
 
 
@@ -163,7 +166,7 @@ def _saved(found: Results) -> str:
 STUDY = Study(
     title="Whole models, pipelines, and both",
     source="CrossPipe (USENIX ATC 2025); Atlas (2024); DiLoCo (2023); SparseLoCo (2025)",
-    scenario="papers/pipelines.yaml",
+    scenario="large/pipelines.yaml",
     cases=_cases(),
     claims=claims,
     columns={"size": _size, "network": _network, "token_us": token_us},
@@ -175,8 +178,7 @@ STUDY = Study(
             kind="bar",
             where={"size": size},
             log="y",
-            y_label="µs a token, all machines" if size == "1.5 B" else "",
-            legend=size == "1.5 B",
+            y_label="µs a token, all machines" if size == "6.7 B" else "",
         )
         for size in MODELS
     ),
@@ -184,7 +186,7 @@ STUDY = Study(
         FSA: look_of("fsa", FSA),
         DILOCO: look_of("diloco", DILOCO),
         SPARSELOCO: Identity(SPARSELOCO, "#D55E00", "s"),
-        PIPELINE: Identity(PIPELINE, "#0072B2", "D"),
+        PIPELINE: Identity(PIPELINE, "#E69F00", "D"),
         OF_ITS_MEMORY: Identity(OF_ITS_MEMORY, "#56B4E9", "d"),
         ONE_F_ONE_B: Identity(ONE_F_ONE_B, "#999999", "v"),
         BOTH: Identity(BOTH, "#009E73", "^"),

@@ -112,10 +112,10 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         arguments.trials,
     )
     asked = wish(scenario, words)
-    chosen = techniques(arguments.techniques)
+    chosen = techniques(arguments.techniques, scenario)
     out = arguments.out or Path("advice") / scenario.name
     make_folder(out)
-    further = additions() if arguments.techniques is None else {}
+    further = additions(scenario) if arguments.techniques is None else {}
     advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell, further)
     files = [str(path) for path in write(advice, out, OwnFile(arguments.scenario, arguments.overrides))]
     said = conclusion(advice)

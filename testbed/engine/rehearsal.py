@@ -27,7 +27,8 @@ def needs_rehearsal(plan: Plan) -> bool:
         return False
     if any(names_code(choice.kind) for choice in (training.model, training.data, training.split)):
         return True
-    return _depends_on_shapes(plan) or (training.compute == "real" and _depends_on_samples(plan))
+    is_counted = training.compute == "modelled" and any(node.device.memory_bytes for node in plan.training_workers)
+    return is_counted or _depends_on_shapes(plan) or (training.compute == "real" and _depends_on_samples(plan))
 
 
 def _depends_on_samples(plan: Plan) -> bool:
@@ -72,7 +73,7 @@ def rehearse(plan: Plan) -> None:
     from testbed.devices.accelerator import CPU
     from testbed.engine.learner import make_learner, samples_of, step_shares
     from testbed.engine.pipeline.layout import layout_of
-    from testbed.engine.pipeline.memory import check_memory
+    from testbed.engine.pipeline.memory import check_memory, check_whole_memory
     from testbed.engine.slicing import overlaps, slicer_of, table_widths
     from testbed.engine.streaming import check_fragments
     from testbed.engine.sync_setup import streaming
@@ -82,6 +83,9 @@ def rehearse(plan: Plan) -> None:
     if plan.pipeline is not None:
         check_memory(plan, layout_of(plan))
         plan = plan_of_stage(plan, 0)  # whose replicas share the data
+    else:
+        for node in plan.training_workers:
+            check_whole_memory(plan, node)
     try:
         samples_of(plan)
     except EmptyShares as error:

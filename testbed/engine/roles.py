@@ -31,6 +31,7 @@ from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.mixing_exchange import mixing_worker
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.peers import EpochMail, first_rounds, has_servers
+from testbed.engine.pipeline.memory import check_whole_memory
 from testbed.engine.pipeline.roles import StageWorker, stage_worker
 from testbed.engine.replica import Copies, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
@@ -91,6 +92,7 @@ def _training_worker(
 ) -> Role:
     if plan.pipeline is not None:
         return _stage(plan, node, files)
+    check_whole_memory(plan, node)
     without_servers = _without_servers(plan)
     if without_servers is None:
         return _worker(plan, node, files, make_library)

@@ -9,11 +9,12 @@ from testbed.settings.job import Choice
 
 
 def identity_of(plan: Plan) -> str:
-    """Return a text that is equal for Plans of one scenario with one technique and one central data centre.
+    """Return a text that is equal for Plans of one scenario with one technique, pipeline and central data centre.
 
     A single global server holds the whole model, however it is divided.
     """
     technique = plan.technique
     if len(plan.with_role("global_server")) == 1:
         technique = replace(technique, shard=Choice(kind="hashed"))
-    return repr((technique, [site.name for site in plan.network.sites if site.central]))
+    central = [site.name for site in plan.network.sites if site.central]
+    return repr((technique, plan.pipeline, [node.stage for node in plan.nodes], central))

@@ -96,7 +96,7 @@ class Device:
     """Part of a GPU that a worker's step occupies while it computes: at 50 %, steps of two workers run at one time; at
     100 %, workers of one GPU take turns."""
     memory_bytes: int = option(0, unit="bytes", max=10**15, absent=0)
-    """Memory of a worker's device. A pipeline whose stage needs more is refused."""
+    """Memory of a worker's device. A declared model, or a stage of a pipeline, that needs more is refused."""
     variation: float = option(0.0, unit="share")
     """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
     slowdown: Series | None = option(None, section=Slowdown)

@@ -157,7 +157,7 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
         "paradigm={kind: allreduce, optimizer_work: update, shared_by: all}"
     ],
     (*SCRIPT, "training={rounds: 100, precision: bf16}"): [],
-    ("training.compute=modelled", "run.on=simulate", "training.accumulate=2"): [],
+    ("training.compute=modelled", "run.on=simulate", "training.deterministic=true"): [],
     ("training.loading=cached", "training.compute=modelled", "run.on=simulate"): [],
     ("training.loading=cached", "order={kind: p3, overlap: layers}"): ["order={kind: p3, overlap: none}"],
     ("training.loading={kind: cached, source: nowhere}",): [],

@@ -1,4 +1,4 @@
-"""What a stage of a pipeline holds in its device's memory, and whether that fits.
+"""What a worker holds of a model, or of a stage of it, in its device's memory, and whether that fits.
 
 Counted are float32 parameters, their gradients and the optimizer's state, and what backward passes need of the forward
 passes before them, for as many micro-batches as the schedule has under way. Not counted are buffers of communication,
@@ -14,23 +14,25 @@ from typing import Any
 import torch
 
 from testbed.engine import sync_setup
+from testbed.engine.learner import shape_only
 from testbed.engine.pipeline.layout import ACTIVATION_TYPES, Layout
 from testbed.engine.slicing import optimizer_at_top
 from testbed.errors import ScenarioError
 from testbed.numbers import size
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.plan.stages import plan_of_stage
 from testbed.policy.events import Contribution
 from testbed.settings.job import Choice
 from testbed.training.optimizers import KeyOptimizer
+from testbed.training.shapes import ModelShape
 
 _NUMBER_BYTES = 4  # of a parameter, a gradient, and a number of an optimizer's state
 _PROBED = 64  # elements, of an optimizer whose state is counted
 
 
 @dataclass(frozen=True, slots=True)
-class StageMemory:
-    """Bytes of one stage. ``activations``: of all micro-batches that are under way at a time."""
+class DeviceMemory:
+    """Bytes of a worker. ``activations``: of all micro-batches that are under way at a time."""
 
     parameters: int
     gradients: int
@@ -48,25 +50,35 @@ class StageMemory:
         )
 
 
-def memory_of(plan: Plan, layout: Layout, stage: int) -> StageMemory:
+def memory_of(plan: Plan, layout: Layout, stage: int) -> DeviceMemory:
     """Return what a worker of this stage holds."""
     chunks = layout.chunks[stage]
     segments = [layout.model.segments[number] for chunk in chunks for number in chunk]
     elements = sum(count for segment in segments for count in segment.sizes)
     assert plan.pipeline is not None, "only a pipeline has stages"
     samples = -(-plan.training.batch_size // plan.pipeline.micro_batches)
-    number_bytes = ACTIVATION_TYPES[plan.training.precision].itemsize
     under_way = layout.timing.held[stage]
     held = sum(segment.held for segment in segments) * under_way / len(chunks)
     if plan.pipeline.recompute:  # inputs of all that are under way, and all of the one that goes backward
         inputs = [layout.model.segments[chunk[0] - 1].outputs for chunk in chunks if chunk[0]]
         largest = max(sum(layout.model.segments[number].held for number in chunk) for chunk in chunks)
         held = sum(inputs) * under_way / len(chunks) + largest
-    return StageMemory(
+    return _memory(plan, elements, held * samples)
+
+
+def memory_of_whole(plan: Plan, model: ModelShape) -> DeviceMemory:
+    """Return what a worker holds that has the whole model."""
+    samples = -(-plan.training.batch_size // plan.training.accumulate)
+    return _memory(plan, sum(model.sizes), samples * sum(segment.held for segment in model.segments))
+
+
+def _memory(plan: Plan, elements: int, activations: float) -> DeviceMemory:
+    """``elements``: of the parameters; ``activations``: how many numbers of them are held."""
+    return DeviceMemory(
         parameters=_NUMBER_BYTES * elements,
         gradients=_NUMBER_BYTES * elements,
         optimizer=_NUMBER_BYTES * elements * _optimizer_numbers(plan),
-        activations=round(held * samples * number_bytes),
+        activations=round(activations * ACTIVATION_TYPES[plan.training.precision].itemsize),
     )
 
 
@@ -92,6 +104,19 @@ def _counted(kind: str, options: tuple[tuple[str, Any], ...]) -> int:
     key.step(torch.ones(_PROBED))
     tensors = [each for each in key.state().values() if isinstance(each, torch.Tensor)]
     return max(0, sum(each.numel() for each in tensors) // _PROBED - 1)
+
+
+def check_whole_memory(plan: Plan, worker: NodePlan) -> None:
+    """Raise ``ScenarioError`` if a declared model does not fit into a worker's memory, where that is known."""
+    if plan.training.compute != "modelled" or not worker.device.memory_bytes:
+        return
+    needed = memory_of_whole(plan, shape_only(plan))
+    if worker.device.memory_bytes < needed.total:
+        raise ScenarioError(
+            f"device.memory: the whole model needs {size(needed.total)} ({needed}), and {worker.name} has "
+            f"{size(worker.device.memory_bytes)}; write 'paradigm: pipeline', a smaller batch, 'training.accumulate', "
+            "or a device with more memory"
+        )
 
 
 def check_memory(plan: Plan, layout: Layout) -> None:

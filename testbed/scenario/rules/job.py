@@ -149,11 +149,9 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
         problem = "has no effect here: no sample is computed with, and all workers count the same"
         yield Violation(("training", "split"), problem, "remove it")
     where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
-    # of modelled stages, the precision says how large activations are
-    sized = ("precision",) if scenario.paradigm.declared.cuts_models and not is_scripted(scenario) else ()
-    for key in other_than_default(training, "precision", "accumulate", "compile", "deterministic"):
-        if key in sized:
-            continue
+    # where nothing is computed, precision and accumulation say how large activations in memory are
+    computing = ("precision", "accumulate") if is_scripted(scenario) else ()
+    for key in other_than_default(training, *computing, "compile", "deterministic"):
         yield Violation(("training", key), f"has no effect here: {where}", "remove it")
 
 

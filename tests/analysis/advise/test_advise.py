@@ -20,6 +20,7 @@ from analysis.advise.elsewhere import Elsewhere, Place, places
 from analysis.advise.observation import STOPPED, Limits, Observation, Score, observe
 from analysis.advise.pace import Pace, by_sizes, later, rounds_to_sample, sampled
 from analysis.advise.pool import Task
+from analysis.advise.techniques import additions, techniques
 from testbed import api
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
@@ -162,6 +163,20 @@ def test_what_a_fair_part_of_the_budget_left_without_a_pace_gets_more(monkeypatc
     monkeypatch.setattr(search, "simulate_all", short_at_first)
     found = {row.name: row for row in asked(count=14).rows}
     assert looks.count("hfa") == 2 and found["hfa"].round_s is not None
+
+
+def test_of_a_pipeline_schedules_and_placements_are_compared() -> None:
+    changes = ("paradigm={kind: pipeline, stages: 2, micro_batches: 4}", "topology.links[*].delay=60 ms")
+    read = reader(*changes)
+    own = read([], "simulate")
+    tried = techniques(None, own)
+    assert {"greedy/search", "1f1b/in_order"} <= set(tried) and not additions(own) and additions()
+    found = advise(read, tried, wish(own, Words(jobs=1)), Simulations(12))
+    known = {row.name.partition(" (")[0]: row for row in found.rows if row.outcome == RANKED}
+    assert known["greedy/in_order"].time_s < known["1f1b/in_order"].time_s  # type: ignore[operator]
+    trained = [each for known_ in found.known.values() for each in known_.curves.values()]
+    assert len({id(each) for each in trained}) <= 3 < len(trained), "all learn alike: a training for each seed shows it"
+    assert any("schedules and placements of pipelines" in text for text in conclusion(found))
 
 
 def test_constraints_refuse(advice: Advice) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.engine.pipeline.layout import layout_of
-from testbed.engine.pipeline.memory import memory_of
+from testbed.engine.pipeline.memory import memory_of, memory_of_whole
 from testbed.errors import ScenarioError
 from testbed.launch import check_before_training
 from testbed.plan.build import build_plan
@@ -49,6 +49,20 @@ def trained(*overrides: str) -> tuple[Simulated, dict[str, Any]]:
         done = run(folder, *overrides, scenario=folder / "scenario.yaml")
         frames = {key: tables.frame(table) for key, table in tables.build(folder / "events").items()}
         return done, dict(pipeline_result(frames))
+
+
+def test_a_whole_model_that_does_not_fit_is_refused_too() -> None:
+    """Of AdamW at the worker four numbers for each parameter, and the activations of one part of the batch."""
+    whole = ("paradigm=allreduce", "optimizer={kind: adamw, at: worker}")
+    plan = build_plan(loads(SCENARIO, "declared.yaml", [*whole, "device.memory=80 GB"]))
+    needed = memory_of_whole(plan, declared_shape("llama2-7b", TOKENS))
+    assert needed.parameters + needed.gradients + needed.optimizer == 16 * sum(declared_shape("llama2-7b").sizes)
+    with pytest.raises(ScenarioError, match=r"the whole model needs .* write 'paradigm: pipeline'"):
+        check_before_training(loads(SCENARIO, "declared.yaml", [*whole, "device.memory=80 GB"]), plan)
+    parts = build_plan(loads(SCENARIO, "declared.yaml", [*whole, "training.accumulate=16"]))
+    assert memory_of_whole(parts, declared_shape("llama2-7b", TOKENS)).activations == needed.activations / 16
+    enough = loads(SCENARIO, "declared.yaml", [*whole, "device.memory=200 GB"])
+    check_before_training(enough, build_plan(enough))
 
 
 @for_each("schedule", ["gpipe", "1f1b", "zero_bubble", "greedy"])
