@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
+from testbed.engine.pipeline.layout import layout_of
 from testbed.errors import RunFailed, ScenarioError
 from testbed.plan.instant import Instant
 from testbed.plan.model import Plan, resumes_clock
@@ -96,7 +97,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What ``manifest.json`` holds: SHA-256 and node of every file. ``of_another_run``: it was copied from that."""
+    """What ``manifest.json`` holds: SHA-256 and node of every file. ``of_another_run``: it was copied from that.
+
+    cut  of a pipeline, by worker: the segments of the model that it holds; empty of other runs
+    """
 
     version: int
     round: int
@@ -106,6 +110,7 @@ class _Manifest:
     instant: Instant
     members: Members = field(default_factory=Members)
     of_another_run: bool = False
+    cut: dict[str, str] = field(default_factory=dict)
 
 
 class CheckpointFiles:
@@ -119,6 +124,7 @@ class CheckpointFiles:
     def __init__(self, directory: Path, plan: Plan, with_states: bool = True) -> None:
         self._directory = directory
         self._job = job_sha256(plan)
+        self._cut = _cut_of(plan)
         self._with_states = with_states
         self._resumes_clock = resumes_clock(plan)
         self.skipped: list[str] = []
@@ -144,7 +150,7 @@ class CheckpointFiles:
         path = self._directory / _folder_name(round_)
         files = {_file_name(node): digest for node, digest in digests.items()}
         nodes = {_file_name(node): node for node in digests}
-        about = _Manifest(VERSION, round_, self._job, files, nodes, instant, members)
+        about = _Manifest(VERSION, round_, self._job, files, nodes, instant, members, cut=self._cut)
         atomic.write_json(folder / "manifest.json", asdict(about))
         complete(folder, path)
         return path
@@ -178,6 +184,13 @@ class CheckpointFiles:
             data = _verified(path / name, digest)
             if self._with_states:
                 states[about.nodes[name]] = _state_of(name, data)
+        for worker in sorted(about.cut.keys() & self._cut.keys()):
+            if about.cut[worker] != self._cut[worker]:
+                raise ScenarioError(
+                    f"{path}: was made with another cut of the model: {worker} has segments {about.cut[worker]} there, "
+                    f"and {self._cut[worker]} in this run; resume with the paradigm's stages, cuts, schedule and "
+                    "placement that it was made with, or begin anew"
+                )
         if about.job_sha256 != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
         same_clock = self._resumes_clock or not about.of_another_run
@@ -236,6 +249,15 @@ def job_sha256(plan: Plan) -> str:
     job = (training.model, training.data, training.split, training.batch_size, training.compute)
     content = msgspec.json.encode(msgspec.to_builtins((plan.seed, plan.technique, nodes, job)), order="sorted")
     return hashlib.sha256(content).hexdigest()
+
+
+def _cut_of(plan: Plan) -> dict[str, str]:
+    """Return which segments of the model each worker of a pipeline holds; nothing of a run without one."""
+    if plan.pipeline is None:
+        return {}
+    layout = layout_of(plan)
+    workers = [(node.name, node.stage) for node in plan.nodes if node.role == "worker" and node.stage is not None]
+    return {name: layout.segments_of(stage) for name, stage in workers}
 
 
 def _folder_name(round_: int) -> str:

@@ -302,6 +302,7 @@ FURTHER = [  # refusals whose rules have others with examples above, and with cu
     (PIPELINE, "paradigm={kind: pipeline, micro_batches: 7, schedule: interleaved}"),
     (PIPELINE, "paradigm.cuts=3 2"),
     (PIPELINE, "paradigm.activations=demo"),
+    (PIPELINE, "paradigm.error_feedback=true"),
     (PIPELINE, "paradigm.activations=powersgd", *MODELLED),
     (PIPELINE, "sync=tap"),
     (PIPELINE, "optimizer={kind: adam, at: worker}", "sync={kind: diloco, fragments: 2}"),

@@ -39,6 +39,10 @@ class Layout:
     tasks: Tasks
     timing: Timing
 
+    def segments_of(self, stage: int) -> str:
+        """Return the first and the last segment of each chunk of a stage: ``0-2, 6-8``."""
+        return ", ".join(f"{chunk.start}-{chunk.stop - 1}" for chunk in self.chunks[stage])
+
 
 @once_per_plan
 def layout_of(plan: Plan) -> Layout:
@@ -131,6 +135,10 @@ def _shape_of(plan: Plan, shape: ModelShape, chunks: tuple[tuple[range, ...], ..
         weights_s.append(each_s * sum(share.weights for share in shares))
     stages = range(pipeline.stages)
     outputs = [shape.segments[mine[0][-1]].outputs for mine in chunks]
+    samples = -(-plan.training.batch_size // pipeline.micro_batches)
+    sent = [samples * elements for elements in _between(shape, chunks)]
+    _check_bound("activations", pipeline.activations, sent)
+    _check_bound("activation_gradients", pipeline.activation_gradients, sent)
     down = [_hop(plan, stage, stage + 1, outputs[stage], pipeline.activations) for stage in stages]
     up = [_hop(plan, stage, stage - 1, outputs[stage - 1], pipeline.activation_gradients) for stage in stages]
     return PipelineShape(
@@ -141,6 +149,23 @@ def _shape_of(plan: Plan, shape: ModelShape, chunks: tuple[tuple[range, ...], ..
         tuple(down),
         tuple(up),
     )
+
+
+def _between(shape: ModelShape, chunks: tuple[tuple[range, ...], ...]) -> list[int]:
+    """Return the elements of a sample's activations between each two parts of the model."""
+    parts = sorted((part for mine in chunks for part in mine), key=lambda part: part.start)
+    return [shape.segments[part[-1]].outputs for part in parts[:-1]]
+
+
+def _check_bound(name: str, choice: Choice, sent: list[int]) -> None:
+    """Raise ``ScenarioError`` where a codec would send all messages of so many elements as they are."""
+    options = CODECS.options(choice.kind, choice.options)
+    bound = getattr(options, "bound", 0)
+    if sent and max(sent) < bound:
+        raise ScenarioError(
+            f"paradigm.{name}: '{choice.kind}' sends what has less than {bound} elements as it is, and a micro-batch's "
+            f"activations have {max(sent)}; write 'bound: {max(2, min(sent))}', larger micro-batches, or 'none'"
+        )
 
 
 def _hop(plan: Plan, source: int, target: int, elements: int, codec: Choice) -> Hop:

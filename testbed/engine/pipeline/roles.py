@@ -107,11 +107,10 @@ def _record(session: Session, node: NodePlan, layout: Layout) -> None:
     """Record what this worker computes, once."""
     assert node.stage is not None, "a worker of a pipeline has a stage"
     stage = node.stage
-    segments = ", ".join(f"{chunk.start}-{chunk.stop - 1}" for chunk in layout.chunks[stage])
     session.world.record(
         "stage",
         stage=stage,
-        segments=segments,
+        segments=layout.segments_of(stage),
         tasks=text_of(layout.tasks[stage]),
         held=layout.timing.held[stage],
         memory_bytes=memory_of(session.plan, layout, stage).total,

@@ -85,6 +85,16 @@ def activations_pass_through_stateless_shapes(scenario: Scenario) -> Found:
             yield Violation(("paradigm", name), problem, f"write {fitting}")
 
 
+def feedback_is_of_codecs(scenario: Scenario) -> Found:
+    pipeline = pipeline_of(scenario)
+    if pipeline is None or not pipeline.error_feedback:
+        return
+    if pipeline.activations.declared.exact and pipeline.activation_gradients.declared.exact:
+        problem = "adds what codecs of activations leave out, and activations and their gradients travel as they are"
+        cure = "remove it, or write a codec, e.g. 'paradigm: {activations: fp16}'"
+        yield Violation(("paradigm", "error_feedback"), problem, cure)
+
+
 def steps_are_made_together(scenario: Scenario) -> Found:
     if pipeline_of(scenario) is not None:
         for place, problem, cure in _unfit(scenario):

@@ -289,6 +289,16 @@ def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
     assert CheckpointFiles(tmp_path / "checkpoints", longer).resumed is not None
 
 
+@for_each("cut", ["paradigm.cuts=1", "paradigm.stages=4", "paradigm.placement={kind: listed, order: west east hub}"])
+def test_a_checkpoint_of_another_cut_says_so(tmp_path: Path, cut: str) -> None:
+    made_by = (*TECHNIQUES["pipeline"], "training.model=cnn")
+    files = CheckpointFiles(tmp_path, plan_of(*made_by))
+    files.commit(1, {"hub/worker0": files.write(1, "hub/worker0", {})}, Instant(0.0), Members())
+    assert CheckpointFiles(tmp_path, plan_of(*made_by)).resumed is not None
+    with pytest.raises(ScenarioError, match=r"another cut of the model: .* has segments \d+-\d+ there, and "):
+        CheckpointFiles(tmp_path, plan_of(*made_by, cut))
+
+
 def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, tries = CheckpointFiles.write, []
 

@@ -142,3 +142,16 @@ def test_a_round_has_the_samples_of_one_batch(tmp_path: Path) -> None:
     assert result["samples_per_worker"] == [3 * 16, 3 * 16]
     assert result["samples_per_s"] * result["round_time_s"] == pytest.approx(16, rel=1e-4)
     assert result["samples_per_s"] * result["training_s"] == pytest.approx(3 * 16, rel=1e-4)
+
+
+@for_each("name", ["activations", "activation_gradients"])
+def test_a_codec_that_would_send_all_as_it_is_is_refused(name: str) -> None:
+    sent = TOKENS * WIDTH  # elements of a micro-batch of one sample
+
+    def layout_with(bound: int) -> None:
+        codec = f"paradigm.{name}={{kind: topk, ratio: 0.1, bound: {bound}}}"
+        layout_of(build_plan(loads(SCENARIO, overrides=(codec,))))
+
+    layout_with(sent)
+    with pytest.raises(ScenarioError, match=f"paradigm.{name}: 'topk' sends .* write 'bound: {sent}'"):
+        layout_with(sent + 1)
