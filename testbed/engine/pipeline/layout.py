@@ -75,6 +75,20 @@ def _parts(plan: Plan, shape: ModelShape, chunks: int) -> tuple[range, ...]:
             f"training.model: the last segment of '{shape.name}' computes with the embeddings of the first one, which "
             "another stage holds; write a model whose embeddings are not tied, such as llama2-7b"
         )
+    found = _ranges(plan, shape, chunks)
+    last = [part[-1] for part in found[:-1] if not shape.segments[part[-1]].outputs]
+    if last and plan.training.compute == "modelled":
+        raise ScenarioError(
+            f"training.model: of segment {last[0]} of '{shape.name}' the size of activations is unknown, so nothing "
+            "would travel between stages; write a declared model by name, or 'compute: real'"
+        )
+    return found
+
+
+def _ranges(plan: Plan, shape: ModelShape, chunks: int) -> tuple[range, ...]:
+    pipeline = plan.pipeline
+    assert pipeline is not None, "only a pipeline has parts"
+    segments = len(shape.segments)
     if pipeline.cuts:
         if pipeline.cuts[-1] >= segments:
             raise ScenarioError(

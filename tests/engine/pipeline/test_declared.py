@@ -19,7 +19,7 @@ from testbed.results import tables
 from testbed.results.pipelines import pipeline_result
 from testbed.results.summary import Ending, summarise
 from testbed.scenario.load import load, loads
-from testbed.training.declared import declared_shape
+from testbed.training.declared import COLUMNS, declared_shape
 from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
 
@@ -49,6 +49,16 @@ def trained(*overrides: str) -> tuple[Simulated, dict[str, Any]]:
         done = run(folder, *overrides, scenario=folder / "scenario.yaml")
         frames = {key: tables.frame(table) for key, table in tables.build(folder / "events").items()}
         return done, dict(pipeline_result(frames))
+
+
+def test_a_model_whose_activations_are_unknown_is_refused(tmp_path: Path) -> None:
+    rows = "".join(f"{name},w,{100 + number},1e9\n" for number, name in enumerate("abcd"))
+    (tmp_path / "layers.csv").write_text(f"{','.join(COLUMNS)}\n{rows}")
+    (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("cuts: 8 16 25", "stages: 2"))
+    model = f"training.model={{kind: declared, file: {tmp_path}/layers.csv}}"
+    unsized = load(tmp_path / "scenario.yaml", [model, "training.batch=64"])
+    with pytest.raises(ScenarioError, match="nothing would travel between stages"):
+        check_before_training(unsized, build_plan(unsized))
 
 
 def test_a_whole_model_that_does_not_fit_is_refused_too() -> None:
