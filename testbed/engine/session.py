@@ -31,9 +31,8 @@ class Session:
         self.peers = Peers(world, self.inbox, self.membership, plan)
         self.world = world
         self.plan = plan
-        self.keys: Sequence[
-            int
-        ] = ()  # of the values that this node ends with, in the whole model, if it has a part of it
+        # where the values that this node ends with belong in the whole model, if it has a part of one
+        self.keys: Sequence[int] = ()
         self._role = node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]

@@ -41,7 +41,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 120.0, dead_afte
         network=_network(sites),
         transport=Transport(best_effort_channels=3),
         training=TrainingPlan(
-            model=choice, data=choice, split=choice, batch_size=1, rounds=1, evaluate_every=1
+            model=Choice(kind="mlp"), data=Choice(kind="digits"), split=choice, batch_size=1, rounds=1, evaluate_every=1
         ),
         technique=TechniquePlan(
             paradigm=choice, sync_tier1=Choice(kind="fsa"), sync_tier2=Choice(kind="fsa"), optimizer=choice,

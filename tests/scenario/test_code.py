@@ -53,7 +53,8 @@ def test_a_file_beside_the_scenario(scenario: Path) -> None:
     assert (read.sync.tier1.kind, read.sync.tier2.kind) == (kind, kind)
     plan = build_plan(read)
     assert plan.technique.sync_tier1.kind == kind
-    assert plan.technique.sync_tier1.options == {"k1": 4, "k2": 10, "weights": "party", "warm": 7}
+    own = {"k1": 4, "k2": 10, "weights": "party", "warm": 7}
+    assert plan.technique.sync_tier1.options == {**own, "first_moments": 0, "second_moments": 0}
     assert SYNC.options(kind, plan.technique.sync_tier1.options).warm == 7
     assert loads(read.to_yaml()) == read
 
