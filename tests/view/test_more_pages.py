@@ -47,7 +47,7 @@ def test_runs_lie_side_by_side_on_one_clock(browser: Any, sweep: Path) -> None:
             page.evaluate("page.seek(1.0)")
             starts = page.evaluate("page.runs.map((run) => [run.start, page.timeOf(run)])")
             assert [now - start for start, now in starts] == [1.0, 1.0]
-            page.wait_for_function("document.getElementById('summary').innerText.startsWith('1.00 s')")
+            until(page, "document.getElementById('summary').innerText.startsWith('1.00 s')")
             told = page.locator("#summary").inner_text()
             assert "fsa1: round" in told and "hfa1: round" in told
             rounds = page.evaluate("page.runs.map((run) => run.roundAt(page.timeOf(run)))")
