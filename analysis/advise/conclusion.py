@@ -14,7 +14,7 @@ from analysis.advise.why import why_first
 from testbed.numbers import between, counted, factor, seconds, share, short, size, target
 
 UNEVEN = 2
-"""So many times the rounds of another data centre are said."""
+"""From this ratio of two data centres' rounds on, advice says which of them trains the model."""
 
 
 def conclusion(advice: Advice) -> list[str]:

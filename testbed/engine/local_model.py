@@ -1,8 +1,8 @@
 """A local server with a model of its own: it steps along every contribution, and merges the global model now and then.
 
-The rules are those of HALoS (``policy.sync.halos``): contributions are answered with the newest local model, and nobody
-waits for the global server. What the local model has moved since the last merging goes up after so many updates, and
-once only until the answer is there.
+The rules are those of HALoS (``policy.sync.halos``): a server answers contributions with its newest local model, and
+does not wait for the global server. What the local model has moved since the last merging goes up after so many
+updates, and once only until the answer is there.
 """
 
 from __future__ import annotations

@@ -309,7 +309,9 @@ class _Reader:
 
     def _group(self, attributes: Mapping[str, Any], place: str) -> str:
         if not all(attributes.get("involved_dim", ())):
-            problem = "its group is told by dimensions of a topology (involved_dim), which this network has not"
+            problem = (
+                "its group is told by dimensions of a topology (involved_dim), and this network has no such dimensions"
+            )
             raise ScenarioError(f"{place}: {problem}; write its process group (pg_name) into the trace")
         return str(attributes.get("pg_name", model.EVERYONE))
 

@@ -7,8 +7,9 @@ each ran, on which thread of the host or stream of the GPU. Both name an operato
   waits. Time between operators is Python's, and counts as work.
 * Kernels of a stream follow each other, and each its launch. A communication follows its launch, and on a GPU the last
   kernel launched before it by the same thread.
-* Who waits for a communication is not recorded. It is the thread that called it, if the call was synchronous; else
-  the thread or stream that stood still until it ended; else, as gradients are needed there, the next optimizer step.
+* PyTorch does not record who waits for a communication. The calling thread does, if the call was synchronous;
+  else the thread or stream that stood still until it ended; else, as gradients are needed there, the next optimizer
+  step.
 """
 
 from __future__ import annotations

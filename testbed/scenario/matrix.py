@@ -171,7 +171,7 @@ def markdown(cells: Iterable[Cell]) -> str:
 
 
 def _left_out() -> list[str]:
-    """Return what is said of the paradigms that have no row."""
+    """Return, for each paradigm without a row, why it has none."""
     libraries = ", ".join(f"`{kind}`" for kind, each in PARADIGMS.shipped.items() if each.library)
     cuts = ", ".join(f"`{kind}`" for kind, each in PARADIGMS.shipped.items() if each.cuts_models)
     return [

@@ -114,7 +114,7 @@ def _find(key: str, path: Path) -> None:
 
 
 def _refused_at(key: str, read: Callable[[], T]) -> T:
-    """Return what ``read`` returns. What it refuses is told at this key of the section."""
+    """Return what ``read`` returns. The place of each of its refusals is this key of the section."""
     try:
         return read()
     except TestbedError as error:

@@ -16,7 +16,7 @@ class SegmentShape:
     """A block of layers: elements of each of its keys, and floating-point operations for one sample (2 per MAC).
 
     dimensions  of the tensor of each key; none of a declared model, of which sizes alone are known
-    outputs     elements of what it hands on for one sample; 0: unknown
+    outputs     elements of the activation that the next segment gets, for one sample; 0: unknown
     held        elements that its backward pass needs of one sample's forward pass; 0: unknown
     """
 

@@ -20,11 +20,11 @@ from testbed.engine.slicing import optimizer_at_top
 from testbed.errors import ScenarioError
 from testbed.numbers import size
 from testbed.plan.model import NodePlan, Plan
+from testbed.plan.once import once_per_plan
 from testbed.plan.stages import plan_of_stage
 from testbed.policy.events import Contribution
 from testbed.settings.job import Choice
 from testbed.training.optimizers import KeyOptimizer
-from testbed.training.shapes import ModelShape
 
 _NUMBER_BYTES = 4  # of a parameter, a gradient, and a number of an optimizer's state
 _PROBED = 64  # elements, of an optimizer whose state is counted
@@ -66,8 +66,10 @@ def memory_of(plan: Plan, layout: Layout, stage: int) -> DeviceMemory:
     return _memory(plan, elements, held * samples)
 
 
-def memory_of_whole(plan: Plan, model: ModelShape) -> DeviceMemory:
+@once_per_plan
+def memory_of_whole(plan: Plan) -> DeviceMemory:
     """Return what a worker holds that has the whole model."""
+    model = shape_only(plan)
     samples = -(-plan.training.batch_size // plan.training.accumulate)
     return _memory(plan, sum(model.sizes), samples * sum(segment.held for segment in model.segments))
 
@@ -110,7 +112,7 @@ def check_whole_memory(plan: Plan, worker: NodePlan) -> None:
     """Raise ``ScenarioError`` if a declared model does not fit into a worker's memory, where that is known."""
     if plan.training.compute != "modelled" or not worker.device.memory_bytes:
         return
-    needed = memory_of_whole(plan, shape_only(plan))
+    needed = memory_of_whole(plan)
     if worker.device.memory_bytes < needed.total:
         raise ScenarioError(
             f"device.memory: the whole model needs {size(needed.total)} ({needed}), and {worker.name} has "

@@ -109,7 +109,7 @@ class Halos(AsyncLocalSgd):
     presets: ClassVar[tuple[Preset, ...]] = (
         Preset(
             name="halos",
-            summary="nobody waits: local servers have models of their own, and merge the global one",
+            summary="workers wait for no one: local servers have models of their own, and merge the global one",
             source="Kim et al., ICML 2025",
             settings={"sync": {"h": 8, "updates": 8, "local_buffer": 4, "local_learning_rate": "0.8"}},
         ),

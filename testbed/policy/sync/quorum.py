@@ -1,4 +1,4 @@
-"""Quorum: a round closes with K of n contributions and after a grace window, so that nobody waits for a straggler.
+"""Quorum: a round closes with K of n contributions and after a grace window, so stragglers hold nobody up.
 
 DiLoCo's outer rounds without its barrier, as Decoupled DiLoCo has them (Douillard et al., 2026, arXiv 2604.21428): the
 syncer merges what has arrived once a minimum quorum is there and a grace window has passed, weighted by tokens. With

@@ -1,4 +1,4 @@
-"""Pipelines of models of which sizes alone are known: times, memory, and what is told of them."""
+"""Pipelines of declared models, of which only sizes are known: times, memory, and the figures of a run."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_a_whole_model_that_does_not_fit_is_refused_too() -> None:
     """Of AdamW at the worker four numbers for each parameter, and the activations of one part of the batch."""
     whole = ("paradigm=allreduce", "optimizer={kind: adamw, at: worker}")
     plan = build_plan(loads(SCENARIO, "declared.yaml", [*whole, "device.memory=80 GB"]))
-    needed = memory_of_whole(plan, declared_shape("llama2-7b", TOKENS))
+    needed = memory_of_whole(plan)
     assert needed.parameters + needed.gradients + needed.optimizer == 16 * sum(declared_shape("llama2-7b").sizes)
     with pytest.raises(ScenarioError, match=r"the whole model needs .* write 'paradigm: pipeline'"):
         check_before_training(loads(SCENARIO, "declared.yaml", [*whole, "device.memory=80 GB"]), plan)
     parts = build_plan(loads(SCENARIO, "declared.yaml", [*whole, "training.accumulate=16"]))
-    assert memory_of_whole(parts, declared_shape("llama2-7b", TOKENS)).activations == needed.activations / 16
+    assert memory_of_whole(parts).activations == needed.activations / 16
     enough = loads(SCENARIO, "declared.yaml", [*whole, "device.memory=200 GB"])
     check_before_training(enough, build_plan(enough))
 
