@@ -11,6 +11,7 @@ import pytest
 
 from testbed.engine.pipeline.layout import layout_of
 from testbed.engine.pipeline.memory import memory_of, memory_of_whole
+from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.launch import check_before_training
 from testbed.plan.build import build_plan
@@ -69,6 +70,8 @@ def test_a_whole_model_that_does_not_fit_is_refused_too() -> None:
     assert needed.parameters + needed.gradients + needed.optimizer == 16 * sum(declared_shape("llama2-7b").sizes)
     with pytest.raises(ScenarioError, match=r"the whole model needs .* write 'paradigm: pipeline'"):
         check_before_training(loads(SCENARIO, "declared.yaml", [*whole, "device.memory=80 GB"]), plan)
+    with pytest.raises(ScenarioError, match="the whole model needs"):
+        make_role(plan, plan.training_workers[0])  # as in advice, which simulates without that check
     parts = build_plan(loads(SCENARIO, "declared.yaml", [*whole, "training.accumulate=16"]))
     assert memory_of_whole(parts).activations == needed.activations / 16
     enough = loads(SCENARIO, "declared.yaml", [*whole, "device.memory=200 GB"])
