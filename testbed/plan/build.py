@@ -6,17 +6,35 @@ from testbed.plan import settings
 from testbed.plan.code import code_of, code_of_pipeline
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.faults import build_faults, refuse_late_faults
+from testbed.plan.jobs import Job, SharedNetwork
 from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_links, build_network
 from testbed.plan.network_model import simulation_of
 from testbed.plan.placement import build_nodes, build_program_nodes
+from testbed.plan.sharing import sharing
 from testbed.plan.stages import stages_by_site
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
+from testbed.scenario.jobs import ReadJobs
 from testbed.scenario.load import moved
 from testbed.scenario.pipeline import exchanging, pipeline_of
 from testbed.scenario.topology.topology import generated
+
+
+def build_jobs(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
+    """Return the jobs of a file with their Plans, and what they share. Raise ``ScenarioError``."""
+    jobs = [Job(plan=build_plan(job.scenario), name=job.name, start_s=job.start_s) for job in read.jobs]
+    if not read.are_several:
+        plan = jobs[0].plan
+        return tuple(jobs), SharedNetwork(network=plan.network, background=plan.background)
+    scenario = read.network
+    topology = generated(scenario.topology)
+    network = build_network(topology, build_links(topology, scenario.seed), scenario.run.facilities)
+    faults = build_faults(scenario, network, ())
+    background = settings.background_of(scenario, network)
+    shared = SharedNetwork(network=with_faults(network, faults), background=background, faults=faults)
+    return sharing(jobs, shared), shared
 
 
 def build_plan(scenario: Scenario, on: str | None = None) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import count
 
@@ -33,7 +33,12 @@ def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
             found += _times(fault, targets, _draws(f"{scenario.seed}/faults/{index}"))
     if problems:
         raise ScenarioError(problems)
-    return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
+    return by_time(found)
+
+
+def by_time(faults: Iterable[FaultPlan]) -> tuple[FaultPlan, ...]:
+    """Return faults by time, and then those that a round begins, by round."""
+    return tuple(sorted(faults, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
 
 
 def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:

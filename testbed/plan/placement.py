@@ -54,7 +54,7 @@ def build_nodes(
         for host, node in enumerate(by_stage(found, stages) if stages else found):
             rank = ranks[node.role]
             ranks[node.role] += 1
-            nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.facilities))
+            nodes.append(addressed(replace(node, rank=rank), index, host, scenario.run.facilities))
     return tuple(nodes)
 
 
@@ -68,7 +68,7 @@ def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePla
             names = [node_name(site.name, "host")] * bool(names)
         for host, name in enumerate(names):
             node = NodePlan(name=name, role="worker", data_center=site.name, rank=len(nodes))
-            nodes.append(replace(_addressed(node, index, host, scenario.run.facilities), port=0))
+            nodes.append(replace(addressed(node, index, host, scenario.run.facilities), port=0))
     return tuple(nodes)
 
 
@@ -151,7 +151,7 @@ def _of_server(section: DeviceSection, change: _Changes, codec_speed: float) -> 
     return Device(pace="paced", kind=device.server_device, index=index, share=device.share, codec_speed=codec_speed)
 
 
-def _addressed(node: NodePlan, site: int, host: int, facilities: Facilities) -> NodePlan:
+def addressed(node: NodePlan, site: int, host: int, facilities: Facilities) -> NodePlan:
     """Return the node with address and port.
 
     Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).

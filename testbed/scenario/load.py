@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping as Keys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from testbed.errors import ScenarioError
 from testbed.facilities import BACK_ENDS
 from testbed.scenario import overrides as override_language
 from testbed.scenario import presets, shipped
+from testbed.scenario.reading.declared import model_of
 from testbed.scenario.reading.document import Mapping, Node, Scalar, parse, plain
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_at, keys_of
@@ -24,8 +26,11 @@ from testbed.scenario.reading.quantities import UNKNOWN
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import MODEL, Origin, Scenario
+from testbed.scenario.topology.job import JobSection
 from testbed.settings.job import Choice, Training
 from testbed.settings.run import RunSection
+
+_OF_ONE = ("topology", "training")  # required where a file has no jobs
 
 
 def load(
@@ -47,7 +52,7 @@ def load(
     """
     path = shipped.path_of(path)
     root, allow_code = read_document(path), allow_code or may_name_code(path)
-    return _read(root, overrides, on, folder=folder or path.parent, allow_code=allow_code, sweeping=sweeping)
+    return read_tree(root, overrides, on, Given(folder or path.parent, allow_code), sweeping=sweeping)
 
 
 def may_name_code(path: Path) -> bool:
@@ -64,7 +69,7 @@ def loads(
     on: str | None = None,
 ) -> Scenario:
     """As ``load``, from text that the caller trusts; messages call it ``name``, files are looked up in ``folder``."""
-    return _read(parse(text, name), overrides, on, folder=folder, allow_code=True, sweeping=False)
+    return read_tree(parse(text, name), overrides, on, Given(folder, allow_code=True))
 
 
 def moved(scenario: Scenario, on: str | None) -> Scenario:
@@ -79,28 +84,66 @@ def moved(scenario: Scenario, on: str | None) -> Scenario:
     return on_it
 
 
-def _read(
-    root: Node, overrides: Sequence[str], on: str | None, *, folder: Path | None, allow_code: bool, sweeping: bool
+@dataclass(frozen=True)
+class Given:
+    """What is known of a scenario beside its tree.
+
+    folder      where files that it names are
+    allow_code  whether it may name code
+    sections    that have been read already, by key; the tree has their places
+    inside      what messages put before paths: where in its file the scenario stands
+    """
+
+    folder: Path | None
+    allow_code: bool
+    sections: Keys[str, Any] = field(default_factory=dict)
+    inside: str = ""
+
+    def lines(self, problems: list[Problem]) -> list[str]:
+        """Return the problems as lines, with whole paths."""
+        return lines_of([replace(each, path=each.path and f"{self.inside}{each.path}") for each in problems])
+
+
+def read_tree(
+    root: Node, overrides: Sequence[str], on: str | None, given: Given, *, sweeping: bool = False
 ) -> Scenario:
+    """Return the scenario of a document's tree, which is changed. Raise ``ScenarioError`` with every problem."""
     if isinstance(root, Mapping):
+        where = root.keys.get("jobs")
+        if where:
+            raise ScenarioError(f"{where}: jobs: these are several on one network; start them with `testbed run FILE`")
         root.entries.pop("sweep", None)
         where = root.keys.pop("sweep", None)
         if where and not sweeping:
             raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
-    context: dict[str, Any] = {"folder": folder, "allow_code": allow_code, "code": [], "traces": []}
+    context: dict[str, Any] = {"folder": given.folder, "allow_code": given.allow_code, "code": [], "traces": []}
     mistakes, contradictions = _changed(root, overrides, context)
     if on is not None:
         mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
     try:
-        scenario = Scenario.read(plain(root), context)
+        scenario = Scenario.read(_data(root, given), context)
         problems = [problem_at(root, found) for found in violations_of(scenario)]
     except ValidationError as error:
-        problems = problems_of(error, root, MODEL) + _hidden(error, root, context)
+        problems = problems_of(error, root, MODEL) + _hidden(error, root, context, given)
     problems = contradictions or problems
     if mistakes or problems:
-        raise ScenarioError(mistakes + lines_of(problems))
+        raise ScenarioError(mistakes + given.lines(problems))
     code, traces = (tuple(dict.fromkeys(context[name])) for name in ("code", "traces"))
     return replace(scenario, origin=Origin(root, code, traces))
+
+
+def _data(root: Node, given: Given) -> Any:
+    """Return what the schema validates."""
+    data = plain(root)
+    return {**data, **given.sections} if isinstance(data, dict) else data
+
+
+def set_in(root: Node, overrides: Sequence[str], on: str | None) -> list[str]:
+    """Set values in a tree that is no scenario by itself, but has sections of one. Return the mistakes."""
+    mistakes = override_language.apply(root, overrides, _known())
+    if on is not None:
+        mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
+    return mistakes
 
 
 def _changed(root: Node, overrides: Sequence[str], context: dict[str, Any]) -> tuple[list[str], list[Problem]]:
@@ -127,12 +170,12 @@ def _changed(root: Node, overrides: Sequence[str], context: dict[str, Any]) -> t
     return mistakes, [problem_at(root, found) for found in presets.contradictions(root, preset, name)]
 
 
-def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:
+def _hidden(error: ValidationError, root: Node, context: dict[str, Any], given: Given) -> list[Problem]:
     """Return the problems that mistakes hide: rules run only when every value that they look at is good.
 
     So they run again without the unknown keys, and with samples for values that were refused or are missing.
     """
-    data = plain(root)
+    data = _data(root, given)
     for detail in error.errors(include_url=False):
         if detail["loc"]:
             _replace(data, detail["loc"], remove=detail["type"] == "extra_forbidden")
@@ -165,10 +208,10 @@ def _known() -> override_language.Known:
     """
     sections = {key: keys_at(MODEL, (key,)) for key in keys_of(MODEL) if key != "cluster"}
     axes = {
-        f"{prefix}{field.name}": override_language.AxisDefault(field.default.kind, "tiers" in field.metadata)
+        f"{prefix}{each.name}": override_language.AxisDefault(each.default.kind, "tiers" in each.metadata)
         for prefix, section in (("", Scenario), ("training.", Training))
-        for field in fields(section)
-        if "axis" in field.metadata and isinstance(field.default, Choice)
+        for each in fields(section)
+        if "axis" in each.metadata and isinstance(each.default, Choice)
     }
     return override_language.Known(sections, axes)
 
@@ -176,4 +219,16 @@ def _known() -> override_language.Known:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario, for completion and hover texts in an editor."""
     schema: dict[str, Any] = MODEL.model_json_schema()
+    job = model_of(JobSection).model_json_schema()
+    schema["$defs"] |= job.pop("$defs")
+    job["additionalProperties"] = True  # and every section of a scenario
+    schema["$defs"][JobSection.__name__] = job
+    schema["properties"]["jobs"] = {
+        "type": "object",
+        "description": "Several jobs on one network, by name. What belongs to the network is beside them.",
+        "additionalProperties": {"$ref": f"#/$defs/{JobSection.__name__}"},
+    }
+    of_one = [key for key in schema["required"] if key in _OF_ONE]
+    schema["required"] = [key for key in schema["required"] if key not in of_one]
+    schema["anyOf"] = [{"required": of_one}, {"required": ["jobs"]}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def names() -> dict[str, Path]:
     """Return the file of every shipped scenario, by its path below ``scenarios`` without the ending."""
     scenarios = (file for file in sorted(FOLDER.rglob("*.yaml")) if b"\nversion:" in b"\n" + file.read_bytes())
     return {file.relative_to(FOLDER).with_suffix("").as_posix(): file for file in scenarios}
+
+
+def jobs_of(file: Path) -> list[str]:
+    """Return the names of the jobs of a shipped scenario; none of one that is no file of several."""
+    jobs = file.read_text(encoding="utf-8").partition("\njobs:\n")[2]
+    return re.findall(r"^  ([a-z][a-z0-9-]*):", jobs, re.MULTILINE)
 
 
 def path_of(name: str | Path) -> Path:

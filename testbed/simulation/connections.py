@@ -9,7 +9,6 @@ from random import Random
 
 from testbed.best_effort import pace_bps
 from testbed.plan.model import NodePlan, Plan
-from testbed.results.events import EventLog
 from testbed.simulation.best_effort import BestEffort, FlowCarrier, Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.failure_notifier import FailureNotifier
@@ -17,7 +16,7 @@ from testbed.simulation.flow_connection import SINGLE, ConnectionGroup, FlowConn
 from testbed.simulation.flow_links import FlowLinks, Place
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_driver import LinkDriver
-from testbed.simulation.link_monitor import LinkMonitor, LinkUser
+from testbed.simulation.link_monitor import LinkLog, LinkMonitor, LinkUser
 from testbed.simulation.outbox import Peer
 from testbed.simulation.packets.network import PacketCarrier, PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
@@ -33,8 +32,11 @@ _LONG_WORK = 1_000_000  # solves times flows: after so much work in Python, it p
 class SimulatedNetwork:
     """The network of a Plan: paths, the state of links, what drives and samples them, and how nodes are connected.
 
+    The nodes may be those of several jobs; see ``testbed.plan.jobs``.
+
     compiled  see ``SimulationOptions``
     folded    the workers that each folded node represents
+    log       where samples and changes of links are written
     packets   what connections are over, or ``None``
     flows     likewise, where there are no packets
     """
@@ -47,11 +49,12 @@ class SimulatedNetwork:
         paths: PathTable,
         compiled: bool | None,
         folded: Mapping[str, tuple[NodePlan, ...]],
-        log: EventLog,
+        log: LinkLog,
     ) -> None:
         self._plan = plan
         self._clock = clock
         self._tcp = tcp
+        self.training_since_s: float | None = None  # of the first job
         self.paths = paths
         self.packets: PacketNetwork | None = None
         self.flows: FlowPeers | None = None
@@ -77,7 +80,10 @@ class SimulatedNetwork:
         return self.flows is not None and self.flows.network.at_rest
 
     def begin_training(self, since_s: float) -> None:
-        """Let traces and background traffic begin, whose time 0 is ``since_s``."""
+        """Let traces and background traffic begin, whose time 0 is ``since_s``: that of the first call."""
+        if self.training_since_s is not None:
+            return
+        self.training_since_s = since_s
         if self.flows is not None:
             self.flows.links.forget_bursts()
         self._driver.start_traces(since_s)
@@ -89,7 +95,7 @@ class SimulatedNetwork:
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""
-        path, links = self.paths.between(source.node, target.node)
+        path, links = self.paths.between(source.host, target.host)
         if self.flows is not None and (source.state.group is not None or target.state.group is not None):
             return self.flows.connect_folded(source, target, path)
         deliver = notifier.deliverer(source, target)
@@ -97,18 +103,18 @@ class SimulatedNetwork:
         connection: SimulatedConnection
         carry: Callable[[Item, int], None] | None = None
         if self.packets is not None:
-            connection = self.packets.connect(source.node, target.node, deliver)
+            connection = self.packets.connect(source.host, target.host, deliver)
             if has_channels:
-                packet_path = self.packets.path(source.node, target.node)
+                packet_path = self.packets.path(source.host, target.host)
                 carry = PacketCarrier(self.packets.engine, packet_path, target.inbox.deliver).carry
         else:
             assert self.flows is not None, "a network has packets or flows"
-            connection = flow = self.flows.connect(source.node, target.node, path, links, deliver)
+            connection = flow = self.flows.connect(source.host, target.host, path, links, deliver)
             if has_channels:
                 carry = self.flows.carrier(source, target, path, flow).carry
         best_effort = None
         if carry is not None:
-            pace = pace_bps(self._plan, source.node, target.node)
+            pace = pace_bps(self._plan, source.host, target.host)
             best_effort = BestEffort(self._clock, connection, pace, carry)
         return Peer(connection, target.inbox, path.tier, best_effort)
 
@@ -161,29 +167,29 @@ class FlowPeers:
         self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, beside: FlowConnection
     ) -> FlowCarrier:
         """Return what carries best-effort messages beside a connection."""
-        random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
+        random = Random(f"{self._plan.seed}/{source.host}>{target.host}{self._streams}")
         return FlowCarrier(
             self._clock, self.network, path, beside.flow, self._tcp.goodput, random, target.inbox.deliver
         )
 
     def connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
         """Connect where one end represents several nodes: one connection for those that send the same."""
-        links, private_capacity = self._paths.shared(source.node, target.node, self._folded)
+        links, private_capacity = self._paths.shared(source.host, target.host, self._folded)
         deliver = target.inbox.deliver
         group = source.state.group
         if group is None:
             members = ConnectionGroup(target.state.copies, private_capacity)
-            place = (source.node, target.node, 0)
+            place = (source.host, target.host, 0)
             return Peer(self._connection(path, links, deliver, place, members), target.inbox, path.tier)
         # to its server each worker sends when its own steps are done; to others, all send at the same time
-        simultaneous = target.node not in self._plan.node(source.node).parents
+        simultaneous = target.host not in self._plan.node(source.host).parents
         flow_groups = group.flow_groups(simultaneous)
         connections = [
             self._connection(
                 path,
                 links,
                 deliver if each.copies == 1 else partial(deliver, copies=each.copies),
-                (source.node, target.node, number),
+                (source.host, target.host, number),
                 ConnectionGroup(each.copies, private_capacity),
             )
             for number, each in enumerate(flow_groups)

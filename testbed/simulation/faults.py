@@ -35,14 +35,26 @@ class Nodes(Protocol):
 
 
 class SimulatedFaults:
-    """Applies the faults that the Plan's fault clock declares due. ``on_fault(fault, now_s)`` is called for each."""
+    """Applies the faults that the Plan's fault clock declares due. ``on_fault(fault, now_s)`` is called for each.
 
-    def __init__(self, plan: Plan, clock: Clock, due: FaultClock, nodes: Nodes, on_fault: OnFault) -> None:
+    ``links_since_s()``: when the traces of links have begun, which may cut nodes off.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        due: FaultClock,
+        nodes: Nodes,
+        on_fault: OnFault,
+        links_since_s: Callable[[], float],
+    ) -> None:
         self._plan = plan
         self._clock = clock
         self._due = due
         self._nodes = nodes
         self._on_fault = on_fault
+        self._links_since_s = links_since_s
         self._armed_s = float("inf")  # time of the next look at the fault clock
         self._counts_rounds = bool(plan.faults)
         self._effects = NodeEffects(plan)
@@ -86,7 +98,7 @@ class SimulatedFaults:
         self._arm()
 
     def _schedule_silences(self) -> None:
-        since_s = self._due.training_since_s or 0.0
+        since_s = self._links_since_s()
         for at_s, site in silences(self._plan):
             nodes = [node.name for node in self._plan.nodes if node.data_center == site]
             if since_s + at_s >= max(self._clock.now, self._due.resumed_s):
@@ -122,7 +134,7 @@ class SimulatedFaults:
 
     def _unheard_s(self, node: str) -> float:
         """Return how long a node is still cut off, or has not yet been silent for too long."""
-        now_s = self._clock.now - (self._due.training_since_s or 0.0)
+        now_s = self._clock.now - self._links_since_s()
         for begin_s, end_s in self._cut_off.get(self._plan.node(node).data_center, ()):
             if begin_s <= now_s < end_s:
                 return max(0.0, min(end_s, begin_s + self._plan.timeouts.dead_after_s) - now_s)
@@ -130,7 +142,7 @@ class SimulatedFaults:
 
     def _count_silence(self, node: str, due: Due) -> None:
         """Lose a process when it has been stopped or cut off, or one after the other, for too long."""
-        since_s = self._due.training_since_s or 0.0
+        since_s = self._links_since_s()
         process = self._processes[node]
         pauses = self._pauses[node, process]
         pauses.append((due.planned_s, due.until_s))

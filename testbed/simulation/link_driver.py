@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from testbed.plan.model import Plan
-from testbed.results.events import EventLog
 from testbed.settings.run import Background
 from testbed.settings.series import Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.datagrams import DatagramStream, asked_bps
-from testbed.simulation.link_monitor import LinkMonitor, LinkUser
+from testbed.simulation.link_monitor import LinkLog, LinkMonitor, LinkUser
 from testbed.simulation.paths import PathTable, WanLink, changes
 from testbed.traffic import bursts
 
@@ -20,7 +19,7 @@ from testbed.traffic import bursts
 class LinkDriver:
     """Applies changes to the WAN links, tells ``user`` of them, and writes ``replay`` events to ``log``."""
 
-    def __init__(self, clock: Clock, paths: PathTable, user: LinkUser, monitor: LinkMonitor, log: EventLog) -> None:
+    def __init__(self, clock: Clock, paths: PathTable, user: LinkUser, monitor: LinkMonitor, log: LinkLog) -> None:
         self._clock = clock
         self._paths = paths
         self._user = user

@@ -48,11 +48,38 @@ class LinkUser(Protocol):
     def link_changed(self, link: WanLink, what: str, passed: bool) -> None: ...
 
 
+class LinkLog:
+    """What happens to links, in the log ``links`` of every job that is on the network just then."""
+
+    node = "links"
+
+    def __init__(self) -> None:
+        self._logs: list[EventLog] = []
+
+    def join(self, log: EventLog) -> None:
+        """Let a job's log have all events from now on."""
+        self._logs.append(log)
+
+    def leave(self, log: EventLog) -> None:
+        """Let a job's log have no further event."""
+        self._logs.remove(log)
+
+    def append(self, event: Any) -> None:
+        """Append an event, which must not change any more; see ``EventLog``."""
+        for log in self._logs:
+            log.append(event)
+
+    def write(self, kind: str, t: float, **fields: Any) -> None:
+        """Append one event."""
+        for log in self._logs:
+            log.write(kind, t, **fields)
+
+
 class LinkMonitor:
     """Writes ``link`` events to ``log``. Bytes are those of Ethernet frames, as an interface counts them: background
     traffic is among them."""
 
-    def __init__(self, clock: Clock, links: Sequence[WanLink], user: LinkUser, log: EventLog) -> None:
+    def __init__(self, clock: Clock, links: Sequence[WanLink], user: LinkUser, log: LinkLog) -> None:
         self._clock = clock
         self._links = links
         self._user = user

@@ -45,6 +45,7 @@ class SimulatedNode:
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
     accelerator     the GPU on which its work runs, if any; results are complete when they are returned
     payloads        what it sends reliably is so many times as large as it is
+    host            the name by which the network knows it; by default its own
     """
 
     name: str
@@ -54,11 +55,13 @@ class SimulatedNode:
     ended: bool = False
     accelerator: Accelerator | None = None
     payloads: float = 1.0
+    host: str = ""
     coding: CodingCore = field(default_factory=CodingCore)
     copies: int = field(init=False)  # how many nodes it represents
 
     def __post_init__(self) -> None:
         self.copies = self.group.size if self.group is not None else 1
+        self.host = self.host or self.name
 
     async def resumed(self, clock: Clock) -> None:
         """Return when the node is not paused (any longer)."""

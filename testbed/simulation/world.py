@@ -46,6 +46,7 @@ class SimulatedWorld:
         connect: Callable[[SimulatedWorld, str], Peer],
     ) -> None:
         self.node = node.name
+        self.host = node.host
         self.pacer = node.pacer
         self.state = node
         self._clock = clock

@@ -12,9 +12,10 @@ import torch
 from testbed.engine.roles import make_role
 from testbed.execution.resume import checkpoint_files
 from testbed.plan.fault_clock import FaultClock
+from testbed.plan.jobs import Job
 from testbed.plan.model import Plan
 from testbed.results.events import read
-from testbed.simulation.run import Simulation, SimulationOptions
+from testbed.simulation.run import JobRun, Simulation, SimulationOptions
 
 Event = dict[str, Any]
 
@@ -33,13 +34,20 @@ def run_until(plan: Plan, directory: Path, kill_s: float | None = None) -> list[
     files, due = checkpoint_files(plan, directory, lambda line: None), FaultClock(plan)
     if files is not None and files.resumed is not None:
         due.resumed(files.resumed.round, files.resumed.instant, files.resumed.members.missing)
-    simulation = Simulation(plan, directory, lambda line: None, SimulationOptions(due=due))
-    simulation.start(partial(make_role, files=files))
+    job = JobRun(
+        job=Job(plan=plan),
+        make_role=partial(make_role, files=files),
+        directory=directory,
+        on_progress=lambda line: None,
+        options=SimulationOptions(due=due),
+    )
+    simulation = Simulation([job], plan.network)
+    simulation.start()
     if kill_s is not None:
         simulation.clock.at_background(kill_s, _die)
     try:
         simulation.run()
-        errors = {name: end.error for name, end in simulation.exits.items() if end.error is not None}
+        errors = {name: end.error for name, end in simulation.jobs[0].exits.items() if end.error is not None}
         assert not errors, errors
     except _Killed:
         pass

@@ -1,0 +1,77 @@
+"""From jobs that were planned each by itself to neighbours on one network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from testbed.facilities import Facilities
+from testbed.plan.faults import by_time
+from testbed.plan.jobs import Job, SharedNetwork
+from testbed.plan.model import NetworkPlan, NodePlan
+from testbed.plan.network_model import MOST_PACKETS, predicted_packets
+from testbed.plan.placement import addressed
+from testbed.settings.faults import LINK_KINDS
+from testbed.settings.run import Simulation
+
+
+def sharing(jobs: Sequence[Job], shared: SharedNetwork) -> tuple[Job, ...]:
+    """Return the jobs as neighbours on one network: with its links, and with names and addresses of their own.
+
+    Links and their faults follow the time of the first training. So a job that starts later has them in its links'
+    traces alone, as its own faults count from its own start.
+    """
+    found: list[Job] = []
+    taken: Counter[str] = Counter()
+    simulation = _simulation_of(jobs)
+    for job in jobs:
+        plan = job.plan
+        nodes = _neighbours(plan.nodes, shared.network, taken, plan.facilities)
+        own_faults = tuple(fault for fault in plan.faults if fault.kind not in LINK_KINDS)
+        plan = replace(
+            plan,
+            nodes=nodes,
+            network=_on(plan.network, shared.network),
+            background=shared.background,
+            faults=own_faults if job.start_s else by_time((*shared.faults, *own_faults)),
+            simulation=simulation or plan.simulation,
+        )
+        found.append(replace(job, plan=plan, prefix=f"{job.name}." if found else ""))
+    return tuple(found)
+
+
+def _neighbours(
+    nodes: Sequence[NodePlan], network: NetworkPlan, taken: Counter[str], facilities: Facilities
+) -> tuple[NodePlan, ...]:
+    """Return nodes with the next free addresses of their data centres, and count them in ``taken``."""
+    index = {site.name: site.index for site in network.sites}
+    found = []
+    for node in nodes:
+        site = node.data_center
+        found.append(addressed(node, index[site], taken[site], facilities))
+        taken[site] += 1
+    return tuple(found)
+
+
+def _on(own: NetworkPlan, shared: NetworkPlan) -> NetworkPlan:
+    """Return a job's network with the links and subnets of the shared one; its data centres are the job's own."""
+    sites = {site.name: site for site in shared.sites}
+    here = tuple(replace(sites[site.name], central=site.central) for site in own.sites)
+    return replace(own, sites=here, links=shared.links)
+
+
+def _simulation_of(jobs: Sequence[Job]) -> Simulation | None:
+    """Return the model of the network that all jobs have, where they would have chosen two; else ``None``.
+
+    The packets of all jobs count together.
+    """
+    plans = [job.plan for job in jobs]
+    by_packet = [plan.simulation.by_packet for plan in plans]
+    if len(jobs) == 1 or not any(by_packet) or not any("default" in plan.simulation.network_reason for plan in plans):
+        return None
+    packets = sum(predicted_packets(plan.network, plan.nodes, plan.training) for plan in plans)
+    if all(by_packet) and packets <= MOST_PACKETS:
+        return None
+    told = f"by default, as at most {packets:,} packets of {len(jobs)} jobs are predicted, and packets are simulated"
+    return replace(plans[0].simulation, network="flows", network_reason=f"{told} up to {MOST_PACKETS:,}")

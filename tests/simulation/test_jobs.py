@@ -1,0 +1,128 @@
+"""Several jobs on one simulated network: alone, each is what it always was; together they share links, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.engine.roles import make_role
+from testbed.errors import RunFailed
+from testbed.execution.torch_settings import settings_of_a_run
+from testbed.plan.jobs import Job, SharedNetwork
+from testbed.plan.model import Plan
+from testbed.plan.sharing import sharing
+from testbed.results.events import read
+from testbed.simulation.run import JobRun, simulate, simulate_jobs
+from tests.for_each import for_each
+from tests.plan.test_jobs import DOWN
+from tests.scenario.test_jobs import HEAD, NETWORK, OWN
+from tests.scenario.test_jobs import read as read_jobs
+
+Event = dict[str, Any]
+NETWORKS = ("packets", "flows", "ideal")
+
+
+def plan_of(tmp_path: Path, network: str, *overrides: str) -> Plan:
+    """A small job on three data centres, whose links have a fault."""
+    from testbed.plan.build import build_jobs
+
+    changes = (f"simulation.network={network}", *(f"jobs.a.{override}" for override in overrides))
+    jobs, _ = build_jobs(read_jobs(tmp_path, f"{HEAD}{NETWORK}{DOWN}jobs: {{a: {OWN}}}\n", *changes))
+    return jobs[0].plan
+
+
+def run(directory: Path, *jobs: Job) -> list[list[Event]]:
+    """Simulate jobs together on the network of the last one. Return the events of each."""
+    network = jobs[-1].plan.network
+    together = sharing(jobs, SharedNetwork(network=network, faults=jobs[0].plan.faults))
+    runs = [
+        JobRun(
+            job=job,
+            make_role=partial(make_role, files=None),
+            directory=directory / (job.name or "only"),
+            on_progress=lambda event: None,
+        )
+        for job in together
+    ]
+    with settings_of_a_run():
+        ends = simulate_jobs(runs, network)
+    errors = [end.error for exits in ends for end in exits.values() if end.error is not None]
+    if errors:
+        raise errors[0]
+    return [list(read(each.directory / "events")) for each in runs]
+
+
+def rounds_s(events: list[Event]) -> list[float]:
+    return [event["t"] for event in events if event["kind"] == "round" and event["node"] == "virginia/worker0"]
+
+
+@for_each("network", NETWORKS)
+def test_a_job_without_others_keeps_its_bits_and_times(network: str, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, network)
+    with settings_of_a_run():
+        simulate(plan, partial(make_role, files=None), tmp_path / "alone", lambda event: None)
+    (events,) = run(tmp_path, Job(plan=plan, name="a"))
+    assert events == list(read(tmp_path / "alone" / "events"))
+    assert len(rounds_s(events)) == plan.training.rounds
+
+
+def test_jobs_that_meet_on_no_link_keep_their_times_and_on_one_they_take_longer(tmp_path: Path) -> None:
+    place = "topology={sites: [virginia, tokyo], workers: 1}"
+    other = "topology={sites: [virginia, paris], workers: 1}"
+    alone, elsewhere = (plan_of(tmp_path, "ideal", each) for each in (place, other))
+    everywhere = plan_of(tmp_path, "ideal").network
+    elsewhere = replace(elsewhere, network=replace(elsewhere.network, sites=everywhere.sites, routes=everywhere.routes))
+    (by_itself,) = run(tmp_path / "1", Job(plan=alone, name="a"))
+    apart, _ = run(tmp_path / "2", Job(plan=alone, name="a"), Job(plan=elsewhere, name="b"))
+    assert rounds_s(apart) == rounds_s(by_itself)
+    shared, second = run(tmp_path / "3", Job(plan=alone, name="a"), Job(plan=alone, name="b"))
+    assert rounds_s(shared) == pytest.approx(rounds_s(second))  # equal jobs share links equally
+    finals = [
+        {event.get("parameters_sha256") for event in each if event["kind"] == "final"} for each in (shared, by_itself)
+    ]
+    assert finals[0] == finals[1]  # the mathematics does not know of others
+    size_bytes = max(
+        event["payload_bytes"] for event in by_itself if event["kind"] == "transfer" and event["tier"] == "wan"
+    )
+    link = next(link for link in alone.network.links if link.name == "virginia>tokyo")
+    longer_s = rounds_s(shared)[-1] - rounds_s(shared)[-2] - (rounds_s(by_itself)[-1] - rounds_s(by_itself)[-2])
+    assert longer_s > 2 * 0.5 * 8 * size_bytes / link.rate_bps  # a large tensor, up and down, at half of the rate
+
+
+def test_a_job_starts_when_its_time_has_come_and_its_log_begins_then(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "packets")
+    now, later = run(tmp_path, Job(plan=plan, name="a"), Job(plan=plan, name="b", start_s=30.0))
+    begun_s = min(event["t"] for event in later)
+    assert begun_s == 30.0
+    assert max(event["t"] for event in now if event["kind"] == "link") < 30.0  # nor is another job's time in its log
+    moved = [round(t - 30.0, 6) for t in rounds_s(later)]
+    without_fault = plan_of(tmp_path, "packets")
+    (early,) = run(tmp_path / "early", Job(plan=replace(without_fault, faults=()), name="a"))
+    assert moved[0] == pytest.approx(rounds_s(early)[0], rel=0.2)  # with no fault of links, which was before
+
+
+def test_a_job_that_fails_leaves_the_network_to_the_other(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "packets")
+    broken = replace(plan, timeouts=replace(plan.timeouts, step_deadline_s=0.01))
+    shared = SharedNetwork(network=plan.network, faults=plan.faults)
+    jobs = sharing([Job(plan=plan, name="a"), Job(plan=broken, name="b")], shared)
+    runs = [
+        JobRun(job=job, make_role=partial(make_role, files=None), directory=tmp_path / job.name, on_progress=_ignore)
+        for job in jobs
+    ]
+    with settings_of_a_run():
+        good, bad = simulate_jobs(runs, plan.network)
+    assert not [end.error for end in good.values() if end.error is not None]
+    assert len(bad) == len(plan.nodes)
+    assert any(isinstance(end.error, RunFailed) for end in bad.values())
+    last_s = max(end.at_s for end in bad.values())
+    assert last_s < max(end.at_s for end in good.values())
+    late = [event["t"] for event in read(tmp_path / "b" / "events")]
+    assert max(late) <= last_s + 1e-6
+
+
+def _ignore(event: Event) -> None: ...
