@@ -8,9 +8,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, ScenarioError, TestbedError, of_os
@@ -127,34 +128,67 @@ def train(
 
     ``followers`` get every event, too; one that raises ``KeyboardInterrupt`` ends the run.
     """
-    outcome = INTERRUPTED
+    audience = Audience(plan, run, display, followers)
+    (outcome,) = train_before([audience], lambda: [execute(plan, run.path, audience.take)])
+    return outcome
+
+
+class Audience:
+    """Who hears of the progress of a run, or of one of its jobs: a display, the run's log, and followers."""
+
+    def __init__(self, plan: Plan, run: RunDirectory, display: Display, followers: Sequence[Follower] = ()) -> None:
+        self._plan = plan
+        self.run = run
+        self._shown = Logged(display, run.file("log"), plan)
+        self._followers = followers
+
+    def __enter__(self) -> Self:
+        self._shown.__enter__()
+        for message in capacity.warnings(self._plan):
+            self._warn(message)
+        for follower in self._followers:
+            follower.start(self._plan, self.run.path)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._shown.__exit__(*error)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Show, log and pass on an event."""
+        record.add_capabilities(self.run, event)
+        self._shown.show(event)
+        for follower in self._followers:
+            for message in follower.take(event):
+                self._warn(message)
+
+    def outcome(self, outcome: SessionResult) -> SessionResult:
+        """Return how the run has ended, which a follower may have ended."""
+        for follower in self._followers:
+            outcome = follower.outcome(outcome)
+        return outcome
+
+    def _warn(self, message: str) -> None:
+        self._shown.show({"kind": "warning", "message": message})
+
+
+def train_before(audiences: Sequence[Audience], execute: Callable[[], Sequence[SessionResult]]) -> list[SessionResult]:
+    """Execute what ``audiences`` hear of. Return the outcome of each; an error of the whole is that of all."""
+    outcomes: Sequence[SessionResult] = [INTERRUPTED] * len(audiences)
     try:
-        with Logged(display, run.file("log"), plan) as shown:
-
-            def take(event: Mapping[str, Any]) -> None:
-                record.add_capabilities(run, event)
-                shown.show(event)
-                for follower in followers:
-                    for message in follower.take(event):
-                        shown.show({"kind": "warning", "message": message})
-
-            for message in capacity.warnings(plan):
-                shown.show({"kind": "warning", "message": message})
-            for follower in followers:
-                follower.start(plan, run.path)
-            outcome = execute(plan, run.path, take)
+        with ExitStack() as stack:
+            for audience in audiences:
+                stack.enter_context(audience)
+            outcomes = execute()
     except KeyboardInterrupt:
         pass
     except TestbedError as error:
-        outcome = SessionResult("failed", str(error), error.exit_code)
+        outcomes = [SessionResult("failed", str(error), error.exit_code)] * len(audiences)
     except OSError as error:  # a full disk, or a directory that has gone
-        ours = of_os(error, run.path)
+        ours = of_os(error, audiences[0].run.path)
         if ours is None:
             raise
-        outcome = SessionResult("failed", str(ours), ours.exit_code)
-    for follower in followers:
-        outcome = follower.outcome(outcome)
-    return outcome
+        outcomes = [SessionResult("failed", str(ours), ours.exit_code)] * len(audiences)
+    return [audience.outcome(outcome) for audience, outcome in zip(audiences, outcomes, strict=True)]
 
 
 def finish(

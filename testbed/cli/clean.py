@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     from emulation.journal import clean, leftovers
     from testbed.results import rundir
+    from testbed.results.job_index import has_jobs, runs_in
 
     warnings: list[str] = []
     if arguments.dry_run:
@@ -44,13 +45,13 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     left = [str(leftover) for leftover in clean(warnings.append)]
     crashed: dict[str, str] = {}
     files: list[str] = []
-    for path in [root] if rundir.is_run(root) else sorted(root.iterdir()) if root.is_dir() else []:
+    is_one = rundir.is_run(root) or has_jobs(root)
+    for path in [root] if is_one else sorted(root.iterdir()) if root.is_dir() else []:
         try:
-            if not rundir.is_run(path):
-                continue
-            if state := rundir.close_crashed(rundir.RunDirectory(path)):
-                crashed[str(path)] = state
-            files += map(str, rundir.remove_leftovers(rundir.RunDirectory(path)))
+            for place in filter(rundir.is_run, runs_in(path)):
+                if state := rundir.close_crashed(rundir.RunDirectory(place)):
+                    crashed[str(place)] = state
+                files += map(str, rundir.remove_leftovers(rundir.RunDirectory(place)))
         except TestbedError as error:
             warnings.append(str(error))
         except OSError as error:  # such as a run of another user

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from testbed.plan.model import Plan
+    from testbed.scenario.jobs import ReadJobs
     from testbed.scenario.schema import Scenario
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -176,6 +177,15 @@ def read_scenario(arguments: argparse.Namespace) -> Scenario:
     seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
     overrides = [*arguments.overrides, *seed]
     return load(arguments.scenario, overrides, on=arguments.on, allow_code=arguments.allow_code)
+
+
+def read_jobs(arguments: argparse.Namespace) -> ReadJobs:
+    """Load and validate a scenario file, with jobs or without, as ``read_scenario`` does."""
+    from testbed.scenario.jobs import load_jobs
+
+    seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
+    overrides = [*arguments.overrides, *seed]
+    return load_jobs(arguments.scenario, overrides, on=arguments.on, allow_code=arguments.allow_code)
 
 
 def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:

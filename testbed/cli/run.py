@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.interrupts import Interrupts, take_interrupts
-from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, read_scenario
+from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, read_jobs
 from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from testbed.display.page import Page
     from testbed.execution.session import Follower, HostProcess
     from testbed.scenario import Scenario
+    from testbed.scenario.jobs import ReadJobs
 
 HELP = "run a scenario, and write a run directory"
 
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: of the one of this machine"
     )
     add_log(parser)
+    parser.add_argument(
+        "--alone", action="store_true", help="of several jobs: also run each by itself, to compare its rounds"
+    )
     parser.add_argument("--view", action="store_true", help="open a page that follows the run, and stays until Ctrl-C")
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary, or the result as JSON")
 
@@ -62,8 +66,14 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
         arguments.overrides += [f"cluster.address={arguments.cluster}"]
     with ExitStack() as hosts, ExitStack() as pages:
         page = pages.enter_context(_page()) if arguments.view else None
-        scenario, early = _read(arguments, hosts)
-        return _run(arguments, scenario, interrupts, begin_s, early, page)
+        jobs, early = _read(arguments, hosts)
+        if jobs.are_several:
+            from testbed.cli.jobs import run_jobs
+
+            return run_jobs(arguments, jobs, interrupts, begin_s, early)
+        if arguments.alone:
+            raise ScenarioError("--alone: has no effect on a scenario without 'jobs', which is alone; leave it out")
+        return _run(arguments, jobs.jobs[0].scenario, interrupts, begin_s, early, page)
 
 
 @contextmanager
@@ -74,19 +84,20 @@ def _page() -> Iterator[Page]:
         yield page
 
 
-def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[Scenario, HostProcess | None]:
-    """Read the scenario, and start its host process meanwhile: most scenarios, or ``--on``, take the same kind."""
+def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[ReadJobs, HostProcess | None]:
+    """Read the scenario or its jobs, and start their host process meanwhile: most, or ``--on``, take the same kind."""
     from testbed.execution import session
 
     kind = arguments.on or "simulate"
     early = hosts.enter_context(session.early_host(kind))
-    scenario = read_scenario(arguments)
+    jobs = read_jobs(arguments)
+    scenario = jobs.jobs[0].scenario
     if scenario.is_program or not session.same_host(kind, scenario.run.on):
         hosts.close()
         early = None  # a program's host does not import torch
         if not scenario.is_program:
             early = hosts.enter_context(session.early_host(scenario.run.on))
-    return scenario, early
+    return jobs, early
 
 
 def _run(

@@ -28,13 +28,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.load import load_run
     from testbed.display.summary import summary_of
+    from testbed.results.job_index import has_jobs
 
+    if has_jobs(arguments.run):
+        return _jobs(arguments)
     run = load_run(arguments.run)
     if arguments.figure:
         _draw(run)
     if arguments.json:
         return _as_json(run)
     look.console().print(*summary_of(run), *_provenance(run), *_errors(run), *_waits(run), sep="\n")
+    return 0
+
+
+def _jobs(arguments: argparse.Namespace) -> Outcome:
+    """Show the jobs of a run that has several."""
+    from analysis.jobs import load_jobs
+    from testbed.display.jobs import summary_of_jobs
+
+    if arguments.figure:
+        raise ScenarioError(f"--figure: {arguments.run} has several jobs; name one of {arguments.run / 'jobs'}")
+    stored = load_jobs(arguments.run)
+    if arguments.json:
+        results = {name: run.result for name, run in stored.jobs.items()}
+        sent = {name: stored.sent(name) for name in stored.jobs}
+        longer = {name: stored.longer(name) for name in stored.alone}
+        return {"kind": "jobs", "run": str(arguments.run), "jobs": results, "sent_bytes": sent, "longer": longer}
+    look.console().print(*summary_of_jobs(stored), sep="\n")
     return 0
 
 

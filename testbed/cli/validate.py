@@ -6,11 +6,12 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from testbed.cli.options import Outcome, add_scenario, read_plan
-from testbed.numbers import seconds
+from testbed.cli.options import Outcome, add_scenario, read_jobs
+from testbed.numbers import counted, seconds
 
 if TYPE_CHECKING:
     from testbed.scenario import Scenario
+    from testbed.scenario.jobs import ReadJobs
 
 HELP = "check a scenario, and report every problem"
 add_arguments = add_scenario
@@ -20,8 +21,13 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.execution import capacity
     from testbed.launch import check_before_training
     from testbed.plan.asynchronous import shares_rounds
+    from testbed.plan.build import build_plan
 
-    scenario, plan = read_plan(arguments)
+    read = read_jobs(arguments)
+    if read.are_several:
+        return _jobs(arguments, read)
+    scenario = read.jobs[0].scenario
+    plan = build_plan(scenario)
     check_before_training(scenario, plan)
     technique = _technique(scenario)
     warnings = [*plan.warnings, *capacity.warnings(plan)]
@@ -42,6 +48,31 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         )
     if shares_rounds(plan):
         print(f"  rounds: {plan.training.rounds} per worker on the mean: fast ones make more, as none waits for all")
+    for warning in warnings:
+        print(f"  note: {warning}")
+    return 0
+
+
+def _jobs(arguments: argparse.Namespace, read: ReadJobs) -> Outcome:
+    """Check the jobs of a file, and print a line for each."""
+    from testbed.execution import capacity
+    from testbed.launch_jobs import planned
+
+    jobs, shared = planned(read)
+    plans = [job.plan for job in jobs]
+    notes = [*(note for plan in plans for note in plan.warnings), *capacity.warnings_together(plans)]
+    warnings = list(dict.fromkeys(notes))
+    back_end = plans[0].back_end
+    if arguments.json:
+        about = {job.name: {"nodes": len(job.plan.nodes), "starts_s": job.start_s} for job in jobs}
+        return {"kind": "valid", "name": read.name, "back_end": back_end, "jobs": about, "warnings": warnings}
+    sites = len(shared.network.sites)
+    print(
+        f"{arguments.scenario}: valid ({counted(len(jobs), 'job')} on one network, {sites} data centres, on {back_end})"
+    )
+    for job in jobs:
+        here = ", ".join(dict.fromkeys(node.data_center for node in job.plan.nodes))
+        print(f"  {job.name}: {len(job.plan.nodes)} nodes in {here}, from {seconds(job.start_s)} on")
     for warning in warnings:
         print(f"  note: {warning}")
     return 0

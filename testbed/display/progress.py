@@ -38,13 +38,14 @@ class Display:
 
 
 class JsonLines(Display):
-    """Every event as one line of JSON."""
+    """Every event as one line of JSON. ``job``: whose it is, if that is one of several."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, job: str = "") -> None:
         self._out = out
+        self._of_job = {"job": job} if job else {}
 
     def show(self, event: Event) -> None:
-        print(look.json_line(event), file=self._out, flush=True)
+        print(look.json_line({**event, **self._of_job}), file=self._out, flush=True)
 
 
 class RunClock:
@@ -91,11 +92,15 @@ class _Estimating(Display):
 
 
 class PlainLines(_Estimating):
-    """Stages and warnings as they come, and the state at each tenth of the run, at most once in ten seconds."""
+    """Stages and warnings as they come, and the state at each tenth of the run, at most once in ten seconds.
 
-    def __init__(self, plan: Plan, out: TextIO, clock: Clock) -> None:
+    ``job``: whose they are, if that is one of several.
+    """
+
+    def __init__(self, plan: Plan, out: TextIO, clock: Clock, job: str = "") -> None:
         super().__init__(plan, clock)
         self._out = out
+        self._job = f"{job}: " if job else ""
         self._run_clock = RunClock(plan)
         self._last_s = clock()
         self._shown = self._tenth = 0  # rounds of the last line of progress, and the tenth that it was in
@@ -126,7 +131,7 @@ class PlainLines(_Estimating):
         self._print(f"{one_line(self._state)}  {self._left(now)}".rstrip())
 
     def _print(self, text: str) -> None:
-        print(self._run_clock.line(text), file=self._out, flush=True)
+        print(self._run_clock.line(f"{self._job}{text}"), file=self._out, flush=True)
 
 
 class LiveTable(_Estimating):
@@ -207,6 +212,13 @@ def choose(plan: Plan, *, as_json: bool, quiet: bool) -> Display:
         return NotebookTable(plan)
     clock = time.monotonic
     return LiveTable(plan, clock) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
+
+
+def choose_for_job(plan: Plan, job: str, *, as_json: bool, quiet: bool) -> Display:
+    """Return the display of one of several jobs: lines that name it, as a live table has room for one run."""
+    if quiet:
+        return Display()
+    return JsonLines(sys.stdout, job) if as_json else PlainLines(plan, sys.stdout, time.monotonic, job)
 
 
 class Logged(Display):

@@ -15,6 +15,7 @@ import os
 import socket
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.plan.model import NodePlan, Plan
@@ -24,6 +25,7 @@ from testbed.training.options.declarations import OWN_JOBS
 
 SHARE = 0.5
 """The part of the cores' time that training steps may take."""
+_SEVERAL = 2  # jobs
 COLD = 2.0
 """How many times longer a step takes in a run than in a loop: other nodes have used the caches meanwhile."""
 _REFERENCE_PRODUCTS_S = 1.43e-3  # what ``_products`` takes on the reference machine, an AMD EPYC of 2022 (Zen 4)
@@ -113,6 +115,26 @@ def too_slow(plan: Plan, machine: Machine) -> list[str]:
         f"device.step_time: a step of '{model}' takes about {duration_s * 1e3:.1f} ms of a core here, so "
         f"{len(workers)} workers keep {cores} busy for {share:.0%} of the step time, of which messages need half: "
         f"write at least {math.ceil(longer_s * 1e3)} ms, or use fewer workers, more cores, or --on simulate"
+    ]
+
+
+def warnings_together(plans: Sequence[Plan]) -> list[str]:
+    """Return that this machine is too slow for several jobs at a time, if it is: for each by itself it may do."""
+    return too_slow_together(plans, Machine.measured()) if any(map(_sharing, plans)) else []
+
+
+def too_slow_together(plans: Sequence[Plan], machine: Machine) -> list[str]:
+    """Return that ``machine`` is too slow for several jobs at a time, if it is, and what to change."""
+    shares = [
+        busy_share(workers, step_s(plan, machine), machine.cores) for plan in plans if (workers := _sharing(plan))
+    ]
+    if sum(shares) <= SHARE or len(shares) < _SEVERAL:
+        return []
+    cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
+    factor = sum(shares) / SHARE
+    return [
+        f"jobs: the steps of all jobs keep {cores} busy for {sum(shares):.0%} of the step times, of which messages "
+        f"need half: write step times {factor:.1f} times as long, or use fewer workers, more cores, or --on simulate"
     ]
 
 

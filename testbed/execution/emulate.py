@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from testbed.execution import early_imports
 from testbed.execution.compiler import leave_out_compiler, may_compile
-from testbed.execution.local import run_nodes
+from testbed.execution.deployment import Deployment, Ground, share_network_events
+from testbed.execution.local import run_nodes, shared_cores
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import run_programs
-from testbed.execution.recovery import timed
 from testbed.execution.resume import FOLDER
+from testbed.execution.together import run_together
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
@@ -23,51 +24,61 @@ from testbed.results.summary import by_site
 MASTER_PORT = 29_500  # torchrun's
 
 
-def run(plan: Plan, directory: Path, report: Progress) -> None:
-    """Bring the network up, measure it, run the nodes in it, replay traces from the start of training.
+def run_jobs(ground: Ground) -> list[BaseException | None]:
+    """Bring the network up, measure it, run the nodes of all jobs in it, replay traces from the start of training.
 
-    Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
+    Return the first cause of each job's failure, if it has failed. Raise ``NetworkMismatch`` if a link is far from the
+    plan.
     """
     from testbed.execution.prediction import is_predictable, record_predicted
 
     epoch_ns = time.monotonic_ns()
-    report = timed(report, epoch_ns)
-    resumed = (directory / FOLDER).is_dir()  # an earlier run has done the first rounds
+    deployments = tuple(each.timed(epoch_ns) for each in ground.deployments)
+    ground = replace(ground, deployments=deployments)
+    plan = ground.plan
+    resumed = (ground.directory / FOLDER).is_dir()  # an earlier run has done the first rounds
     preparation = ThreadPoolExecutor(1)
-    prepared = preparation.submit(prepare, plan)  # takes a second or two, while the network comes up
+    prepared = preparation.submit(prepare, ground)  # takes a second or two, while the network comes up
     from emulation.network import Emulation
     from emulation.probe import probe
 
     capabilities = probe()
     capabilities.require_emulation()
-    report({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
-    log = EventLog(directory / "events", "network")
+    ground.report({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
+    log = EventLog(ground.directory / "events", "network")
 
     def record(kind: str, **fields: Any) -> None:
         log.write(kind, (time.monotonic_ns() - epoch_ns) / 1e9, **fields)
         if kind == "warning":
-            report({"kind": kind, **fields})
+            ground.report({"kind": kind, **fields})
 
     try:
-        report({"kind": "stage", "name": "bringing the network up"})
-        with Emulation(plan, capabilities, record, directory / "events") as network:
-            plan = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter
+        ground.report({"kind": "stage", "name": "bringing the network up"})
+        with Emulation(plan, capabilities, record, ground.directory / "events") as network:
+            ground = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter
             preparation.shutdown()  # no thread is left when nodes are forked
-            report({"kind": "stage", "name": "measuring the links"})
+            ground.report({"kind": "stage", "name": "measuring the links"})
             network.measure()
-            report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
-            _train(plan, directory, network, report, epoch_ns)
-        if is_predictable(plan) and not resumed:
-            report({"kind": "stage", "name": "simulating the first rounds"})
-            record_predicted(plan, record)
+            is_program = plan.program is not None
+            ground.report({"kind": "stage", "name": "starting the program" if is_program else "starting nodes"})
+            errors = _train(ground, network, epoch_ns)
+        if is_predictable(plan) and len(deployments) == 1 and errors == [None] and not resumed:
+            ground.report({"kind": "stage", "name": "simulating the first rounds"})
+            record_predicted(ground.only.plan, record)
     finally:
         preparation.shutdown()
         log.close()
+    share_network_events(ground)
+    return errors
 
 
-def prepare(plan: Plan) -> Plan:
-    """Import and read what all nodes need, before the first fork; return the plan with GPUs given to its nodes."""
+def prepare(ground: Ground) -> Ground:
+    """Import and read what all nodes need, before the first fork; return the jobs with GPUs given to their nodes."""
     early_imports.finish()
+    return replace(ground, deployments=tuple(each.with_plan(_prepare(each.plan)) for each in ground.deployments))
+
+
+def _prepare(plan: Plan) -> Plan:
     from testbed.execution.roles import fitted
 
     plan = fitted(plan)
@@ -83,29 +94,49 @@ def prepare(plan: Plan) -> Plan:
     return plan
 
 
-def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns: int) -> None:
+def _train(ground: Ground, network: Any, epoch_ns: int) -> list[BaseException | None]:
     network.helpers.start_monitor(epoch_ns / 1e9)
-    replaying = False
-
-    def on_progress(line: dict[str, Any]) -> None:
-        nonlocal replaying
-        if line["kind"] == "train" and not replaying:
-            start_s = epoch_ns / 1e9 + line["t"]
-            trained_s = line.get("trained_s", 0.0)
-            network.helpers.begin(epoch_ns / 1e9, start_s, trained_s)
-            replaying = True
-        elif line["kind"] == "status":
-            network.helpers.check()
-        report(line)
-
+    links = _Links(network, epoch_ns)
+    deployments = [replace(each, report=links.following(each.report)) for each in ground.deployments]
+    plan = ground.plan
     try:
         if plan.program is not None:
-            run_programs(plan, directory, on_progress, epoch_ns, _hosts(plan, network))
-        else:
-            realtime = network.capabilities.realtime and plan.exact is None  # in virtual time no node waits for a core
-            run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name), realtime)
+            only = deployments[0]
+            run_programs(plan, only.directory, only.report, epoch_ns, _hosts(plan, network))
+            return [None]
+        realtime = network.capabilities.realtime and plan.exact is None  # in virtual time no node waits for a core
+
+        def run(deployment: Deployment) -> None:
+            host = deployment.job.host
+            run_nodes(deployment, epoch_ns, cores, lambda node: network.enter(host(node.name)), realtime)
+
+        with shared_cores(deployments) as cores:
+            return run_together(deployments, run)
     finally:
         network.helpers.finish()
+
+
+class _Links:
+    """Lets links follow the plan from the first start of training on, and looks whether they still do."""
+
+    def __init__(self, network: Any, epoch_ns: int) -> None:
+        self._network = network
+        self._epoch_ns = epoch_ns
+        self._follow = False
+
+    def following(self, report: Progress) -> Progress:
+        """Return a report that takes note of what a job tells."""
+
+        def take(line: dict[str, Any]) -> None:
+            if line["kind"] == "train" and not self._follow:
+                start_s = self._epoch_ns / 1e9 + line["t"]
+                self._network.helpers.begin(self._epoch_ns / 1e9, start_s, line.get("trained_s", 0.0))
+                self._follow = True
+            elif line["kind"] == "status":
+                self._network.helpers.check()
+            report(line)
+
+        return take
 
 
 def _hosts(plan: Plan, network: Any) -> Hosts:

@@ -23,9 +23,9 @@ from emulation.exact.command import JOB, Guest, exact_command, fixed_environment
 from emulation.exact.guest_init import CLOCK, PROGRESS, RUN_DIRECTORY
 from testbed.environment import host_environment
 from testbed.errors import NoProgress
+from testbed.execution.deployment import Ground
 from testbed.plan.model import Plan
 from testbed.processes.child import Child, spawn
-from testbed.results.progress import Progress
 
 KERNEL_LOG = ".kernel.log"  # what the kernel prints
 SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
@@ -45,7 +45,7 @@ _DEAD = (
 )
 
 
-def run_in_guest(plan: Plan, directory: Path, report: Progress) -> None:
+def run_in_guest(ground: Ground) -> list[BaseException | None]:
     """Emulate, in the guest, from a whole minute of its clock on.
 
     How many system calls the imports make depends on what the machine has compiled and cached, and a system call takes
@@ -53,13 +53,13 @@ def run_in_guest(plan: Plan, directory: Path, report: Progress) -> None:
     """
     from testbed.execution import emulate
 
-    report({"kind": "stage", "name": "starting in virtual time", "t": 0.0})
-    emulate.prepare(plan)
+    ground.report({"kind": "stage", "name": "starting in virtual time", "t": 0.0})
+    emulate.prepare(ground)
     import emulation.network
     import emulation.probe  # noqa: F401
 
     _sleep_until((int(time.monotonic()) // _ALIGNED_S + 1) * _ALIGNED_S)
-    emulate.run(plan, directory, report)
+    return emulate.run_jobs(ground)
 
 
 def _sleep_until(monotonic_s: int) -> None:

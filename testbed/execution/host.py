@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from testbed.environment import allow_descriptors
 from testbed.errors import Diverged, Interrupted, RunFailed, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution import early_imports
 from testbed.execution.compiler import leave_out_compiler, may_compile
+from testbed.execution.deployment import Deployment, Ground, alone, read_ground
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
-from testbed.plan.model import Plan, from_json
+from testbed.plan.model import Plan
 from testbed.processes.child import close_in_children, die_with
 from testbed.results.events import HAS_LEFT
 from testbed.results.progress import Progress
@@ -39,40 +40,42 @@ _OF_EVERY_NODE = frozenset({"start", "round", "final"})
 _FLUSH_INTERVAL_S = 0.02
 _CHUNK_BYTES = 1 << 16
 
-BackEnd = Callable[[Plan, Path, Progress], None]
+BackEnd = Callable[[Ground], Sequence[BaseException | None]]  # the error of each job's first failed node
 
 
 # Each is imported when it is called: a run needs one of them.
 
 
-def _on_loopback(plan: Plan, directory: Path, report: Progress) -> None:
+def _on_loopback(ground: Ground) -> Sequence[BaseException | None]:
     from testbed.execution import local
 
-    local.run(plan, directory, report)
+    return local.run_jobs(ground)
 
 
-def _emulated(plan: Plan, directory: Path, report: Progress) -> None:
+def _emulated(ground: Ground) -> Sequence[BaseException | None]:
     from testbed.execution import emulate
 
-    emulate.run(plan, directory, report)
+    return emulate.run_jobs(ground)
 
 
-def _simulated(plan: Plan, directory: Path, report: Progress) -> None:
+def _simulated(ground: Ground) -> Sequence[BaseException | None]:
     from testbed.execution import simulate
 
-    simulate.run(plan, directory, report)
+    return simulate.run_jobs(ground)
 
 
-def _exact(plan: Plan, directory: Path, report: Progress) -> None:
+def _exact(ground: Ground) -> Sequence[BaseException | None]:
     from testbed.execution import exact
 
-    exact.run_in_guest(plan, directory, report)
+    return exact.run_in_guest(ground)
 
 
-def _deployed(plan: Plan, directory: Path, report: Progress) -> None:
+def _deployed(ground: Ground) -> Sequence[BaseException | None]:
     from testbed.execution import cluster
 
-    cluster.run(plan, directory, report)
+    only = ground.only
+    cluster.run(only.plan, only.directory, only.report)
+    return [None]
 
 
 BACK_ENDS: dict[str, BackEnd] = {
@@ -94,18 +97,21 @@ def main(arguments: Sequence[str]) -> int:
     else:
         directory = Path(arguments[0])
     _listen_to_launcher()
-    plan = from_json((directory / "plan.json").read_bytes())
+    events = _Events()
+    ground = read_ground(directory, events.report)
+    plan = ground.plan
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
-    report = _reporter(waits=plan.facilities.in_virtual_time)
+    events.report_to = _reporter(waits=plan.facilities.in_virtual_time)
     if not plan.is_emulated:  # which brings its network up meanwhile
         early_imports.finish()
         if not may_compile(plan):
             leave_out_compiler()
     gc.enable()
-    outcome = attempt(plan, directory, report)
-    report({"kind": "outcome", **asdict(outcome)})
-    return outcome.exit_code
+    outcomes = attempt_jobs(ground)
+    for deployment, outcome in zip(ground.deployments, outcomes, strict=True):
+        deployment.report({"kind": "outcome", **asdict(outcome)})
+    return max(outcome.exit_code for outcome in outcomes)
 
 
 def _told_directory(modules: Iterable[str]) -> Path:
@@ -125,43 +131,68 @@ def _told_directory(modules: Iterable[str]) -> Path:
 
 def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     """Run the plan in this process; every error becomes an outcome."""
-    lost: dict[str, None] = {}
-    resumed = directory / FOLDER if (directory / FOLDER).is_dir() else None  # the checkpoints of an earlier run
+    return attempt_jobs(alone(plan, directory, report))[0]
 
-    def watch(event: dict[str, Any]) -> None:
+
+def attempt_jobs(ground: Ground) -> list[SessionResult]:
+    """Run all jobs in this process; every error becomes an outcome, of a job or, if it is the network's, of all."""
+    watched = [_Watched(each) for each in ground.deployments]
+    try:
+        for deployment in ground.deployments:
+            check_code(deployment.plan)
+        errors = BACK_ENDS[ground.plan.back_end](replace(ground, deployments=tuple(each.watching for each in watched)))
+    except (Exception, KeyboardInterrupt) as error:
+        errors = [error] * len(watched)
+    return [each.outcome(error) for each, error in zip(watched, errors, strict=True)]
+
+
+class _Watched:
+    """A job, and the nodes that it has lost. ``watching``: the same job, whose events are watched for these."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._lost: dict[str, None] = {}
+        resumed = deployment.directory / FOLDER  # the checkpoints of an earlier run
+        self._resumed = resumed if resumed.is_dir() else None
+        self.watching = replace(deployment, report=self._take)
+
+    def _take(self, event: dict[str, Any]) -> None:
         if event["kind"] == "epoch" and event.get("message") != HAS_LEFT:  # as the scenario wants it
             for node in event["targets"].split(", "):
                 if event["begins"]:
-                    lost.pop(node, None)
+                    self._lost.pop(node, None)
                 else:
-                    lost[node] = None
-        report(event)
+                    self._lost[node] = None
+        self._deployment.report(event)
 
-    try:
-        check_code(plan)
-        BACK_ENDS[plan.back_end](plan, directory, watch)
-    except (Interrupted, KeyboardInterrupt):
-        return INTERRUPTED
-    except TestbedError as error:
+    def outcome(self, error: BaseException | None) -> SessionResult:
+        """Return how the job has ended, whose first failed node has ended with this error."""
+        if isinstance(error, Interrupted | KeyboardInterrupt):
+            return INTERRUPTED
+        if isinstance(error, TestbedError):
+            return self._failed(error)
+        if error is not None:
+            if isinstance(error, OSError) and (ours := of_os(error, self._deployment.directory)) is not None:
+                return SessionResult("failed", str(ours), ours.exit_code)
+            traceback.print_exception(error)
+            return _unforeseen(error, self._resumed, self._deployment.plan)
+        if self._lost:
+            return SessionResult("degraded", f"continued without {', '.join(self._lost)}", 0)
+        return SessionResult("done", "", 0)
+
+    def _failed(self, error: TestbedError) -> SessionResult:
         notes = "\n".join(getattr(error, "__notes__", ()))
         status = "diverged" if isinstance(error, Diverged) else "failed"
         where = came = ""
+        resumed = self._resumed
         if resumed and isinstance(error, ScenarioError) and str(resumed) not in str(error):
             where = f"{resumed}: "
         elif resumed and isinstance(error, WaitTimeout):
             came = f"\nthe run went on from a checkpoint in {resumed}"
         return SessionResult(status, f"{where}{error}{came}\n{notes}".strip(), error.exit_code)
-    except Exception as error:
-        if isinstance(error, OSError) and (ours := of_os(error, directory)) is not None:
-            return SessionResult("failed", str(ours), ours.exit_code)
-        traceback.print_exc()
-        return _unforeseen(error, resumed, plan)
-    if lost:
-        return SessionResult("degraded", f"continued without {', '.join(lost)}", 0)
-    return SessionResult("done", "", 0)
 
 
-def _unforeseen(error: Exception, resumed: Path | None, plan: Plan) -> SessionResult:
+def _unforeseen(error: BaseException, resumed: Path | None, plan: Plan) -> SessionResult:
     about = f"{type(error).__name__}: {error}"
     outside = dict.fromkeys(file.kind for file in plan.code)
     if place := place_in_code(error):
@@ -173,6 +204,15 @@ def _unforeseen(error: Exception, resumed: Path | None, plan: Plan) -> SessionRe
         why = "it was changed, or testbed itself is wrong; see host.log"
         told = f"{resumed}: no run goes on from there ({about}): {why}"
     return SessionResult("failed", told, 1)
+
+
+class _Events:
+    """Passes events to ``report_to``, which is known once the run's directory has been read."""
+
+    report_to: Progress
+
+    def report(self, event: dict[str, Any]) -> None:
+        self.report_to(event)
 
 
 def _reporter(waits: bool) -> Progress:

@@ -2,52 +2,88 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.execution.deployment import Deployment, Ground, alone
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import run_programs
-from testbed.execution.recovery import Attempts, attempt_until_done, timed
+from testbed.execution.recovery import Attempts, attempt_until_done
 from testbed.execution.scripts import failure_files
+from testbed.execution.together import run_together
 from testbed.plan.model import NodePlan, Plan
 from testbed.processes.child import spawn
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.realtime.fleet import Fleet
+    from testbed.realtime.processor import Tokens
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes to their end. Raise the first cause if one fails."""
+    (error,) = run_jobs(alone(plan, directory, report))
+    if error is not None:
+        raise error
+
+
+def run_jobs(ground: Ground) -> list[BaseException | None]:
+    """Run the nodes of all jobs to their end. Return the first cause of each job's failure, if it has failed."""
     epoch_ns = time.monotonic_ns()
-    report = timed(report, epoch_ns)
-    if plan.program is not None:
-        report({"kind": "stage", "name": "starting the program"})
-        return run_programs(plan, directory, report, epoch_ns, _hosts(plan))
-    report({"kind": "stage", "name": "starting nodes"})
+    deployments = [each.timed(epoch_ns) for each in ground.deployments]
+    if ground.plan.program is not None:
+        only = deployments[0]
+        only.report({"kind": "stage", "name": "starting the program"})
+        run_programs(only.plan, only.directory, only.report, epoch_ns, _hosts(only.plan))
+        return [None]
+    for each in deployments:
+        each.report({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
     from testbed.execution.roles import fitted
 
-    plan = fitted(plan)
-    warm_up(plan)
-    return run_nodes(plan, directory, report, epoch_ns)
+    deployments = [each.with_plan(fitted(each.plan)) for each in deployments]
+    for each in deployments:
+        warm_up(each.plan)
+    with shared_cores(deployments) as cores:
+        return run_together(deployments, lambda each: run_nodes(each, epoch_ns, cores))
+
+
+@contextmanager
+def shared_cores(deployments: Sequence[Deployment]) -> Iterator[Mapping[str, Tokens]]:
+    """Yield for each job its view of the tokens for cores, which the steps of several jobs take in turns.
+
+    The steps of an only job take those of its fleet.
+    """
+    if len(deployments) == 1:
+        yield {}
+        return
+    from testbed.realtime.processor import Tokens
+
+    tokens = Tokens.make(len(os.sched_getaffinity(0)), sum(len(each.plan.nodes) for each in deployments))
+    first = accumulate((len(each.plan.nodes) for each in deployments), initial=0)
+    try:
+        yield {each.job.name: tokens.of(number) for each, number in zip(deployments, first, strict=False)}
+    finally:
+        tokens.close()
 
 
 def run_nodes(
-    plan: Plan,
-    directory: Path,
-    report: Progress,
+    deployment: Deployment,
     epoch_ns: int,
+    cores: Mapping[str, Tokens],
     enter: Callable[[NodePlan], None] | None = None,
     realtime: bool = False,
 ) -> None:
     """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
 
-    report    gets the nodes' lines of progress
     epoch_ns  the run's start on CLOCK_MONOTONIC
+    cores     of each job; see ``shared_cores``
     enter     enters a node's network namespace, in the node's own process; without it, nodes meet on loopback
     realtime  see ``Launch``
     """
@@ -57,6 +93,9 @@ def run_nodes(
     from testbed.realtime.fleet import Fleet, Launch
     from testbed.realtime.node_loop import node_loop
 
+    plan = deployment.plan
+    directory = deployment.directory
+    report = deployment.report
     failures = failure_files(plan, directory)
 
     def fleet(attempts: Attempts) -> Fleet:
@@ -75,6 +114,7 @@ def run_nodes(
             failures=failures,
             new_loop=exact_loop if plan.exact is not None else node_loop,
             realtime=realtime,
+            core_tokens=cores.get(deployment.job.name),
         )
         return Fleet(plan, launch)
 

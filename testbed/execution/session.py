@@ -22,6 +22,7 @@ from typing import IO, Any
 from testbed.environment import host_environment, own_interpreter
 from testbed.errors import Interrupted
 from testbed.execution import exact
+from testbed.execution.deployment import Ground, alone
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
 from testbed.processes.child import Child, spawn
@@ -35,6 +36,7 @@ STOP_GRACE_S = 10.0
 HOST = "testbed.execution.host"  # the module that is the host process
 TOLD_LATER = "-"  # in place of the run's directory
 LOG = "host.log"
+_ONLY = ""  # the name of a run's only job
 _IMPORTS = ("torch", "testbed.engine.roles", "testbed.simulation.run")  # take a second
 IMPORTED_EARLY = dict.fromkeys(("simulate", "local", "emulate"), _IMPORTS)
 
@@ -75,13 +77,13 @@ class HostProcess:
 
     ``lines``: yields its lines of progress until it has ended; after an interruption, the next iteration goes on.
     ``early_errors``: what it has written to standard error before it knew where the run's log is.
-    ``told``: the outcome, once it has told that.
+    ``told``: how its jobs have ended, as it tells; the only job of a run has no name.
     """
 
     process: Child
     lines: Iterable[str]
     early_errors: IO[str] | None = None
-    told: list[SessionResult] = field(default_factory=list)
+    told: dict[str, SessionResult] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -109,17 +111,27 @@ def same_host(one: str, other: str) -> bool:
 
 
 def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess | None = None) -> SessionResult:
-    """Run the plan in ``directory``/plan.json. Block until the run has ended and none of its processes is left.
+    """Run the plan in ``directory``/plan.json; see ``run_jobs``."""
+    (outcome,) = run_jobs(alone(plan, directory, on_progress), early)
+    return outcome
+
+
+def run_jobs(ground: Ground, early: HostProcess | None = None) -> list[SessionResult]:
+    """Run the jobs of a run's directory. Block until all have ended and none of their processes is left.
 
     ``early``: a host of ``early_host`` for the plan's back end; it takes this run and no other.
     """
+    plan = ground.plan
+    directory = ground.directory
+    on_progress = ground.take
     from emulation.journal import Journal, clean
 
     if plan.is_emulated:
         from emulation.sandbox import require_seen
         from testbed.execution.sweep_files import named_files
 
-        require_seen([directory, *(each.sent for each in named_files(plan))])
+        named = [each.sent for deployment in ground.deployments for each in named_files(deployment.plan)]
+        require_seen([directory, *named])
 
     def warn(message: str) -> None:
         on_progress({"kind": "warning", "t": 0.0, "node": "journal", "message": message})
@@ -128,20 +140,24 @@ def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess |
     journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
     try:
         host = early or _start(plan, directory)
-        result = SessionResult("failed", "", 1)
+        others = SessionResult("failed", "", 1)
         try:
             journal.process(host.process.pid)
             _tell(host, directory)
-            result = _follow(host, plan, directory, on_progress)
+            others = _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
-            result = _stop(host, on_progress)
+            others = _stop(host, on_progress)
         finally:
             _end(host)
             if plan.is_exact:
-                exact.close(directory, result.status)
-        return result
+                exact.close(directory, "failed" if _any_failed(host, others) else "done")
+        return [host.told.get(each.job.name, others) for each in ground.deployments]
     finally:
         journal.close()
+
+
+def _any_failed(host: HostProcess, others: SessionResult) -> bool:
+    return any(each.status == "failed" for each in host.told.values() or [others])
 
 
 def _start(plan: Plan, directory: Path) -> HostProcess:
@@ -180,6 +196,7 @@ def _tell(host: HostProcess, directory: Path) -> None:
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
+    """Follow the host to its end. Return the outcome of jobs whose outcome it has not told."""
     before = OomKills.now()
     _pass_on(host, on_progress)
     code = host.process.wait()
@@ -188,14 +205,15 @@ def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progres
         host.early_errors.seek(0)
         with open(directory / LOG, "a", encoding="utf-8") as log:
             log.write(host.early_errors.read())
-    return host.told[-1] if host.told else SessionResult("failed", _reason(plan, directory, code, before), 4)
+    return SessionResult("failed", "" if host.told else _reason(plan, directory, code, before), 4)
 
 
 def _pass_on(host: HostProcess, on_progress: Progress) -> None:
     """Pass progress on until the host has ended."""
     for event in _events(host.lines):
         if event["kind"] == "outcome":
-            host.told.append(SessionResult(event["status"], event["message"], event["exit_code"]))
+            outcome = SessionResult(event["status"], event["message"], event["exit_code"])
+            host.told[event.get("job", _ONLY)] = outcome
         else:
             on_progress(event)
 
@@ -225,7 +243,7 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
 
 
 def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
-    """End the run. One that has completed by then has not been interrupted."""
+    """End the run. Return the outcome of its jobs, but for those that have completed by then."""
     # Not an alarm: only the main thread may set one. The host's end is that of its lines.
     too_late = threading.Timer(STOP_GRACE_S, host.process.kill_group)
     try:
@@ -240,7 +258,9 @@ def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
         too_late.cancel()
         if too_late.ident is not None:
             too_late.join()
-    return next((told for told in host.told if told.status in COMPLETED), INTERRUPTED)
+    for job in [job for job, told in host.told.items() if told.status not in COMPLETED]:
+        del host.told[job]
+    return INTERRUPTED
 
 
 def _end(host: HostProcess) -> None:

@@ -1,68 +1,137 @@
-"""Simulation: every node a coroutine in virtual time, over a flow-level network."""
+"""Simulation: every node a coroutine in virtual time, over a simulated network."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.axes import place_in_code
 from testbed.errors import RunFailed, TestbedError
+from testbed.execution.deployment import Deployment, Ground, alone
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.engine.script.watch import ScriptWatch
+    from testbed.results.failures import FailureFiles
+    from testbed.simulation.run import Exits, JobRun
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all roles to their end in this process. Raise the error of the first node that failed."""
-    report({"kind": "stage", "name": "starting nodes"})
+    (error,) = run_jobs(alone(plan, directory, report))
+    if error is not None:
+        raise error
+
+
+def run_jobs(ground: Ground) -> list[BaseException | None]:
+    """Run all roles of all jobs to their end in this process. Return for each the error of its first failed node."""
+    ground.report({"kind": "stage", "name": "starting nodes"})
     from testbed.execution.torch_settings import settings_of_a_run
 
-    with settings_of_a_run():
-        _run(plan, directory, report)
+    with settings_of_a_run(), ExitStack() as stack:
+        prepared = [stack.enter_context(_prepared(each)) for each in ground.deployments]
+        if len(prepared) == 1:
+            return [_with_restarts(ground, prepared[0])]
+        return [_pointed(each, error) for each, error in zip(prepared, _attempt(ground, prepared, 0.0), strict=True)]
 
 
-def _run(plan: Plan, directory: Path, report: Progress) -> None:
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A job with what its attempts need. ``watch``: if it has scripts."""
+
+    deployment: Deployment
+    attempts: Attempts
+    failures: FailureFiles | None
+    watch: ScriptWatch | None
+
+
+@contextmanager
+def _prepared(deployment: Deployment) -> Iterator[_Prepared]:
     from testbed.execution.devices import placed
-    from testbed.execution.scripts import SIMULATION, failure_files, point_to_traceback, watch_of
+    from testbed.execution.scripts import SIMULATION, failure_files, watch_of
 
-    plan = placed(plan)
-    failures = failure_files(plan, directory)
+    plan = placed(deployment.plan)
+    failures = failure_files(plan, deployment.directory)
     watch = watch_of(failures, SIMULATION, own=False)
     try:
-        with Attempts(plan, directory, report) as attempts:
-            attempts.run(partial(_attempt, plan, directory, report, attempts, watch))
-    except TestbedError as error:
-        point_to_traceback(error, failures)
-        raise
+        with Attempts(plan, deployment.directory, deployment.report) as attempts:
+            yield _Prepared(deployment.with_plan(plan), attempts, failures, watch)
     finally:
         if watch is not None:
             watch.close()
             watch.files.close()
 
 
-def _attempt(
-    plan: Plan, directory: Path, report: Progress, attempts: Attempts, watch: ScriptWatch | None, begin_s: float
-) -> None:
+def _with_restarts(ground: Ground, prepared: _Prepared) -> BaseException | None:
+    """Attempt the only job, and again where its Plan says so. A restart begins the network anew, which others share."""
+
+    def once(begin_s: float) -> None:
+        (error,) = _attempt(ground, [prepared], begin_s)
+        if error is not None:
+            raise error
+
+    try:
+        prepared.attempts.run(once)
+    except Exception as error:
+        return _pointed(prepared, error)
+    return None
+
+
+def _pointed(prepared: _Prepared, error: BaseException | None) -> BaseException | None:
+    """Return an error with the traceback of the script that has failed, if one has."""
+    from testbed.execution.scripts import point_to_traceback
+
+    if isinstance(error, TestbedError):
+        point_to_traceback(error, prepared.failures)
+    return error
+
+
+def _attempt(ground: Ground, prepared: Sequence[_Prepared], begin_s: float) -> list[BaseException | None]:
+    from testbed.simulation.run import simulate_jobs
+
+    runs = [_job_run(each, begin_s) for each in prepared]
+    every = simulate_jobs(runs, ground.network)
+    for each, exits in zip(prepared, every, strict=True):
+        for end in exits.values():
+            each.attempts.now_s = max(each.attempts.now_s, end.at_s)
+    return [_error_of(exits) for exits in every]
+
+
+def _job_run(prepared: _Prepared, begin_s: float) -> JobRun:
     from testbed.engine.roles import make_role
     from testbed.execution.resume import checkpoint_files
-    from testbed.simulation.run import SimulationOptions, simulate
+    from testbed.simulation.run import JobRun, SimulationOptions
 
-    files = checkpoint_files(plan, directory, report)
+    deployment = prepared.deployment
+    attempts = prepared.attempts
+    files = checkpoint_files(deployment.plan, deployment.directory, deployment.report)
     if files is not None and files.resumed is not None:
         attempts.clock.resumed(files.resumed.round, files.resumed.instant, files.resumed.members.missing)
-    options = SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault)
-    exits = simulate(plan, partial(make_role, files=files, watch=watch), directory, report, options)
-    for end in exits.values():
-        attempts.now_s = max(attempts.now_s, end.at_s)
+    return JobRun(
+        job=deployment.job,
+        make_role=partial(make_role, files=files, watch=prepared.watch),
+        directory=deployment.directory,
+        on_progress=deployment.report,
+        options=SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault),
+    )
+
+
+def _error_of(exits: Exits) -> BaseException | None:
+    """Return the error of the first node that failed. One of a user's code names its place there."""
     for node, end in exits.items():
         if end.error is None:
             continue
         if not isinstance(end.error, TestbedError) and (place := place_in_code(end.error)):
             traceback.print_exception(end.error)
-            raise RunFailed(f"{node}: {place}: {type(end.error).__name__}: {end.error}") from end.error
-        raise end.error
+            error = RunFailed(f"{node}: {place}: {type(end.error).__name__}: {end.error}")
+            error.__cause__ = end.error
+            return error
+        return end.error
+    return None

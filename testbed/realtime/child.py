@@ -27,6 +27,7 @@ from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import AnyRole, run_node
 from testbed.realtime.node_loop import node_loop, run_before_other_programs
+from testbed.realtime.processor import Tokens
 from testbed.realtime.setup import ConnectionLimits, NodeSetup
 from testbed.realtime.sockets import Endpoints
 from testbed.realtime.world import RealWorld
@@ -49,6 +50,7 @@ class Launch:
         enter: Called first in each child, to enter its network namespace. Then addresses and ports are the plan's and
             each child binds its own; without it, nodes meet on 127.0.0.1, on ports that the kernel chooses.
         cores: How many training steps may really compute at one time.
+        core_tokens: Tokens for these, if other runs share them, as the first node of this one sees them.
         limits: Bounds on connections.
         epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
         due: The faults that are still to happen; None means all of the plan's.
@@ -65,6 +67,7 @@ class Launch:
     event_directory: Path
     enter: Callable[[NodePlan], None] | None = None
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    core_tokens: Tokens | None = None
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     epoch_ns: int | None = None
     due: FaultClock | None = None

@@ -90,10 +90,11 @@ class NodeProcesses:
         self._endpoints = launch.endpoints or Endpoints(plan, in_namespaces=launch.enter is not None)
         self._kills = OomKills.now()
         self._absent = frozenset(plan.late_comers) if launch.absent is None else launch.absent
-        self._number = {node.name: number for number, node in enumerate(plan.nodes)}
-        self._tokens = Tokens.make(launch.cores, len(plan.nodes))
+        self._tokens = launch.core_tokens or Tokens.make(launch.cores, len(plan.nodes))
+        first = self._tokens.holder
+        self._number = {node.name: number for number, node in enumerate(plan.nodes, first)}
         used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}
-        self._gpu_tokens = {index: Tokens.make(GPU_TOKENS, len(plan.nodes)) for index in sorted(used)}
+        self._gpu_tokens = {index: Tokens.make(GPU_TOKENS, first + len(plan.nodes)) for index in sorted(used)}
         self._lifeline = os.pipe()  # children watch the read end, which ends when this process does
         self._running: dict[str, _Node] = {}
         self._selector = selectors.DefaultSelector()
@@ -108,7 +109,8 @@ class NodeProcesses:
         self._running.clear()
         self._selector.close()
         self._endpoints.release()
-        for tokens in (self._tokens, *self._gpu_tokens.values()):
+        own = [] if self._launch.core_tokens else [self._tokens]
+        for tokens in (*own, *self._gpu_tokens.values()):
             tokens.close()
         for descriptor in self._lifeline:
             os.close(descriptor)

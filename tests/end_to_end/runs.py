@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.execution import host, session
-from testbed.plan.build import build_plan
+from testbed.execution.deployment import read_ground, write_jobs
+from testbed.plan.build import build_jobs, build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.results.events import read
+from testbed.results.job_index import folder
+from testbed.scenario.jobs import load_jobs
 from testbed.scenario.load import load
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -49,6 +52,26 @@ def run_scenario(
     execute = session.run if plan.facilities.shapes_links else host.attempt
     outcome = execute(plan, directory, lambda event: None)
     return Finished(plan, outcome, directory, read_events(directory))
+
+
+def run_jobs(
+    directory: Path, back_end: str, *overrides: str, scenario: Path | str, processes: bool = False
+) -> dict[str, Finished]:
+    """Run the jobs of a file to their ends. ``processes``: in a host process, where this one would do."""
+    read_ = load_jobs(scenario, overrides, on=back_end, allow_code=True)
+    jobs, shared = build_jobs(read_)
+    for job in jobs:
+        folder(directory, job.name).mkdir(parents=True)
+        (folder(directory, job.name) / "plan.json").write_bytes(to_json(job.plan))
+    write_jobs(directory, read_.name, jobs, shared)
+    ground = read_ground(directory, lambda event: None)
+    apart = processes or jobs[0].plan.facilities.shapes_links
+    outcomes = (session.run_jobs if apart else host.attempt_jobs)(ground)
+    found = {}
+    for deployment, outcome in zip(ground.deployments, outcomes, strict=True):
+        place = deployment.directory
+        found[deployment.job.name] = Finished(deployment.plan, outcome, place, read_events(place))
+    return found
 
 
 def read_events(directory: Path) -> list[dict[str, Any]]:

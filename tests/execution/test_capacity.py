@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from testbed.execution.capacity import Machine, cores_wanted, step_s, too_slow, workers_carried
+from testbed.execution.capacity import Machine, cores_wanted, step_s, too_slow, too_slow_together, workers_carried
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
-from testbed.scenario.shipped import names
+from testbed.scenario.shipped import jobs_of, names
 
 FAST, SLOW, OLD = Machine(2, 1.0), Machine(2, 8.0), Machine(2, 2.0)
 
@@ -23,6 +23,18 @@ def test_steps_that_need_more_than_half_of_the_cores_are_told_with_the_step_time
     assert enough is not None
     assert too_slow(build_plan(load("quickstart", [f"device.step_time={enough[1]} ms"])), SLOW) == []
     assert workers_carried(step_s(quickstart, SLOW), int(enough[1]) / 1e3, SLOW.cores) == 6
+
+
+def test_jobs_that_are_not_too_slow_each_by_itself_may_be_so_together() -> None:
+    quickstart = build_plan(load("quickstart"))
+    assert too_slow(quickstart, OLD) == too_slow_together([quickstart], OLD) == []
+    (told,) = too_slow_together([quickstart] * 4, OLD)
+    assert re.search(r"jobs: the steps of all jobs keep 2 cores busy for \d+% of the step times", told)
+    factor = re.search(r"step times ([\d.]+) times as long", told)
+    assert factor is not None
+    longer = build_plan(load("quickstart", [f"device.step_time={100 * float(factor[1]) + 5} ms"]))
+    assert too_slow_together([longer] * 4, OLD) == []
+    assert too_slow_together([build_plan(load("quickstart"), "simulate")] * 9, Machine(1, 1e6)) == []
 
 
 @pytest.mark.parametrize(
@@ -40,6 +52,8 @@ def test_nothing_is_said_of_steps_that_are_not_known_or_not_paced(scenario: str,
 
 def test_shipped_scenarios_that_are_emulated_say_how_many_cores_they_want() -> None:
     for name, file in names().items():
+        if jobs_of(file):
+            continue
         scenario = load(file)
         if scenario.run.on == "emulate":
             header = re.search(r"^# Emulated, it wants (\d+) cores\.$", file.read_text(), re.MULTILINE)

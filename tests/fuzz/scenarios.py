@@ -9,9 +9,10 @@ from random import Random
 from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.plan.build import build_plan
+from testbed.plan.build import build_jobs, build_plan
 from testbed.plan.model import Plan, from_json, to_json
 from testbed.scenario import BACK_ENDS, load
+from testbed.scenario.jobs import load_jobs
 from testbed.scenario.load import json_schema
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, parse
 from tests.fuzz.texts import WORDS, nonsense_number, spoilt
@@ -74,7 +75,13 @@ def _input(path: Path, overrides: tuple[str, ...], chance: Random, nonsense: str
     on = chance.choice((None, None, *BACK_ENDS)) if not nonsense else None
 
     def read() -> Plan:
-        scenario = load(path, overrides, sweeping=chance.random() < 0.5)
+        if chance.random() < 0.5:
+            scenario = load(path, overrides, sweeping=True)
+        else:
+            jobs = load_jobs(path, overrides)
+            if jobs.are_several:
+                return build_jobs(jobs)[0][0].plan
+            scenario = jobs.jobs[0].scenario
         if scenario.name and sum(site.workers for site in scenario.topology.data_centers) > 5000:
             raise ScenarioError(f"{path}: taken, but its plan would take seconds")
         return build_plan(scenario, on)

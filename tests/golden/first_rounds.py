@@ -12,7 +12,7 @@ from testbed.errors import ScenarioError
 from testbed.scenario import Scenario, shipped
 from testbed.scenario.load import load
 from testbed.scenario.sweep import read_techniques
-from tests.end_to_end.runs import Finished, run_scenario
+from tests.end_to_end.runs import Finished, run_jobs, run_scenario
 from tests.golden.values import NOT_SIMULATED
 
 ROUNDS = 5
@@ -22,15 +22,22 @@ LONGER = {
     "verdicts/gossip": 18,
 }  # fmt: skip
 TECHNIQUES = "large/techniques"
+OF_JOB = ": "  # between the name of a scenario and that of one of its jobs
+_SHORT_JOB = (f"training.rounds={ROUNDS}", f"training.evaluate_every={ROUNDS}", "start=1 s")
 _MOST_LINKS = 12  # that are listed one by one
 
 
 def cases() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return what golden values are of: the scenario, and the settings that replace its own, by name.
 
-    These are the shipped scenarios, and the quickstart with each of the techniques that ``TECHNIQUES`` lists.
+    These are the shipped scenarios, each job of those that have several, and the quickstart with each of the techniques
+    that ``TECHNIQUES`` lists.
     """
-    found: dict[str, tuple[str, tuple[str, ...]]] = {name: (name, ()) for name in shipped.names()}
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for name, path in shipped.names().items():
+        jobs = shipped.jobs_of(path)
+        for case in [f"{name}{OF_JOB}{job}" for job in jobs] or [name]:
+            found[case] = name, ()
     for name, settings in read_techniques(shipped.FOLDER / f"{TECHNIQUES}.yaml").items():
         found[f"quickstart with {name}"] = "quickstart", tuple(f"{path}={value}" for path, value in settings.items())
     return found
@@ -48,6 +55,8 @@ def measure(name: str) -> dict[str, Any]:
     """
     shipped_name, settings = cases()[name]
     path = shipped.path_of(shipped_name)
+    if OF_JOB in name:
+        return _values(_job(path, name.partition(OF_JOB)[2]))
     try:
         scenario = load(path, settings, on="simulate")
         short = first_rounds(scenario, LONGER.get(name, ROUNDS))
@@ -55,6 +64,17 @@ def measure(name: str) -> dict[str, Any]:
             run = run_scenario(Path(folder) / "run", "simulate", *settings, *short, scenario=path, network=None)
     except ScenarioError as error:
         return {NOT_SIMULATED: error.problems[0].replace(f"{shipped.FOLDER.parent}/", "")}
+    return _values(run)
+
+
+def _job(path: Path, job: str) -> Finished:
+    """Run all jobs of a file, and return one of them."""
+    short = [f"jobs.{name}.{setting}" for name in shipped.jobs_of(path) for setting in _SHORT_JOB]
+    with tempfile.TemporaryDirectory() as folder:
+        return run_jobs(Path(folder) / "run", "simulate", *short, scenario=path)[job]
+
+
+def _values(run: Finished) -> dict[str, Any]:
     return {
         "status": " ".join(filter(None, (run.outcome.status, run.outcome.message))),
         "parameters": parameters(run),

@@ -1,0 +1,77 @@
+"""The summary of a run with several jobs: a line for each job, and what each has sent over the links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from testbed import numbers
+from testbed.display import look
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from analysis.jobs import StoredJobs
+    from analysis.load import StoredRun
+
+_LINKS_SHOWN = 16
+
+
+def summary_of_jobs(stored: StoredJobs) -> list[RenderableType]:
+    """Return the table of jobs, and that of the links that carried most."""
+    return [_jobs(stored), _links(stored)]
+
+
+def _jobs(stored: StoredJobs) -> Table:
+    back_end = next(iter(stored.jobs.values())).plan["back_end"]
+    count = numbers.counted(len(stored.jobs), "job")
+    shown = look.table(
+        f"{stored.name} on {back_end}: {count} on one network",
+        "job",
+        ">starts",
+        "ends",
+        ">rounds",
+        ">round time",
+        *((">alone", ">longer") if stored.alone else ()),
+        ">training",
+        ">accuracy",
+        "crowded most",
+    )
+    for name, run in stored.jobs.items():
+        shown.add_row(*_row(stored, name, run))
+    return shown
+
+
+def _row(stored: StoredJobs, name: str, run: StoredRun) -> list[str]:
+    result = run.result
+    start = numbers.seconds(stored.starts_s[name])
+    if result is None:
+        return [name, start, run.status.state]
+    row = [name, start, result["status"], numbers.rounds_of_workers(result), numbers.seconds(result["round_time_s"])]
+    if stored.alone:
+        alone = stored.alone.get(name)
+        alone_s = alone.result["round_time_s"] if alone is not None and alone.result is not None else None
+        row += [numbers.seconds(alone_s), _longer(stored.longer(name))]
+    crowded = stored.crowded(name)
+    row += [numbers.seconds(result["training_s"]), numbers.share(result["accuracy"])]
+    return [*row, "" if crowded is None else f"{numbers.share(crowded.others)} of {crowded.link} by {crowded.by}"]
+
+
+def _longer(factor: float | None) -> str:
+    return numbers.MISSING if factor is None else f"{factor:.2f} ×"
+
+
+def _links(stored: StoredJobs) -> Table:
+    """Return the bytes of messages of each job on the links that carried most."""
+    by_job = {name: stored.sent(name) for name in stored.jobs}
+    totals: dict[str, int] = {}
+    for sent in by_job.values():
+        for link, size_bytes in sent.items():
+            totals[link] = totals.get(link, 0) + size_bytes
+    links = sorted(totals, key=lambda link: -totals[link])
+    more = f"; the {_LINKS_SHOWN} of {len(links)} links that carried most" if len(links) > _LINKS_SHOWN else ""
+    shown = look.table(f"messages over the links{more}", "link", *(f">{name}" for name in by_job), ">all")
+    for link in links[:_LINKS_SHOWN]:
+        own = (numbers.size(sent.get(link, 0)) for sent in by_job.values())
+        shown.add_row(link, *own, numbers.size(totals[link]))
+    return shown
