@@ -18,6 +18,7 @@ from testbed.facilities import Facilities, facilities_of
 from testbed.plan.model import completed
 from testbed.results import rundir, summary, tables
 from testbed.results.columns import TABLES
+from testbed.results.job_index import runs_in
 from testbed.results.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -176,9 +177,12 @@ def stored_run(
 
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:
-    """Open run directories; one that is given twice, as by a link beside it, counts once."""
+    """Open run directories; one that is given twice, as by a link beside it, counts once.
+
+    The directory of a run with several jobs stands for theirs.
+    """
     first: dict[Path, Path] = {}
-    for path in paths:
+    for path in (each for given in paths for each in runs_in(given)):
         first.setdefault(path.resolve(), path)
     return [load_run(path) for path in first.values()]
 

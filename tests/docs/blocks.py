@@ -27,6 +27,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from ruamel.yaml import YAML
 
+from testbed.plan.build import build_jobs
+from testbed.scenario.jobs import load_jobs
 from testbed.scenario.load import loads
 from testbed.scenario.look_up import network
 from testbed.testing.subject import AXES
@@ -146,6 +148,9 @@ def check_yaml(block: Block, name: str) -> None:
     content = yaml.load(block.code)
     if block.title and "data_centers" in content:
         network(block.title, [])
+    elif "jobs" in content:
+        Path(block.title).write_text(block.code, encoding="utf-8")
+        build_jobs(load_jobs(Path(block.title)))
     elif "version" in content:
         loads(block.code, block.title or f"{name}:{block.line}", folder=Path.cwd())
     else:

@@ -1,0 +1,121 @@
+"""Jobs that have shared a network: what each has sent over which link, and how much of a link was left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.load import StoredRun, load_run
+from testbed.ids import data_center_of
+from testbed.plan.model import LinkPlan, NetworkPlan, Plan, from_json
+from testbed.results.job_index import FILE, folder, names_of_jobs
+from testbed.results.rundir import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALONE = "alone"
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """The link on which others left a job the least, while it trained.
+
+    by      the job that sent most of the others' bytes there
+    others  the share of the jobs' bytes on the link that others sent
+    """
+
+    link: str
+    by: str
+    others: float
+
+
+@dataclass(frozen=True)
+class StoredJobs:
+    """A run with several jobs. ``alone``: the jobs that were also run by themselves on the same network."""
+
+    path: Path
+    name: str
+    jobs: Mapping[str, StoredRun]
+    starts_s: Mapping[str, float]
+    alone: Mapping[str, StoredRun]
+
+    @cached_property
+    def _spans(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    def links(self) -> dict[str, LinkPlan]:
+        """Return the links of the network by name."""
+        return {link.name: link for run in self.jobs.values() for link in plan_of(run).network.links}
+
+    def sent(self, job: str, begin_s: float = float("-inf"), end_s: float = float("inf")) -> dict[str, int]:
+        """Return the bytes of messages, headers too, of a job on each link, of what arrived between two times.
+
+        Times are on the run's clock. Retransmissions and frames' headers are not counted: the same in every world.
+        """
+        spans = self.spans(job)
+        sent = spans[spans["t_s"].between(begin_s, end_s)].groupby("link", sort=False)["bytes"].sum()
+        return {str(link): int(size_bytes) for link, size_bytes in sent.items()}
+
+    def spans(self, job: str) -> pd.DataFrame:
+        """Return a row for each message of a job and link on its way: ``link``, ``bytes``, ``t0_s`` and ``t_s``."""
+        if job not in self._spans:
+            run = self.jobs[job]
+            transfers = run.tables["transfers"]
+            self._spans[job] = _spans(transfers[transfers["tier"] == "wan"], plan_of(run).network)
+        return self._spans[job]
+
+    def crowded(self, job: str) -> Crowded | None:
+        """Return where others left this job the least; ``None`` if it trained alone, or sent nothing."""
+        run = self.jobs[job]
+        if run.result is None or not run.result["training_s"]:
+            return None
+        window = run.start_s, run.start_s + run.result["training_s"]
+        by_job = {name: self.sent(name, *window) for name in self.jobs}
+        found = []
+        for link, own in by_job[job].items():
+            others = {name: sent.get(link, 0) for name, sent in by_job.items() if name != job}
+            if own and any(others.values()):
+                most = max(others, key=lambda name: others[name])
+                found.append(Crowded(link, most, sum(others.values()) / (own + sum(others.values()))))
+        return max(found, key=lambda each: each.others, default=None)
+
+    def longer(self, job: str) -> float | None:
+        """Return how many times as long a round took as alone; ``None`` if that is not known."""
+        times_s = [
+            run.result["round_time_s"]
+            for run in (self.jobs[job], self.alone.get(job))
+            if run is not None and run.result is not None and run.result["round_time_s"]
+        ]
+        return times_s[0] / times_s[1] if len(times_s) == len((self.jobs, self.alone)) else None
+
+
+def load_jobs(path: Path) -> StoredJobs:
+    """Open the directory of a run with several jobs. Raise ``TestbedError`` if a file of it is damaged."""
+    written = read_json(path / FILE)
+    names = names_of_jobs(path)
+    alone = {name: load_run(path / ALONE / name) for name in names if (path / ALONE / name / "result.json").is_file()}
+    starts_s = {str(job["name"]): float(job["start_s"]) for job in written["jobs"]}
+    return StoredJobs(
+        path, str(written["scenario"]), {name: load_run(folder(path, name)) for name in names}, starts_s, alone
+    )
+
+
+def plan_of(run: StoredRun) -> Plan:
+    return from_json((run.path / "plan.json").read_bytes())
+
+
+def _spans(transfers: pd.DataFrame, network: NetworkPlan) -> pd.DataFrame:
+    """Return these messages once for each link on their ways."""
+    import pandas as pd
+
+    ends = [transfers[end].map(data_center_of) for end in ("source", "target")]
+    sizes = transfers["payload_bytes"] + transfers["header_bytes"]
+    kept = pd.DataFrame({"bytes": sizes, "t0_s": transfers["t0_s"], "t_s": transfers["t_s"]})
+    parts = []
+    for (source, target), messages in kept.groupby(ends, sort=False):
+        parts += [messages.assign(link=link) for link in network.between(source, target)]
+    return pd.concat(parts, ignore_index=True) if parts else kept.assign(link=pd.Series(dtype=str))
