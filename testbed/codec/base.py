@@ -95,6 +95,9 @@ class Codec(CodecDeclarations, Remembering, ABC):
         Not called where the state is ``NOTHING``.
         """
 
+    def adjust(self, share: float) -> None:
+        """From now on send this share of the elements of a contribution, where the codec is ``adjustable``."""
+
     def cost(self, operation: str, size: int) -> Cost | None:
         """Return what ``operation``, the name of a method, costs for ``size`` elements.
 

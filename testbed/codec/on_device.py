@@ -44,6 +44,9 @@ class OnDevice(Codec):
     def declare(self, wire_key: int, shape: KeyShape) -> None:
         self._codec.declare(wire_key, shape)
 
+    def adjust(self, share: float) -> None:
+        self._codec.adjust(share)
+
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._complete(lambda: self._codec.begin(wire_key, self._here(value)))
 

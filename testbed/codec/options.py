@@ -28,6 +28,7 @@ class CodecDeclarations:
     sparse      of most tensors some elements are sent, and the others later
     size_only   the payload's size follows from the tensor's size alone, and with ``by_shape`` from its shape
     by_shape    it treats tensors by their shapes, which ``Codec.declare`` tells it: tensors do not travel joined
+    adjustable  which share of the elements it sends may be set while it runs (``Codec.adjust``)
     encode_s_per_element, decode_s_per_element
                 seconds for one element of a large tensor on one core, in virtual time; for codecs that the table of
                 measured costs does not have. The default is about a copy with some arithmetic
@@ -44,6 +45,7 @@ class CodecDeclarations:
     sparse: ClassVar[bool] = False
     size_only: ClassVar[bool] = False
     by_shape: ClassVar[bool] = False
+    adjustable: ClassVar[bool] = False
     encode_s_per_element: ClassVar[float] = 4e-9
     decode_s_per_element: ClassVar[float] = 4e-9
     geomx: ClassVar[tuple[str, str]] = ("", "")
@@ -126,6 +128,7 @@ class SparseOptions(CodecDeclarations):
 
     has_memory: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
+    adjustable: ClassVar[bool] = True
 
     ratio: float = option(0.01, **_RATIO)
     bound: int = option(1000, "elements from which a key is sent sparse", min=2)

@@ -42,6 +42,8 @@ from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import DECODE_VALUE, ENCODE_VALUE, Cost
 from testbed.state import PartsByKey
 
+MOST = 0.5  # pairs for more than half of the elements would be larger than the tensor
+
 
 class WarmUp:
     """DGC's exponential warm-up (Lin et al., 2018, section 3.3): ratio^((s+1)/(stages+1)) in stage s, then ratio."""
@@ -55,8 +57,7 @@ class WarmUp:
     def ratio(self, round_: int) -> float:
         """Return the share that is sent in a key's round, counted from 0."""
         stage = min(round_ // self._stage_rounds, self._stages)
-        # pairs for more than half of the elements would be larger than the tensor
-        return min(0.5, float(self._ratio ** ((stage + 1) / (self._stages + 1))))
+        return min(MOST, float(self._ratio ** ((stage + 1) / (self._stages + 1))))
 
 
 class LargeKeys(Codec):
@@ -65,7 +66,7 @@ class LargeKeys(Codec):
     ``max_norm``: gradients with a larger Euclidean norm are scaled down to it.
     """
 
-    remembers = ("_rounds", "memories", "_make_memory", "_pull")
+    remembers = ("_rounds", "_share", "memories", "_make_memory", "_pull")
 
     def __init__(
         self,
@@ -79,9 +80,13 @@ class LargeKeys(Codec):
         self._make_memory = memory
         self._padded = options.padded
         self._max_norm = max_norm
+        self._share = 0.0  # as it was set; 0: as the schedule has it
         self._pull = make_pull(options, self._schedule.highest, at)
         self.memories: PartsByKey[int, ResidualMemory] = PartsByKey()  # each made when its key is first encoded
         self._rounds: dict[int, int] = {}
+
+    def adjust(self, share: float) -> None:
+        self._share = min(share, MOST)
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         """Raises ``NonFiniteNumbers``, and from then on for every gradient of this key: a NaN is found in the one sweep
@@ -89,7 +94,7 @@ class LargeKeys(Codec):
         """
         size = tensor.numel()
         round_ = self._rounds.get(wire_key, 0)
-        count = entries(size, self._schedule.ratio(round_))
+        count = entries(size, self._share or self._schedule.ratio(round_))
         if tensor.is_meta:
             self._rounds[wire_key] = round_ + 1
             return pairs.shapes(count, self._words(size))
@@ -102,7 +107,7 @@ class LargeKeys(Codec):
         return pairs.pack(indices, values, self._words(size))
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        most = entries(size, self._schedule.highest)
+        most = entries(size, MOST)
         indices, values = pairs.unpack(parts, size, most, self._words(size))
         self._pull.on_contribution(wire_key, values.numel())
         return pairs.scatter(indices, values, size)
@@ -150,6 +155,9 @@ class BySize(Codec):
 
     def _for(self, size: int) -> Codec:
         return self.large if size >= self._bound else self._small
+
+    def adjust(self, share: float) -> None:
+        self.large.adjust(share)
 
     @property
     def cost_name(self) -> str:

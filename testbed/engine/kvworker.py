@@ -341,10 +341,12 @@ class KVWorker:
         return [piece.tensor for piece in found], merge_controls([piece.control for piece in found])
 
     async def _joined(self, key: int, round_: int) -> Value:
-        tensors, control = await self.pieces(key, round_)
+        found = [await self._arrival(piece, round_) for piece in self._slices[key]]
+        tensors = [piece.tensor for piece in found]
         size_bytes = sum(tensor.nbytes for tensor in tensors)
         tensor = await self._world.compute(Work("copy", size_bytes=size_bytes), lambda: buffers.joined(tensors))
-        return Value(tensor, control)
+        control = merge_controls([piece.control for piece in found])
+        return Value(tensor, control, max(piece.arrived_s for piece in found))
 
     def _expect(self, wire_key: int, round_: int) -> None:
         assert (wire_key, round_) not in self._pending, f"key {wire_key} of round {round_} was pushed or pulled twice"
@@ -388,7 +390,10 @@ class KVWorker:
 
     def _on_tensor(self, message: Message, tensor: Tensor) -> None:
         where = (message.key, message.round)
-        self._pending[where].set_result(Value(tensor, ReplyControl(**message.meta)))
+        control = ReplyControl(**message.meta)
+        if control.pace is not None:
+            self._codec.adjust(control.pace[1])
+        self._pending[where].set_result(Value(tensor, control, self._world.now()))
         if where in self._dropped:
             self._dropped.remove(where)
             del self._pending[where]

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
+from testbed.engine.lagging import LaggingGradient, LaggingOptimizerWork
 from testbed.engine.local_work import LocalOptimizerWork, LocalSteps, LocalWork, OneGradient
 from testbed.engine.slicing import optimizer_at_top
 from testbed.engine.streaming import StreamedSteps
@@ -17,13 +18,18 @@ from testbed.training.optimizers import ModelOptimizer
 
 def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     """Return what ``node`` does between two synchronisations."""
+    lags = sync_setup.lags(plan)
+    staleness = sync_setup.staleness(plan)
     if optimizer_at_top(plan):
-        return OneGradient(learner)
+        return LaggingGradient(learner, staleness=staleness) if lags else OneGradient(learner)
     choice = plan.technique.optimizer
     contribution = sync_setup.contribution_of(plan)
     if contribution is Contribution.GRADIENT:
         optimizer = ModelOptimizer(choice.kind, choice.options, learner.values(), learner.shapes)
-        return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
+        workers = len(plan.training_workers)
+        if lags:
+            return LaggingOptimizerWork(learner, optimizer, workers, staleness=staleness)
+        return LocalOptimizerWork(learner, optimizer, workers)
     return _local_steps(plan, learner, learner.values(), contribution, contribution_weight(plan, node))
 
 

@@ -8,9 +8,10 @@ worker.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -53,14 +54,15 @@ class LocalWork(Remembering, ABC):
     """``steps`` counts all local steps since the start: it is the position in the data.
 
     make_step  makes each of them
-    is_late  whether new values are awaited during the next round, by ``take_pending``, not at the end of their own
-    pending  awaits and takes what the exchange of the round before has made; ``None``: nothing is on its way
+    is_late  whether new values are awaited during later rounds, by ``take_pending``, not at the end of their own
+    pending  each awaits and takes what the exchange of a round has made, in their order; empty: nothing is on its way
+    staleness  of how many rounds values may be on their way when the next one begins
     since    the values from which local steps have moved the model; ``None``: those at the beginning of the round
     """
 
-    remembers = ("steps", "_optimizer", "make_step")
+    remembers: ClassVar[tuple[str, ...]] = ("steps", "_optimizer", "make_step")
     is_late = False
-    pending: Callable[[], Awaitable[None]] | None = None
+    staleness = 0
     since: list[Tensor] | None = None
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer | None = None) -> None:
@@ -68,6 +70,7 @@ class LocalWork(Remembering, ABC):
         self._optimizer = optimizer
         self.make_step = OwnStep()
         self.steps = 0
+        self.pending: deque[Callable[[], Awaitable[None]]] = deque()
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
         """Load the first values, equal at all workers."""
@@ -104,9 +107,11 @@ class LocalWork(Remembering, ABC):
 
     async def take_pending(self) -> None:
         """Take what is on its way, if anything is."""
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            await pending()
+        while self.pending:
+            await self.pending.popleft()()
+
+    async def catch_up(self, world: World) -> None:
+        """Take what has to be here before the next round begins."""
 
     async def receive_pending(self) -> None:
         """Receive what is on its way, so that nothing is at a checkpoint, and take it when it would have been taken."""

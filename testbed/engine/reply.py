@@ -17,11 +17,13 @@ class ReplyControl(msgspec.Struct):
     last      the run ends with this round
     waited_s  seconds that this child's contribution waited at servers and relays for those of others, over all tiers
     steps     local steps of the next round, by worker; a worker that is not named keeps its number
+    pace      of all workers from now on (``policy.events.Pace``): staleness and share; ``None``: as it is
     """
 
     last: bool = False
     waited_s: float = 0.0
     steps: Mapping[str, int] = msgspec.field(default_factory=dict)
+    pace: Sequence[float] | None = None
 
     def to_meta(self) -> dict[str, Any]:
         """Return the metadata. It has one size in all plain rounds, so headers are equal in every world."""
@@ -30,19 +32,26 @@ class ReplyControl(msgspec.Struct):
             meta["last"] = self.last
         if self.steps:
             meta["steps"] = dict(self.steps)
+        if self.pace is not None:
+            meta["pace"] = list(self.pace)
         return meta
 
 
 class Value(msgspec.Struct):
-    """The value of a key after a round, and the control that came with it."""
+    """The value of a key after a round, and the control that came with it.
+
+    arrived_s  when a child had it
+    """
 
     tensor: Tensor
     control: ReplyControl = msgspec.field(default_factory=ReplyControl)
+    arrived_s: float = 0.0
 
 
 def merge_controls(controls: Sequence[ReplyControl]) -> ReplyControl:
-    """Merge the controls of several replies of one round: the longest wait, and the steps of all workers."""
+    """Merge the controls of several replies: the longest wait, the steps of all workers, and the newest pace."""
     steps = {worker: count for each in controls for worker, count in each.steps.items()}
     last = any(each.last for each in controls)
     waited_s = max((each.waited_s for each in controls), default=0.0)
-    return ReplyControl(last, waited_s, steps)
+    paces = [each.pace for each in controls if each.pace is not None]
+    return ReplyControl(last, waited_s, steps, paces[-1] if paces else None)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -480,6 +480,7 @@ class Server:
         value = self._values[effect.key]
         now_s = self._world.now()
         steps = {**value.control.steps, **effect.steps}  # a tier's own assignment overrides that from above
+        pace = value.control.pace if effect.pace is None else astuple(effect.pace)
         if effect.last and not self._ending:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
             self._end()
@@ -498,7 +499,7 @@ class Server:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             last = self._ending or (member, round_) in ended or (member, key, round_) in self._last_pushes
             self._last_pushes.discard((member, key, round_))
-            control = ReplyControl(last, value.control.waited_s + held_s, steps)
+            control = ReplyControl(last, value.control.waited_s + held_s, steps, pace)
             codec = self._codec(member, key)
             state = codec.value_state(key, value.tensor.numel())
             parts = payloads.get((codec.cost_name, state))

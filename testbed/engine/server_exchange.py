@@ -20,6 +20,7 @@ from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange, FinalScore, RoundDone
 from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
+from testbed.engine.lagging import Arrivals
 from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import TRAIN, Membership
 from testbed.engine.peers import Peers
@@ -76,7 +77,9 @@ class ServerExchange(Exchange):
         self._assigned_steps = 0  # of every round, once a reply has named this worker
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
-        self._arrived: list[ReplyControl] = []  # while the steps of a later round go on (streaming)
+        self._arrived: list[ReplyControl] = []  # while the steps of a later round go on (streaming, or lagging)
+        self._lags = sync_setup.lags(plan)
+        self._arrivals = Arrivals()  # of rounds that are on their way together
         self.workers = plan.first_workers
         self.end: float = rounds_of_each(plan)
 
@@ -139,6 +142,7 @@ class ServerExchange(Exchange):
             return
         self._work.load_state(below("work", state))
         self._attacks.load_state(below("attacks", state))
+        self._arrivals.load_state(below("arrivals", state))
         self._notes = json.loads(str(state["notes"]))
         self._assigned_steps = int(state["assigned_steps"])
         if "arrived" in state:
@@ -153,7 +157,7 @@ class ServerExchange(Exchange):
         }
         if self._arrived:
             state["arrived"] = msgspec.json.encode(self._arrived).decode()
-        parts = {"work": self._work, "attacks": self._attacks, "store": self._store}
+        parts = {"work": self._work, "attacks": self._attacks, "store": self._store, "arrivals": self._arrivals}
         return state | joined(parts)
 
     async def settle(self) -> None:
@@ -161,13 +165,17 @@ class ServerExchange(Exchange):
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
         started_s = self._world.now()
+        await self._work.catch_up(self._world)
+        began_s = self._world.now()
         result = await self._work.run(self._world, round_, self._assigned_steps or self._declared_steps(round_))
-        worked_s = self._world.now() - started_s  # without an evaluation that is not ready yet
+        worked_s = self._world.now() - began_s  # without an evaluation that is not ready yet
         await self._note_target(round_)
         pushed_s = self._world.now()
         control = merge_controls(await self._synchronise(round_, result))
-        self._report(result, worked_s, self._world.now() - pushed_s - control.waited_s)
+        self._report(worked_s / result.steps, self._world.now() - pushed_s - control.waited_s)
         self._assigned_steps = control.steps.get(self._node.name, self._assigned_steps)
+        if control.pace is not None:
+            self._work.staleness = int(control.pace[0])
         if control.last:
             self.end = round_ + 1
         over(RoundDone(round_, started_s, result, control.waited_s))
@@ -198,6 +206,7 @@ class ServerExchange(Exchange):
         if self._needs_loss:
             self._notes["loss"] = result.loss
         late = self._work.is_late
+        pushed_s = self._world.now()
         pushed = await self._attacks.changed(round_, result.contributions)
         contributions = await self._buckets.joined(self._world, pushed)
         keys = list(contributions)
@@ -214,16 +223,18 @@ class ServerExchange(Exchange):
         for which in due:
             await self._push_moments(which, round_, trained)
         if not late:
-            controls = await self._receive(round_, keys)
+            controls = await self._receive(round_, keys, pushed_s)
             for which in due:
                 await self._take_moments(which, round_)
             return controls
         arrived, self._arrived = self._arrived, []
-        self._work.pending = partial(self._take_late, round_, keys)
+        self._work.pending.append(partial(self._take_late, round_, keys, pushed_s))
         return arrived
 
-    async def _receive(self, round_: int, keys: Sequence[int]) -> list[ReplyControl]:
+    async def _receive(self, round_: int, keys: Sequence[int], pushed_s: float) -> list[ReplyControl]:
         values = [await self._store.value(key, round_) for key in keys]
+        if self._lags:
+            self._arrivals.note(pushed_s, values)
         tensors = {key: value.tensor for key, value in zip(keys, values, strict=True)}
         await self._work.take(self._world, round_, self._buckets.split(tensors))
         return [value.control for value in values]
@@ -248,8 +259,8 @@ class ServerExchange(Exchange):
         copying = Work("copy", round_, size_bytes=4 * sum(self._buckets.sizes))
         await self._world.compute(copying, lambda: self._work.take_moments(which, self._buckets.split(means)))
 
-    async def _take_late(self, round_: int, keys: Sequence[int]) -> None:
-        self._arrived += await self._receive(round_, keys)
+    async def _take_late(self, round_: int, keys: Sequence[int], pushed_s: float) -> None:
+        self._arrived += await self._receive(round_, keys, pushed_s)
 
     async def _wanted(self, round_: int) -> Mapping[int, Tensor]:
         """Return the rows of tables that the batch after ``round_`` needs; tables that are not named come whole."""
@@ -261,8 +272,9 @@ class ServerExchange(Exchange):
         """Return the values that this worker ends with; none if it holds rows of different rounds."""
         return [] if self._widths and not self.evaluation.active else self._learner.values()
 
-    def _report(self, result: LocalResult, work_s: float, transfer_s: float) -> None:
-        """Note for the next push how long a step and a transfer took here, in seconds (ESync)."""
-        if self._needs_reports:
-            report = (round(work_s / result.steps, 6), round(max(0.0, transfer_s), 6))
+    def _report(self, step_s: float, transfer_s: float) -> None:
+        """Note for the next push how long a step and a transfer took here, in seconds."""
+        took = self._arrivals.took if self._lags else (transfer_s,)
+        if self._needs_reports and took:
+            report = tuple(round(max(0.0, each), 6) for each in (step_s, *took))
             self._notes["reports"] = {self._node.name: report}

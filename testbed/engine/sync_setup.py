@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from testbed.codec.options import CODECS
 from testbed.plan.model import DECLARED, NodePlan, Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.collective.options import inside_of
@@ -79,6 +80,17 @@ def needs_reports(plan: Plan) -> bool:
     return any(SYNC[choice.kind].needs_reports for choice in (technique.sync_tier1, technique.sync_tier2))
 
 
+def lags(plan: Plan) -> bool:
+    """Return whether workers go on while answers to several of their pushes are on their way."""
+    return worker_sync(plan)[0].lags
+
+
+def staleness(plan: Plan) -> int:
+    """Return of how many rounds a worker has no values yet, at most, until a reply says otherwise."""
+    algorithm, options = worker_sync(plan)
+    return algorithm.staleness(options) if algorithm.lags else 0
+
+
 def moments(plan: Plan) -> dict[str, int]:
     """Return in every how many rounds workers average moments of their optimizers, by name."""
     algorithm, options = worker_sync(plan)
@@ -141,6 +153,7 @@ def tier_of(plan: Plan, node: NodePlan) -> Tier:
         ),
         number=1 if node.role == "server" else 2,
         top=node.role == "global_server",
+        adjustable=CODECS[technique.codec_tier2.kind].adjustable,
         steps_assigned_above=node.role == "server" and model is None and SYNC[technique.sync_tier2.kind].assigns_steps,
     )
 

@@ -97,7 +97,9 @@ def _equal_every(plan: Plan) -> int:
 
     if plan.program is not None or not PARADIGMS[plan.technique.paradigm.kind].global_sum:
         return 0
-    if not sync_setup.all_wait(plan) or sync_setup.streaming(plan) is not None:  # fragments take turns
+    if not sync_setup.all_wait(plan) or sync_setup.lags(plan):
+        return 0
+    if sync_setup.streaming(plan) is not None:  # fragments take turns
         return 0
     return sync_setup.lan_rounds(plan)
 

@@ -22,10 +22,27 @@ class Contribution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """Durations measured by a worker's own clock: of one local step, and of sending and receiving its model."""
+    """Durations measured by a worker's own clock: of one local step, and of sending and receiving its model.
+
+    delay_s  where workers are ahead of their answers (``SyncPolicy.lags``): the shortest time until a first value was
+             there; ``transfer_s`` is then what a model took beyond that, without what it waited for models before it
+    """
 
     step_s: float
     transfer_s: float
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far workers go on without answers, and how much they send, from now on.
+
+    staleness  rounds of which a worker has pushed its contribution and has no new values yet, at most
+    share      of the elements of a contribution that a codec sends, where it can be set (``Codec.adjust``)
+    """
+
+    staleness: int
+    share: float
 
 
 class Push(msgspec.Struct, frozen=True):
@@ -60,6 +77,7 @@ class Reply:
     steps  local steps of workers' next round, by worker; a worker that is not named does what its algorithm declares
            (``SyncPolicy.local_steps``). The assignment of a tier overrides that of the tier above, worker by worker
     last   the run ends with this reply; only the top tier may say so
+    pace   of workers from now on, where the algorithm chooses it; ``None``: as it is
     by     the member whose push made this reply possible: all others had to wait for it
     """
 
@@ -68,6 +86,7 @@ class Reply:
     members: tuple[str, ...]
     steps: Mapping[str, int] = field(default_factory=dict)
     last: bool = False
+    pace: Pace | None = None
     by: str = field(default="", compare=False)
 
 

@@ -97,7 +97,8 @@ def settings(combination: Combination) -> Settings:
 def _needed_options(scenario: Scenario) -> Settings:
     """Return the options without which the techniques of ``scenario``, at their defaults, do not go together."""
     options: Settings = {}
-    if pushed(scenario) is not Contribution.GRADIENT and overlaps(scenario):
+    afterwards = pushed(scenario) is not Contribution.GRADIENT or scenario.sync.tier1.declared.lags
+    if afterwards and overlaps(scenario):
         options["order"] = {"overlap": "none"}
     if scenario.order.declared.best_effort and pushed(scenario) is Contribution.MODEL:
         options["order"] = {"late": "retransmit"}

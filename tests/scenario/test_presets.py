@@ -42,7 +42,7 @@ LOCAL_STEPS = (
     "streaming_diloco",
     "sparseloco",
 )
-SPARSE_SUMS = ("bisparse", "mpq")
+SPARSE_SUMS = ("bisparse", "mpq", "deco_sgd")
 
 
 def named(name: str, text: str = FLAT, more: str = "") -> testbed.Scenario:

@@ -210,6 +210,11 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
         "recovery={on_failure: restart}",
         "optimizer.at=worker",
     ],
+    ("sync={tier1: fsa, tier2: deco}",): ["sync=deco"],
+    ("sync=deco", "recovery={on_failure: continue}"): ["recovery={on_failure: restart}", "sync=fsa"],
+    ("sync=deco", "paradigm=allreduce"): ["sync=fsa"],
+    ("sync=deco", "overlay=tree"): ["sync=fsa"],
+    ("sync=deco", "order=p3"): ["sync=fsa"],
     (LOCAL, "sync=quorum", "checkpoint={every: 2}"): ["checkpoint={every: 0}", "+sync=diloco"],
     (LOCAL, "sync=quorum", "topology.data_centers[0].global_servers=2"): [
         "topology.data_centers[0].global_servers=1",

@@ -208,7 +208,7 @@ class AllReduceExchange(ServerlessExchange):
     async def _exchanged(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> None:
         """Synchronise now, or let the next round's steps do it."""
         if self._work.is_late:
-            self._work.pending = partial(self._synchronise, round_, result, reached, tasks)
+            self._work.pending.append(partial(self._synchronise, round_, result, reached, tasks))
         else:
             await self._synchronise(round_, result, reached, tasks)
         if self._ends:

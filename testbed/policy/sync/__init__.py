@@ -5,6 +5,7 @@ from __future__ import annotations
 from testbed.axes import Axis
 from testbed.policy.sync.asynchronous import MixedSync, Tap
 from testbed.policy.sync.base import SyncPolicy
+from testbed.policy.sync.deco import DeCo
 from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.esync import ESync
 from testbed.policy.sync.fsa import Bsp, Fsa
@@ -27,6 +28,7 @@ SYNC: Axis[SyncPolicy] = Axis(
         "quorum": Quorum,
         "async_local_sgd": AsyncLocalSgd,
         "halos": Halos,
+        "deco": DeCo,
     },
     base=SyncPolicy,
 )

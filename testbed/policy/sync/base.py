@@ -82,12 +82,14 @@ class Tier:
     members              in rank order
     top                  whether values live at this server, so that its decision can end the run
     steps_assigned_above whether the algorithm of the tier above assigns local steps, so that this one leaves it to that
+    adjustable           whether the codec over the WAN can be told which share of the elements it is to send
     """
 
     members: tuple[Member, ...]
     number: int = 1
     top: bool = True
     steps_assigned_above: bool = False
+    adjustable: bool = False
 
     @classmethod
     def of(cls, *names: str, **others: Any) -> Tier:
@@ -120,6 +122,8 @@ class SyncPolicy(Remembering, ABC):
     spans_tiers       it stands on both tiers, with the same options, or above or below an algorithm that waits for all
     needs_reports     workers measure their steps and transfers, and send ``WorkerReport`` with their pushes
     assigns_steps     its replies assign local steps to workers
+    lags              workers go on while answers to their last pushes are on their way (``staleness``), and may be told
+                      in replies how far, and which share of a contribution to send (``Pace``)
     supports_failover a replica can take the place of its server in a run in progress
     pauses            members may stop after a round, all after the same one, as for a checkpoint: none needs another
                       one's push to a later round to come that far
@@ -136,6 +140,7 @@ class SyncPolicy(Remembering, ABC):
     spans_tiers: ClassVar[bool] = False
     needs_reports: ClassVar[bool] = False
     assigns_steps: ClassVar[bool] = False
+    lags: ClassVar[bool] = False
     supports_failover: ClassVar[bool] = False
     pauses: ClassVar[bool] = True
     averages: ClassVar[bool] = True
@@ -175,6 +180,11 @@ class SyncPolicy(Remembering, ABC):
         """
         periods = {name: getattr(options, f"{name}_moments", 0) for name in ("first", "second")}
         return {name: period for name, period in periods.items() if period}
+
+    @classmethod
+    def staleness(cls, options: Any) -> int:
+        """Return of how many rounds a worker has no values yet, at most, until a reply says otherwise (``lags``)."""
+        return 0
 
     @classmethod
     def slack_s(cls, options: Any) -> float:

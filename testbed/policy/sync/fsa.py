@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from testbed.policy.events import Aggregate, Effect, Push, Reply
+from testbed.policy.events import Aggregate, Effect, Pace, Push, Reply
 from testbed.policy.sync.base import SyncPolicy, Tier
 from testbed.preset import Preset
 
@@ -63,7 +63,8 @@ class Fsa(SyncPolicy):
         if begun.missing:
             return []
         del self._begun[where]
-        answer = Reply(push.key, (push.round,) * len(begun.members), begun.members, self.steps(), by=push.member)
+        rounds = (push.round,) * len(begun.members)
+        answer = Reply(push.key, rounds, begun.members, self.steps(), pace=self.pace(push.round), by=push.member)
         return [*self.combine(push.key, push.round, begun.members), answer]
 
     def combine(self, key: int, round_: int, members: tuple[str, ...]) -> Sequence[Aggregate]:
@@ -76,6 +77,10 @@ class Fsa(SyncPolicy):
     def steps(self) -> Mapping[str, int]:
         """Return the local steps of the next round by worker, for variants of FSA that assign any."""
         return {}
+
+    def pace(self, round_: int) -> Pace | None:
+        """Return the pace of workers from this round's answers on, for variants of FSA that choose it."""
+        return None
 
 
 class Bsp(Fsa):

@@ -105,9 +105,9 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """Yield what a step of several workers does not go with: where, why, and the cure."""
     exchange = exchanging(scenario)
     sync = scenario.sync.tier1
-    if any(not tier.declared.waits or tier.declared.assigns_steps for _, tier in scenario.sync):
+    if any(not tier.declared.waits or tier.declared.assigns_steps or tier.declared.lags for _, tier in scenario.sync):
         problem = "workers make steps of their own number, and those of one pipeline make each step together"
-        fitting = kinds(SYNC, lambda each: each.waits and not each.assigns_steps)
+        fitting = kinds(SYNC, lambda each: each.waits and not each.assigns_steps and not each.lags)
         yield ("sync",), problem, f"write sync: {fitting}"
     elif sync.declared.streaming(sync.options) is not None:
         problem = "fragments are of a whole model, and each stage has a part of it"

@@ -21,7 +21,9 @@ from testbed.scenario.rules.facts import (
     kinds,
     lan_rounds_option,
     optimizer_place,
+    overlaps,
     places_of,
+    pulls_rows,
     pushed,
     sums_inside_data_centers,
     tiers_of,
@@ -72,6 +74,37 @@ def fragments_travel_by_themselves(scenario: Scenario) -> Found:
     if getattr(scenario.paradigm.options, "optimizer_work", "replicated") != "replicated":
         problem = "shares the steps of whole models, and here a fragment has one"
         yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
+
+
+def late_answers_are_of_whole_rounds(scenario: Scenario) -> Found:
+    """Where workers go on without answers to their last pushes, both tiers do, and servers answer each push."""
+    if not any(sync.declared.lags for _, sync in scenario.sync):
+        return
+    fitting = kinds(SYNC, lambda each: each.waits and not each.lags)
+    if tiers_of(scenario) == 2 and scenario.sync.tier1 != scenario.sync.tier2:
+        lagging = next(sync.kind for _, sync in scenario.sync if sync.declared.lags)
+        problem = f"'{lagging}' spans both tiers with the same options: all that a worker faces is as late"
+        yield Violation(("sync",), problem, f"write 'sync: {{kind: {lagging}, …}}'")
+    if reason := _needs_answers(scenario):
+        problem = f"with '{scenario.sync.tier1.kind}' workers go on without answers to their last pushes, and {reason}"
+        yield Violation(("sync",), problem, f"write sync: {fitting}")
+    if scenario.recovery.on_failure == "continue":
+        problem = "makes the round under way once more, and here several are"
+        yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or sync: {fitting}")
+
+
+def _needs_answers(scenario: Scenario) -> str:
+    """Return what needs the answer to a push before the next one; empty: nothing."""
+    if tiers_of(scenario) == 0:
+        return "here there is no server that answers"
+    if is_scripted(scenario):
+        return "a script waits for each"
+    if overlaps(scenario):
+        return "'overlap: layers' begins a layer when its values are there"
+    if pulls_rows(scenario):
+        return "each asks for the rows of the next batch"
+    relays = any(overlay.declared.relays for _, overlay in scenario.overlay)
+    return "relays have one round of a key at a time" if relays else ""
 
 
 def tiers_fit(scenario: Scenario) -> Found:

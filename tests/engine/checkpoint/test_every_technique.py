@@ -30,7 +30,7 @@ SMALL = (
 )  # fmt: skip
 # few steps a round, and keys that are large enough for sparse codecs
 QUICK = {"hfa": ("sync.k1=2",), "diloco": ("sync.h=2",), "async_local_sgd": ("sync.h=2",),
-         "halos": ("sync.h=2", "sync.updates=2"),
+         "halos": ("sync.h=2", "sync.updates=2"), "deco": ("sync.every=2",),
          **dict.fromkeys(("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"), ("codec.bound=100",))}  # fmt: skip
 LOSSY = ("links[*].loss=1 %", "links[*].queue=20 KB")
 ONE_BY_ONE: dict[str, Combination] = {
