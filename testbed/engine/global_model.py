@@ -49,20 +49,22 @@ class SharedRounds(Remembering):
 
     ``each``: how many rounds of workers a member's push stands for. A data centre whose workers wait for each other
     pushes their sum, and that of those who are left stands for them all.
+
+    ``ahead``: how many rounds workers begin before the answer to the one before them.
     """
 
     remembers = ("_left", "_begun")
 
-    def __init__(self, rounds: int, members: Sequence[Member]) -> None:
+    def __init__(self, rounds: int, members: Sequence[Member], ahead: int = 0) -> None:
         workers = {member.name: max(1, len(member.workers)) for member in members}
         self.each = {member.name: member.worker_rounds for member in members}
-        self._first = workers
+        self._first = {name: count * min(1 + ahead, rounds) for name, count in workers.items()}
         self.workers = sum(workers.values())
         self._left: float = rounds * self.workers
         self._begun = dict.fromkeys(workers, 0)  # and not made yet
 
     def begin(self, member: str, first: bool) -> bool:
-        """Return whether a member begins a round. ``first``: it is the first one, of all its workers at once.
+        """Return whether a member begins a round. ``first``: it is its first ones, of all its workers at once.
 
         The last round of a data centre begins if at least half of its workers' rounds are left.
         """
@@ -201,9 +203,13 @@ class AsynchronousRootStore(RootStore):
         super().__init__(world, make_state, place_of(plan, node), workers=summed_workers(plan, node))
         self._every = plan.training.evaluate_every
         self._first = plan.with_role("global_server")[0].name
-        self._rounds = SharedRounds(plan.training.rounds, sync_setup.tier_of(plan, node).members)
+        streaming = sync_setup.streaming(plan)
+        ahead = int(streaming is not None and streaming.overlap_steps > 0)
+        self._rounds = SharedRounds(plan.training.rounds, sync_setup.tier_of(plan, node).members, ahead)
         self._model = model
         self._first_key = -1  # whose replies begin rounds: keys of other servers have none
+        self._fragments = streaming.fragments if streaming else 1  # each with keys of its own, and rounds in turns
+        self._leads: dict[int, int] = {}  # by fragment: the key whose replies begin rounds
         self._counted: dict[int, int] = {}  # by key: rounds of workers whose contributions are in its value
         self._changed_s = 0.0  # when the last value changed
         self._scored_at = 0  # rounds of workers that the first key's value had when it was scored last
@@ -227,9 +233,10 @@ class AsynchronousRootStore(RootStore):
         value = await super().apply(total)
         key = total.key
         before = self._counted.get(key, 0)
-        made = self._counted[key] = before + sum(self._rounds.each[member] for member in total.members)
+        mine = sum(self._rounds.each[member] for member in total.members)
+        made = self._counted[key] = before + mine * self._fragments
         self._changed_s = round(self._world.now(), 6)  # as times are recorded
-        if key == self._first_key:
+        if self._leads_round(key, total.round):
             for member in total.members:
                 self._rounds.made(member)
         due = self._every * self._rounds.workers
@@ -238,6 +245,12 @@ class AsynchronousRootStore(RootStore):
                 self._scored_at = made
             await self._take(made // due * self._every - 1, key, value.tensor)
         return value
+
+    def _leads_round(self, key: int, round_: int) -> bool:
+        """Return whether ``key`` is the one of those of a round that stands for all of them."""
+        if self._first_key < 0 or self._fragments == 1 or round_ == PULL_ROUND:
+            return key == self._first_key
+        return self._leads.setdefault(round_ % self._fragments, key) == key
 
     def on_snapshot(self, message: Message) -> None:
         """Take a value that another global server has sent."""
@@ -254,7 +267,7 @@ class AsynchronousRootStore(RootStore):
 
     def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> bool:
         super().on_value_sent(key, value, member, round_)
-        return key != self._first_key or self._rounds.begin(member, first=round_ == PULL_ROUND)
+        return not self._leads_round(key, round_) or self._rounds.begin(member, first=round_ == PULL_ROUND)
 
     def on_members_lost(self, nodes: Sequence[str]) -> None:
         for node in nodes:

@@ -78,7 +78,6 @@ class ServerExchange(Exchange):
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
         self._arrived: list[ReplyControl] = []  # while the steps of a later round go on (streaming, or lagging)
-        self._lags = sync_setup.lags(plan)
         self._arrivals = Arrivals()  # of rounds that are on their way together
         self.workers = plan.first_workers
         self.end: float = rounds_of_each(plan)
@@ -233,7 +232,7 @@ class ServerExchange(Exchange):
 
     async def _receive(self, round_: int, keys: Sequence[int], pushed_s: float) -> list[ReplyControl]:
         values = [await self._store.value(key, round_) for key in keys]
-        if self._lags:
+        if self._work.is_late and self._needs_reports:
             self._arrivals.note(pushed_s, values)
         tensors = {key: value.tensor for key, value in zip(keys, values, strict=True)}
         await self._work.take(self._world, round_, self._buckets.split(tensors))
@@ -274,7 +273,7 @@ class ServerExchange(Exchange):
 
     def _report(self, step_s: float, transfer_s: float) -> None:
         """Note for the next push how long a step and a transfer took here, in seconds."""
-        took = self._arrivals.took if self._lags else (transfer_s,)
+        took = self._arrivals.took if self._work.is_late else (transfer_s,)
         if self._needs_reports and took:
             report = tuple(round(max(0.0, each), 6) for each in (step_s, *took))
             self._notes["reports"] = {self._node.name: report}

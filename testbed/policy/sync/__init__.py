@@ -6,6 +6,7 @@ from testbed.axes import Axis
 from testbed.policy.sync.asynchronous import MixedSync, Tap
 from testbed.policy.sync.base import SyncPolicy
 from testbed.policy.sync.deco import DeCo
+from testbed.policy.sync.decoupled import DecoupledDiLoCo
 from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.esync import ESync
 from testbed.policy.sync.fsa import Bsp, Fsa
@@ -29,6 +30,7 @@ SYNC: Axis[SyncPolicy] = Axis(
         "async_local_sgd": AsyncLocalSgd,
         "halos": Halos,
         "deco": DeCo,
+        "decoupled": DecoupledDiLoCo,
     },
     base=SyncPolicy,
 )

@@ -115,7 +115,7 @@ class Quorum(SyncPolicy):
             return self._complete([push.key])
         self._took_s.setdefault(member, deque(maxlen=RECENT)).append(push.now_s - answered_s)
         self._open[member] = push.round
-        return self._look(push.now_s, push.key)
+        return self.look(push.now_s, push.key)
 
     def on_alarm(self, key: int, number: int, now_s: float) -> list[Effect]:
         is_due = self._closes_s is not None and now_s >= self._closes_s
@@ -123,7 +123,7 @@ class Quorum(SyncPolicy):
 
     def on_members_left(self, members: Collection[str]) -> list[Effect]:
         self._left.update(members)
-        return self._look(self._opened_s)
+        return self.look(self._opened_s)
 
     def regroup(self, first: Mapping[str, int]) -> list[Effect]:
         lost = self._present.difference(first)
@@ -139,7 +139,7 @@ class Quorum(SyncPolicy):
             for key, arrived in self._arrived.items():
                 if member in arrived:
                     dropped.append(Discard(key, arrived.pop(member), member))
-        return dropped + self._look(self._opened_s) + self._complete([*self._arrived])
+        return dropped + self.look(self._opened_s) + self._complete([*self._arrived])
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         arrived = self._arrived.get(key, {})
@@ -147,7 +147,7 @@ class Quorum(SyncPolicy):
         named = under_way.union(self._missing()).difference(arrived, self._left)
         return tuple(name for name in self._members if name in named) if arrived else ()
 
-    def _look(self, now_s: float, key: int = 0) -> list[Effect]:
+    def look(self, now_s: float, key: int = 0) -> list[Effect]:
         """Close the round that is open, or let its window of grace begin, if it has its quorum."""
         count = len(self._open)
         missing = self._missing()
@@ -155,7 +155,7 @@ class Quorum(SyncPolicy):
             return []
         before_s = self._closes_s
         if self._options.adaptive:
-            self._closes_s = self._pays_until_s(now_s)
+            self._closes_s = self.waits_until_s(now_s)
         elif before_s is None:
             self._closes_s = now_s + self._options.grace_s
         if not missing or self._closes_s is None or self._closes_s <= now_s:
@@ -164,10 +164,14 @@ class Quorum(SyncPolicy):
         return [] if is_set else [Alarm(key, self._closed, self._closes_s)]
 
     def _missing(self) -> list[str]:
-        there = self._present - self._left
+        there = self._present - self._left - self.elsewhere()
         return [name for name in self._members if name in there and name not in self._open]
 
-    def _pays_until_s(self, now_s: float) -> float:
+    def elsewhere(self) -> set[str]:
+        """Return members that push nothing here until they are answered somewhere else."""
+        return set()
+
+    def waits_until_s(self, now_s: float) -> float:
         """Return until when waiting for those who are missing pays, by the times that their contributions took."""
         count = len(self._open)
         expected = [

@@ -65,7 +65,8 @@ def fragments_travel_by_themselves(scenario: Scenario) -> Found:
     if not scenario.paradigm.declared.global_sum:
         problem = "fragments of the model have outer steps of all workers together, and here there is no such sum"
         yield Violation(("sync",), problem, f"{cure}, or paradigm: {kinds(PARADIGMS, lambda each: each.global_sum)}")
-    if scenario.recovery.on_failure == "continue":
+    faced = (scenario.sync.tier2,) if tiers_of(scenario) == 1 else (scenario.sync.tier1, scenario.sync.tier2)
+    if scenario.recovery.on_failure == "continue" and any(tier.declared.waits for tier in faced):
         problem = "goes on from whole models, and fragments of several rounds make one up"
         yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or {cure.removeprefix('write ')}")
     if any(overlay.declared.relays for _, overlay in scenario.overlay):

@@ -1,0 +1,160 @@
+"""Decoupled DiLoCo: fragments of the model are merged without those who are late, while learners go on.
+
+Douillard et al., Decoupled DiLoCo for resilient distributed pre-training, 2026 (arXiv 2604.21428). Every h/P steps a
+learner sends the next of P fragments, and takes the merged one τ steps later (``policy.sync.streaming``). The syncer
+merges what has arrived of a fragment p once a quorum of K is there, and for as long as learners have steps to make:
+
+    w_m ← tokens · tokens/steps                          of learner m since it last had p (``weights: token``)
+    Δ_p ← Σ w_m (Θ_p − θ_{m,p}) / Σ w_m;   Θ_p ← OuterOpt(Θ_p, Δ_p)
+    slack ← τ t_step − (t_quorum + t_sync)               the grace window (``adaptive``)
+
+t_quorum is how long a contribution has waited, t_sync how long its learner measures that fragments are under way. So
+the window ends before the first of those who are there would have to wait. A contribution that comes later is one to
+the next round of its fragment (``policy.sync.quorum``).
+
+Each fragment has rounds of its own. A learner that waits for one pushes nothing to another, so that nobody waits for it
+there. Weights and merging are as in a collection of published formulas (junaidaliop/zij), the slack as in a summary of
+the paper; its radial-directional averaging is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from testbed.axes import option
+from testbed.policy.events import Contribution, Effect, Push
+from testbed.policy.sync.base import SyncPolicy, Tier
+from testbed.policy.sync.diloco import DiLoCo
+from testbed.policy.sync.quorum import Quorum
+from testbed.policy.sync.streaming import Streaming
+from testbed.preset import Preset
+
+
+class DecoupledDiLoCo(SyncPolicy):
+    """A quorum for each fragment."""
+
+    contribution: ClassVar[Contribution] = Contribution.DELTA
+    waits: ClassVar[bool] = False
+    holds: ClassVar[bool] = True
+    tiers: ClassVar[tuple[int, ...]] = (2,)
+    pauses: ClassVar[bool] = False
+    needs_reports: ClassVar[bool] = True
+    partner: ClassVar[str] = "diloco"
+    presets: ClassVar[tuple[Preset, ...]] = (
+        Preset(
+            name="decoupled_diloco",
+            summary="as streaming_diloco, but a fragment is merged without the data centres that are late",
+            source="Douillard et al., 2026",
+            settings={"sync": {"h": 16, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "fragments": 4,
+                               "overlap_steps": 3, "quorum": 1, "adaptive": True, "weights": "token"}},
+        ),
+    )  # fmt: skip
+
+    @dataclass(frozen=True, slots=True)
+    class Options(Quorum.Options):
+        """DiLoCo's, a quorum's, and how fragments take turns."""
+
+        quorum: int = option(1, "contributions without which no round closes; if fewer can come, theirs (K)", min=1)
+        fragments: int = option(1, "parts of the model that are merged in turns (P)", min=1, max=1000)
+        overlap_steps: int = option(0, "inner steps that go on while a fragment is on its way (τ)", max=10**6)
+        mixing: float = option(0.5, "share of a worker's own values when a fragment comes that late", max=0.9999)
+
+        def problems(self) -> Iterator[tuple[str, str, str]]:
+            """Yield what cannot be: see DiLoCo's, and a quorum's."""
+            streamed = {"fragments": self.fragments, "overlap_steps": self.overlap_steps, "mixing": self.mixing}
+            yield from DiLoCo.Options(h=self.h, **streamed).problems()
+            yield from Quorum.Options.problems(self)
+
+    def __init__(self, tier: Tier, options: Options) -> None:
+        self._step_s: dict[str, float] = {}  # by member: of its slowest worker, like the next one
+        self._sync_s: dict[str, float] = {}
+        self._fragments = [Fragment(tier, options, self) for _ in range(options.fragments)]
+        self._of_key: dict[int, Fragment] = {}
+
+    @classmethod
+    def local_steps(cls, options: Options, round_: int) -> int:
+        return DiLoCo.local_steps(options, round_)
+
+    @classmethod
+    def streaming(cls, options: Options) -> Streaming | None:
+        if options.fragments == 1 and options.overlap_steps == 0:
+            return None
+        return Streaming(options.fragments, options.overlap_steps, options.mixing, None, options.h)
+
+    @classmethod
+    def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:
+        return Quorum.outer_optimizer(options)
+
+    @classmethod
+    def slack_s(cls, options: Options) -> float:
+        return options.grace_s
+
+    def slack_until_s(self, arrived_s: Mapping[str, float], steps: int) -> float:
+        """Return when the first of those who are there would have to wait, each after ``steps`` further steps."""
+        return min(
+            at_s + steps * self._step_s.get(member, 0.0) - self._sync_s.get(member, 0.0)
+            for member, at_s in arrived_s.items()
+        )
+
+    def elsewhere(self, fragment: Fragment) -> set[str]:
+        """Return the members that wait for other fragments."""
+        return {member for other in self._fragments if other is not fragment for member in other.arrived_s}
+
+    def on_push(self, push: Push) -> list[Effect]:
+        fragment = self._of_key.setdefault(push.key, self._fragments[push.round % len(self._fragments)])
+        if push.reports:
+            self._step_s[push.member] = max(report.step_s for report in push.reports.values())
+            self._sync_s[push.member] = max(each.transfer_s + each.delay_s for each in push.reports.values())
+        before = fragment.arrived_s
+        effects = fragment.on_push(push)
+        return effects + (self._look(fragment, push.now_s) if fragment.arrived_s != before else [])
+
+    def on_alarm(self, key: int, number: int, now_s: float) -> list[Effect]:
+        return self._of_key[key].on_alarm(key, number, now_s)
+
+    def on_members_left(self, members: Collection[str]) -> list[Effect]:
+        return [effect for fragment in self._fragments for effect in fragment.on_members_left(members)]
+
+    def regroup(self, first: Mapping[str, int]) -> list[Effect]:
+        return [effect for fragment in self._fragments for effect in fragment.regroup(first)]
+
+    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
+        return self._of_key[key].waiting_for(key, round_) if key in self._of_key else ()
+
+    def _look(self, beside: Fragment, now_s: float) -> list[Effect]:
+        """Close the rounds of other fragments to which nobody else can come any more."""
+        others = [each for each in self._fragments if each is not beside and each.arrived_s]
+        return [effect for each in others for effect in each.look(now_s)]
+
+
+class Fragment(Quorum):
+    """The rounds of one fragment."""
+
+    def __init__(self, tier: Tier, options: DecoupledDiLoCo.Options, whole: DecoupledDiLoCo) -> None:
+        super().__init__(tier, options)
+        self._steps = options.overlap_steps
+        self._whole = whole
+        self._key = 0
+        self._first_s: dict[str, float] = {}  # by member: when its last contribution was there
+
+    @property
+    def arrived_s(self) -> dict[str, float]:
+        """The members whose contributions are there, and since when."""
+        return {member: self._first_s[member] for member in self._open}
+
+    def on_push(self, push: Push) -> list[Effect]:
+        self._key = push.key
+        if self._latest.get(push.member) != push.round:
+            self._first_s[push.member] = push.now_s
+        return super().on_push(push)
+
+    def look(self, now_s: float, key: int = 0) -> list[Effect]:
+        return super().look(now_s, self._key)
+
+    def waits_until_s(self, now_s: float) -> float:
+        return self._whole.slack_until_s(self.arrived_s, self._steps)
+
+    def elsewhere(self) -> set[str]:
+        return self._whole.elsewhere(self)
