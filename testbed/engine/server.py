@@ -162,15 +162,22 @@ class Server:
             self._contributions.drop()
         for child in [*lost, *(self._codecs if self._policy.waits else ())]:
             self.on_ended(child)
-        self._regroup()
+        self._regroup(replaced=lost)
         for key in list(self._waiting):
             self._answer_waiting(key)
         if self._ended_members:
             self._world.spawn(self._release([]), "leave, if all others have ended")
 
-    def _regroup(self) -> None:
+    def _regroup(self, replaced: Sequence[str] = ()) -> None:
+        """Tell the policy who takes part. ``replaced``: of those some have another process than before.
+
+        A process may be lost and its next one be there before all have agreed that the first one is lost.
+        """
         self._groupings += 1
         self._first = {child: max(first, self._begin_round) for child, first in self._members.first_rounds().items()}
+        if not self._policy.waits and not self._first.keys().isdisjoint(replaced):
+            left = {child: first for child, first in self._first.items() if child not in replaced}
+            self._begin(self._policy.regroup(left), "continue without the lost")
         self._begin(self._policy.regroup(self._first), "continue with others")
 
     def begin_copy(self, key: int, round_: int) -> None:

@@ -28,6 +28,7 @@ SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=bri
 FEW_STEPS = {  # local steps meet nobody
     "hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",), "quorum": ("sync.h=2",),
     "async_local_sgd": ("sync.h=2",), "halos": ("sync.h=2", "sync.updates=2"),
+    "decoupled": ("sync.h=2", "sync.fragments=2"), "deco": ("sync.every=2",),
 }  # fmt: skip
 # in one of four runs that have global servers; to which a round's first pushes come one after the other
 SEVERAL_SERVERS = ("data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}")

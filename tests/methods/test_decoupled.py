@@ -103,3 +103,16 @@ def test_a_learner_is_lost_and_comes_back_and_the_others_go_on(tmp_path: Path) -
     begins = [event["t0"] for event in found.of_kind("round", "hub/worker0")]
     assert max(after - before for before, after in pairwise(begins)) < 0.3
     assert [event["t0"] for event in found.of_kind("round", "east/worker0")][-1] > 3.0
+
+
+def test_a_learner_may_be_back_before_all_have_agreed_that_it_is_lost(tmp_path: Path) -> None:
+    """While another one stands still there is no agreement. What the first process had pushed counts no more."""
+    sites = "topology.data_centers=[{name: hub, central: true, workers: 1}, {name: east, workers: 2}]"
+    stops = "{kind: pause, node: east/worker1, at: 400 ms, for: 3 s}"
+    fails = "{kind: kill, node: east/worker0, at: 1 s, for: 1 s}"
+    more = ("recovery.on_failure=continue", "timeouts={dead_after: 6 s}", f"faults=[{stops}, {fails}]")
+    sync = "sync={kind: decoupled, h: 4, fragments: 2, overlap_steps: 1, quorum: 3}"
+    links = "topology.links=[{between: [hub, east], rate: 20 Mbit/s, delay: 10 ms}]"
+    found = run(tmp_path, *SMALL, SGD, sites, links, "paradigm=ps", sync, *more)
+    rounds = [event["round"] for event in found.of_kind("round", "east/worker0")]
+    assert len(rounds) > len(set(rounds))  # it has made rounds of the same number twice

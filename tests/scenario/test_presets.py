@@ -40,6 +40,7 @@ LOCAL_STEPS = (
     "async_local_sgd",
     "halos",
     "streaming_diloco",
+    "decoupled_diloco",
     "sparseloco",
 )
 SPARSE_SUMS = ("bisparse", "mpq", "deco_sgd")

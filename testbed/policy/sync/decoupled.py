@@ -28,7 +28,7 @@ from testbed.policy.events import Contribution, Effect, Push
 from testbed.policy.sync.base import SyncPolicy, Tier
 from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.quorum import Quorum
-from testbed.policy.sync.streaming import Streaming
+from testbed.policy.sync.streaming import Streaming, steps_between
 from testbed.preset import Preset
 
 
@@ -63,8 +63,10 @@ class DecoupledDiLoCo(SyncPolicy):
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
             """Yield what cannot be: see DiLoCo's, and a quorum's."""
-            streamed = {"fragments": self.fragments, "overlap_steps": self.overlap_steps, "mixing": self.mixing}
-            yield from DiLoCo.Options(h=self.h, **streamed).problems()
+            streamed = DiLoCo.Options(
+                h=self.h, fragments=self.fragments, overlap_steps=self.overlap_steps, mixing=self.mixing
+            )
+            yield from streamed.problems()
             yield from Quorum.Options.problems(self)
 
     def __init__(self, tier: Tier, options: Options) -> None:
@@ -75,7 +77,7 @@ class DecoupledDiLoCo(SyncPolicy):
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
-        return DiLoCo.local_steps(options, round_)
+        return steps_between(options.h, options.fragments, round_)
 
     @classmethod
     def streaming(cls, options: Options) -> Streaming | None:

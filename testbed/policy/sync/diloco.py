@@ -18,7 +18,7 @@ from testbed.axes import option
 from testbed.policy.events import Contribution
 from testbed.policy.sync.base import FIRST, SECOND, WEIGHTS
 from testbed.policy.sync.fsa import Fsa
-from testbed.policy.sync.streaming import Streaming
+from testbed.policy.sync.streaming import Streaming, steps_between
 from testbed.preset import Preset
 
 MIX = "mix"
@@ -91,7 +91,7 @@ class DiLoCo(Fsa):
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
-        return (round_ + 1) * options.h // options.fragments - round_ * options.h // options.fragments
+        return steps_between(options.h, options.fragments, round_)
 
     @classmethod
     def streaming(cls, options: Options) -> Streaming | None:

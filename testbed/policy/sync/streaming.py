@@ -38,6 +38,11 @@ class Streaming:
     steps: int = 1
 
 
+def steps_between(h: int, fragments: int, round_: int) -> int:
+    """Return the local steps of ``round_``, which sends one of the fragments: h in as many rounds as there are."""
+    return (round_ + 1) * h // fragments - round_ * h // fragments
+
+
 def fragments_of(sizes: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:
     """Return the keys of each fragment, ascending, so that fragments are about equally large.
 

@@ -132,6 +132,7 @@ WITH_FEW_STEPS = {
     "hfa": "{kind: hfa, k1: 2, k2: 2}",
     "diloco": "{kind: diloco, h: 2}",
     "quorum": "{kind: quorum, h: 2}",
+    "decoupled": "{kind: decoupled, h: 2}",
 }
 TIERS = [(below, above) for below in AXES["sync"] for above in AXES["sync"] if below != above]
 
