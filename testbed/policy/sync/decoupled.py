@@ -48,7 +48,7 @@ class DecoupledDiLoCo(SyncPolicy):
             summary="as streaming_diloco, but a fragment is merged without the data centres that are late",
             source="Douillard et al., 2026",
             settings={"sync": {"h": 16, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "fragments": 4,
-                               "overlap_steps": 3, "quorum": 1, "adaptive": True, "weights": "token"}},
+                               "overlap_steps": 3, "adaptive": True, "weights": "token"}},
         ),
     )  # fmt: skip
 
