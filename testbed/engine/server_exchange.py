@@ -232,10 +232,10 @@ class ServerExchange(Exchange):
 
     async def _receive(self, round_: int, keys: Sequence[int], pushed_s: float) -> list[ReplyControl]:
         values = [await self._store.value(key, round_) for key in keys]
-        if self._work.is_late and self._needs_reports:
-            self._arrivals.note(pushed_s, values)
         tensors = {key: value.tensor for key, value in zip(keys, values, strict=True)}
         await self._work.take(self._world, round_, self._buckets.split(tensors))
+        if self._work.is_late and self._needs_reports:
+            self._arrivals.note(pushed_s, values)
         return [value.control for value in values]
 
     def _first_key_of(self, which: str) -> int:
