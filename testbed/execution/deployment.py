@@ -49,11 +49,16 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a back end executes. ``directory``: of the run as a whole, which is that of its only job."""
+    """What a back end executes.
+
+    directory  of the run as a whole, which is that of its only job
+    cores      that this process may use at the same time, if the back end computes here
+    """
 
     deployments: tuple[Deployment, ...]
     network: NetworkPlan
     directory: Path
+    cores: int = 1
 
     @property
     def plan(self) -> Plan:

@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         directory = Path(arguments[0])
     _listen_to_launcher()
     events = _Events()
-    ground = read_ground(directory, events.report)
+    ground = replace(read_ground(directory, events.report), cores=len(os.sched_getaffinity(0)))
     plan = ground.plan
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
@@ -129,9 +129,9 @@ def _told_directory(modules: Iterable[str]) -> Path:
     return directory
 
 
-def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
-    """Run the plan in this process; every error becomes an outcome."""
-    return attempt_jobs(alone(plan, directory, report))[0]
+def attempt(plan: Plan, directory: Path, report: Progress, cores: int = 1) -> SessionResult:
+    """Run the plan in this process; every error becomes an outcome. ``cores``: as ``Ground`` has it."""
+    return attempt_jobs(replace(alone(plan, directory, report), cores=cores))[0]
 
 
 def attempt_jobs(ground: Ground) -> list[SessionResult]:

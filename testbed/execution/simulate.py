@@ -97,7 +97,7 @@ def _attempt(ground: Ground, prepared: Sequence[_Prepared], begin_s: float) -> l
     from testbed.simulation.run import simulate_jobs
 
     runs = [_job_run(each, begin_s) for each in prepared]
-    every = simulate_jobs(runs, ground.network)
+    every = simulate_jobs(runs, ground.network, ground.cores)
     for each, exits in zip(prepared, every, strict=True):
         for end in exits.values():
             each.attempts.now_s = max(each.attempts.now_s, end.at_s)

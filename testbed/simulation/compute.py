@@ -1,11 +1,20 @@
-"""The processor of a simulated node."""
+"""The processor of a simulated node.
+
+A training step begins at one instant of virtual time, and its result is wanted at a later one. What other nodes do
+between the two cannot change it. So threads compute steps that overlap in virtual time at the same time, each step in
+one thread, and whatever the number of threads, every bit is the same. A model stays as it is while a step computes:
+real worlds, which compute in threads as well, ask that of roles, too.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import torch
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, COPY
@@ -18,6 +27,11 @@ from testbed.world import Work
 T = TypeVar("T")
 
 
+def step_threads(count: int) -> Executor:
+    """Return ``count`` threads that compute training steps."""
+    return ThreadPoolExecutor(count, "steps", lambda: torch.set_num_threads(1))
+
+
 class SimulatedProcessor:
     """The device of one node: one piece of work at a time, in the order of the calls."""
 
@@ -27,15 +41,18 @@ class SimulatedProcessor:
         self._model = model
         self._recorder = recorder
         self._records = recorder.keeps("compute")
+        self._step: Future[Any] | None = None  # that a thread computes
         self._held = False  # by a piece of work
         self._turns: deque[VirtualFuture[None]] = deque()  # of those that wait for it
         node.coding.duration_s = lambda work: model.duration_s(work, node.pacer, clock.now)
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
-        """Run ``function`` now and return its result after the modelled time of ``work``."""
+        """Run ``function`` at this instant and return its result after the modelled time of ``work``."""
         if self._node.accelerator is not None:
             function = partial(_complete, self._node.accelerator, function)
         if work.kind == COPY and not self._model.copies_cost:
+            if self._step is not None:
+                wait([self._step])  # which began before, and may read what this changes
             return function()
         if work.kind in CODING:
             return await self._code(work, function)
@@ -76,13 +93,29 @@ class SimulatedProcessor:
             duration_s = self._model.duration_s(work, node.pacer, start_s)
             if node.group is not None:
                 duration_s = node.group.work_after(duration_s, start_s) - start_s
-        result = function()
-        await Sleep(clock, start_s + duration_s)
+        if work.kind == "step":
+            result = await self._step_until(start_s + duration_s, function)
+        else:
+            result = function()
+            await Sleep(clock, start_s + duration_s)
         if node.paused_until_s > clock.now:
             await node.resumed(clock)
         if self._records:
             self._recorder.computed(work, start_s, duration_s, clock.now)
         return result
+
+    async def _step_until(self, end_s: float, function: Callable[[], T]) -> T:
+        """Compute a step while time passes; return its result at ``end_s``, or raise its error then."""
+        threads = self._node.threads
+        begun: Future[T] = _done(function) if threads is None else threads.submit(function)
+        self._step = begun
+        try:
+            await Sleep(self._clock, end_s)
+        finally:
+            if not begun.done():
+                wait([begun])  # of a node that has ended, too: another process may take over its model
+            self._step = None
+        return begun.result()
 
     async def _code(self, work: Work, function: Callable[[], T]) -> T:
         """Run a codec now and return its result when the core of codecs has done it, and what it had to do before."""
@@ -105,6 +138,16 @@ class SimulatedProcessor:
         if self._records:
             self._recorder.computed(work, start_s, duration_s, clock.now)
         return result
+
+
+def _done(function: Callable[[], T]) -> Future[T]:
+    """Compute now; return the result, or the error."""
+    done: Future[T] = Future()
+    try:
+        done.set_result(function())
+    except Exception as error:
+        done.set_exception(error)
+    return done
 
 
 def _complete(accelerator: Accelerator, function: Callable[[], T]) -> T:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from testbed.compute_model import ComputeModel
-from testbed.devices.accelerator import accelerator_of
+from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
@@ -33,6 +34,8 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.worker_group import WorkerGroup
 from testbed.simulation.world import SimulatedWorld
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import OWN_JOBS
 from testbed.world import Role
 
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
@@ -88,6 +91,7 @@ class Jobs(Protocol):
 
     clock: Clock
     network: SimulatedNetwork
+    threads: Executor | None  # that compute training steps
 
     def failed(self, job: SimulatedJob, error: BaseException) -> None:
         """A node has ended with an error, and so has the job."""
@@ -209,6 +213,7 @@ class SimulatedJob:
             Pacer(plan.device, seed, name, self._due.training_since_s),
             WorkerGroup(self._members[name], seed) if name in self._members else None,
             accelerator=accelerator_of(place_of(self._plan, plan)),
+            threads=self._jobs.threads if _computes_steps(self._plan) else None,
             payloads=self._plan.simulation.payloads,
             host=self._run.job.host(name),
         )
@@ -381,3 +386,9 @@ class SimulatedJob:
                 continue
             error = Deadlock(waits[name][0], math.inf, graph) if name in waits else RunFailed(f"{name} waits for ever")
             self._on_failure(name, error)
+
+
+def _computes_steps(plan: Plan) -> bool:
+    """Return whether nodes compute training steps on the processor. A script computes in a thread of its own."""
+    on_processor = all(node.device.kind == CPU.type for node in plan.nodes)
+    return plan.training.compute == "real" and MODELS[plan.training.model.kind].takes not in OWN_JOBS and on_processor

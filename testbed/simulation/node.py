@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from testbed.devices.accelerator import Accelerator
@@ -44,6 +45,7 @@ class SimulatedNode:
     coding          the core of its codecs
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
     accelerator     the GPU on which its work runs, if any; results are complete when they are returned
+    threads         that compute its training steps; ``None``: a step is computed at the instant at which it begins
     payloads        what it sends reliably is so many times as large as it is
     host            the name by which the network knows it; by default its own
     """
@@ -54,6 +56,7 @@ class SimulatedNode:
     paused_until_s: float = 0.0
     ended: bool = False
     accelerator: Accelerator | None = None
+    threads: Executor | None = None
     payloads: float = 1.0
     host: str = ""
     coding: CodingCore = field(default_factory=CodingCore)

@@ -20,6 +20,7 @@ from testbed.plan.model import NetworkPlan, NodePlan, Plan
 from testbed.results.events import DOUBT, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
+from testbed.simulation.compute import step_threads
 from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.job import FoldedJob, JobRun, RoleMaker, SimulatedJob, SimulatedNodeExit, SimulationOptions
 from testbed.simulation.link_monitor import LinkLog
@@ -39,6 +40,7 @@ def simulate(
     run_directory: Path,
     on_progress: Progress,
     options: SimulationOptions | None = None,
+    threads: int = 1,
 ) -> Exits:
     """Run every node of ``plan`` in virtual time. Return how each ended, by name. See ``simulate_jobs``."""
     alone = JobRun(
@@ -48,17 +50,19 @@ def simulate(
         on_progress=on_progress,
         options=options or SimulationOptions(),
     )
-    return simulate_jobs([alone], plan.network)[0]
+    return simulate_jobs([alone], plan.network, threads)[0]
 
 
-def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan) -> list[Exits]:
+def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1) -> list[Exits]:
     """Run every node of all jobs on one network in virtual time. Return for each job how its nodes ended, by name.
+
+    threads  that compute training steps beside the clock; below 2: each is computed at the instant at which it begins
 
     Event logs go to ``<directory>/events`` of each job. A job ends when all its roles have ended, or when one has
     failed; all end when no node can advance any more, or on Ctrl-C; the other nodes' errors then say so. Equal Plans
     give equal virtual times, bit for bit. Does not raise what a role raises: that is the node's ``error``.
     """
-    simulation = Simulation(runs, network)
+    simulation = Simulation(runs, network, threads)
     try:
         with ExitStack() as logs:
             for job in simulation.jobs:
@@ -77,7 +81,7 @@ def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan) -> list[Exits]:
 class Simulation:
     """One run of jobs that share a network. Implements ``testbed.simulation.job.Jobs``."""
 
-    def __init__(self, runs: Sequence[JobRun], network: NetworkPlan) -> None:
+    def __init__(self, runs: Sequence[JobRun], network: NetworkPlan, threads: int) -> None:
         first = runs[0]
         folded = [FoldedJob(run) for run in runs]
         plan = plan_of_network([replace(each.run.job, plan=each.plan) for each in folded], network)
@@ -90,6 +94,7 @@ class Simulation:
         self.network = SimulatedNetwork(
             plan, self.clock, first.tcp, paths, first.options.compiled, members, self._links
         )
+        self.threads = step_threads(threads) if threads > 1 else None
         self.jobs = [SimulatedJob(each, self) for each in folded]
         if self.network.packets is not None:
             self.network.packets.engine.warn = self._warn
@@ -143,6 +148,8 @@ class Simulation:
 
     def close(self) -> None:
         """Write the last samples and warnings, and all that is buffered."""
+        if self.threads is not None:
+            self.threads.shutdown()
         for doubt in self.network.doubts():
             self._warn(doubt, cause=DOUBT)
         self.network.monitor.sample()
