@@ -52,10 +52,10 @@ def end(process: subprocess.Popen[str], limit_s: float = 240) -> str:
 
 
 def done(out: Path) -> dict[str, int]:
-    """The finished runs, and when they were finished."""
+    """The finished runs, and when they were finished; a sweep that has ended has links to them, too."""
     found = {}
     for path in out.glob("runs/*/status.json"):
-        if json.loads(path.read_text())["state"] == "done":
+        if not path.parent.is_symlink() and json.loads(path.read_text())["state"] == "done":
             found[path.parent.name] = path.stat().st_mtime_ns
     return found
 
