@@ -55,15 +55,15 @@ def test_singular_values_come_near_to_one() -> None:
 
 
 @for_each("role", [HEAD, TABLE, "vector"])
-def test_all_that_is_no_matrix_takes_the_step_of_adamw(role: str) -> None:
+def test_all_that_is_no_matrix_takes_the_steps_of_adamw(role: str) -> None:
+    """With a rate of its own, which follows the schedule in every step."""
     gradient = torch.randn(6, generator=torch.Generator().manual_seed(1))
-    key = KeyOptimizer(
-        "muon", {"adam_learning_rate": 0.004, "weight_decay": 0.1}, torch.ones(6), KeyShape((2, 3), role)
-    )
-    plain = KeyOptimizer("adamw", {"learning_rate": 0.004, "beta2": 0.95, "weight_decay": 0.1}, torch.ones(6))
+    common = {"weight_decay": 0.1, "warmup": 3, "schedule": "cosine", "period": 10}
+    key = KeyOptimizer("muon", {**common, "adam_learning_rate": 0.004}, torch.ones(6), KeyShape((2, 3), role))
+    plain = KeyOptimizer("adamw", {**common, "learning_rate": 0.004, "beta2": 0.95}, torch.ones(6))
     for each in (key, plain):
-        each.step(gradient)
-        each.step(-0.5 * gradient)
+        for step in range(12):
+            each.step(gradient * (-0.5) ** step)
     assert torch.allclose(key.value, plain.value, rtol=1e-6)
 
 

@@ -9,8 +9,9 @@ averaged with in this round, in the paper one other at random (``graph: matching
 of the outer optimizer, in the paper that of heavy ball (``outer_optimizer: sgd``), γ is ``paradigm.correction``. As
 that optimizer's momentum is on its gradient, this is a step along Δ̄ + γ/β (φ_i − φ̄); another optimizer may take it.
 
-The formula is from memory; the authors' code, as published, has DiLoCo's all-reduce in its place. For pairs the paper
-bounds α < γ < 2 + α. Model and change travel after the local steps; the paper sends the model before.
+The authors' code (gensyn-ai/noloco, pipeline_diloco_optimizer.py at a1b4a42) has heavy ball with α = 0.3 and β = 0.7,
+as here; it takes the mean by DiLoCo's all-reduce, and has no γ. That term is from memory, and so are the bounds for
+pairs, α < γ < 2 + α. Model and change travel after the local steps; the paper sends the model before.
 """
 
 from __future__ import annotations

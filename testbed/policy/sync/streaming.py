@@ -11,7 +11,8 @@ those of a whole round of the model, in the terms of DC-ASGD:
     g ← (n − s) / τ          the worker's mean step
     θ ← v + τ (g + λ g ⊙ g ⊙ (v − s) / H)
 
-CoCoDC's abstract says so much; its formula is written from memory.
+CoCoDC's abstract says so much, and names a Taylor expansion; its formula could not be read, nor any code of it found,
+and is from memory.
 """
 
 from __future__ import annotations

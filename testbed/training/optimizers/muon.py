@@ -8,8 +8,11 @@ al., 2025, arXiv 2505.23725). For a matrix of a layer, with its gradient G:
     W ← (1 − lr · decay) W − lr √max(1, rows/columns) U
 
 Kernels of convolutions are matrices with one row for each output. Embeddings, the head and vectors take the AdamW step
-with ``adam_learning_rate``, which follows the same schedule. The coefficients and the scale are those of the author's
-published code, from memory.
+with ``adam_learning_rate``, which follows the same schedule.
+
+Checked against the author's code (KellerJordan/Muon, muon.py at 857d1ad): coefficients, five steps, the scale, kernels
+and the order of decay and step. Its momentum is an average, (1 − μ) M, of which Newton-Schulz makes the same matrix; it
+computes in bfloat16, and divides by √v + 1e-10 in AdamW, where PyTorch has 1e-8.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class Transformer(ModelDeclarations):
     def size_bound_bytes(cls, options: Transformer) -> int:
         """Return a bound for at most GPT-2's vocabulary and a context of 4096."""
         width = options.heads * options.head_width
-        return max(UNKNOWN_MODEL_BYTES, 4 * (options.layers * 13 * width**2 + (2 * 50_304 + 4096) * width))
+        return 4 * (options.layers * 13 * width**2 + (2 * 50_304 + 4096) * width)
 
     @classmethod
     def parameters_bound(cls, options: Transformer, shape: tuple[int, ...], classes: int) -> int:
