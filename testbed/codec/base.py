@@ -125,6 +125,13 @@ class SummedCodec(Codec):
         Yield tensors whose sums are needed, and get these; any number of times.
         """
 
+    def sums(self, wire_key: int, size: int) -> tuple[int, ...]:
+        """Return the elements of each tensor that ``summing`` yields for one of ``size``, the tensor itself left out.
+
+        Servers sum each of them as a key of its own.
+        """
+        return ()
+
     def encode(self, wire_key: int, tensor: Tensor) -> Parts:
         parts: list[Tensor] = []
         steps = self.summing(wire_key, tensor, 1)

@@ -8,8 +8,9 @@ Vogels, Karimireddy and Jaggi, PowerSGD: Practical low-rank gradient compression
     Q ← mean Mᵀ P̂                the second sum
     error ← M − P̂ Qᵀ             and P̂ Qᵀ is the mean gradient
 
-All-reduce makes both sums, as in the paper. A server sums once a round; there each child has factors of its own, as if
-it were alone, which travel together and have the same bytes. Errors are taken against the approximation of the mean, as
+All-reduce makes both sums, as in the paper, and so do servers where the optimizer is at the workers: P and Q are keys
+there (``engine.summed_store``). With the optimizer at the servers each child has factors of its own, as if it were
+alone, which travel together and have the same bytes. Errors are taken against the approximation of the mean, as
 in the authors' code (epfml/powersgd): vectors, and matrices of which this would not save ``least_saving`` times the
 numbers, travel as they are, and so does all of the first ``start`` steps. That code alternates between the two factors,
 one sum a step, where the paper, as we do, makes both.
@@ -71,6 +72,11 @@ class PowerSgd(SummedCodec):
             self._factors[wire_key] = right
             self._errors[wire_key] = matrix.flatten() - approximation
         return approximation * contributors
+
+    def sums(self, wire_key: int, size: int) -> tuple[int, ...]:
+        rows, columns = self._matrix(wire_key, size)
+        rank = min(self._options.rank, rows, columns)
+        return (rows * rank, columns * rank) if self._saves(rows, columns) else ()
 
     def decode(self, wire_key: int, parts: Parts, size: int) -> Tensor:
         rows, columns = self._matrix(wire_key, size)

@@ -26,7 +26,7 @@ from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
 from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
-from testbed.engine.slicing import Slicer
+from testbed.engine.slicing import Slicer, sums_in_steps
 from testbed.errors import ScenarioError
 from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
@@ -59,6 +59,8 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
 
     def make(choice: CodecChoice | None = None, child: str = child) -> Codec:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
+        if sums_in_steps(plan, tier):
+            kind, options = CODECS.default, {}  # what is summed is not encoded once more
         as_changes = contribution is Contribution.MODEL and CODECS[kind].has_memory and child != ""
         changes = as_changes or contribution is Contribution.DELTA
         codec = make_codec(kind, options, tier, members, plan.seed, changes, child)

@@ -44,6 +44,7 @@ from testbed.engine.server_exchange import ServerExchange, ServerParts
 from testbed.engine.serverless import serverless_worker
 from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
+from testbed.engine.summed_store import with_sums
 from testbed.engine.trace.roles import trace_worker
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.messages import Message, MessageKind
@@ -143,7 +144,8 @@ def _worker(
         handover = handover_of(session, plan, optimizer_at_top(plan))
         await session.join()
         await session.peers.greet()
-        pushes = await inside_store(world, plan, store, mail, make_library) if mail else store
+        summing = with_sums(world, plan, node, store)
+        pushes = await inside_store(world, plan, store, mail, make_library) if mail else summing
         evaluation = own.evaluation if own else Evaluation(world, plan, learner)
         if own is not None:
             work.make_step = own.make_step
@@ -314,7 +316,8 @@ def _upstream(
         def first_round() -> int:
             return min(first_rounds(plan, node, peers).values(), default=0)
 
-        return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, first_round)
+        summing = with_sums(world, plan, node, store)
+        return ParentServers(world, summing, contribution_weight(plan, node), pushes_per_round, first_round)
     make_state = parameter_state_maker(plan)
     replicas = plan.with_role("replica")
     place = place_of(plan, node)

@@ -26,6 +26,7 @@ from testbed.engine.membership import TRAIN, Membership
 from testbed.engine.peers import Peers
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.slicing import needs_loss, shapes_to_declare, table_widths
+from testbed.engine.summed_store import SummedStore
 from testbed.plan.asynchronous import rounds_of_each
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import State, below, joined
@@ -40,7 +41,7 @@ class ServerParts:
     handover  gives its state to workers that join and takes another's; ``None`` where servers hold all of it
     """
 
-    store: KVWorker | InsideStore
+    store: KVWorker | InsideStore | SummedStore
     learner: SegmentedLearner
     work: LocalWork
     evaluation: Evaluation

@@ -23,7 +23,8 @@ from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
 from testbed.policy.sync import SYNC
 from testbed.training.learner import SegmentedLearner
-from testbed.training.options import OPTIMIZERS
+from testbed.training.options import MODELS, OPTIMIZERS
+from testbed.training.options.declarations import SCRIPT
 
 # From the elements of each key, the number of servers and the codec that a script has chosen.
 Slicer = Callable[[tuple[int, ...], int, str | None], tuple[Slice, ...]]
@@ -155,6 +156,17 @@ def optimizer_at_top(plan: Plan) -> bool:
     """Return whether the scenario's optimizer stands at the global servers, and not at workers."""
     is_gradient = sync_setup.contribution_of(plan) is Contribution.GRADIENT
     return is_gradient and plan.technique.optimizer.options.get("at") != "worker"
+
+
+def sums_in_steps(plan: Plan, tier: int) -> bool:
+    """Return whether servers of ``tier`` sum what a ``SummedCodec`` asks for, step by step (``summed_store``).
+
+    Sums of gradients have to come back, so that workers run the optimizer.
+    """
+    choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
+    gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
+    is_script = MODELS[plan.training.model.kind].takes == SCRIPT
+    return CODECS[choice.kind].summed and gradients and not optimizer_at_top(plan) and not is_script
 
 
 def gradients_of_a_step(plan: Plan) -> int:

@@ -13,6 +13,7 @@ from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import PULL_ROUND, Value
+from testbed.engine.summed_store import SummedStore
 from testbed.key_shape import KeyShape
 from testbed.state import Remembering
 from testbed.world import Future, Work, World
@@ -126,7 +127,7 @@ class ParentServers(Upstream):
     def __init__(
         self,
         world: World,
-        store: KVWorker,
+        store: KVWorker | SummedStore,
         weight: float = 1.0,
         pushes_per_round: int = 0,
         first_round: Callable[[], int] = lambda: 0,

@@ -210,6 +210,11 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
         "recovery={on_failure: restart}",
         "optimizer.at=worker",
     ],
+    ("optimizer={kind: adam, at: worker}", "codec=powersgd", "recovery={on_failure: continue}"): [
+        "optimizer.at=global"
+    ],
+    ("optimizer={kind: adam, at: worker}", "codec=powersgd", "overlay=tree"): ["optimizer.at=global"],
+    ("optimizer={kind: adam, at: worker}", "codec=powersgd", "aggregation=median"): ["optimizer.at=global"],
     ("sync={tier1: fsa, tier2: deco}",): ["sync=deco"],
     ("sync=deco", "recovery={on_failure: continue}"): ["recovery={on_failure: restart}", "sync=fsa"],
     ("sync=deco", "paradigm=allreduce"): ["sync=fsa"],

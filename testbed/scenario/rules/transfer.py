@@ -9,9 +9,11 @@ from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
+    is_scripted,
     kinds,
     overlaps,
     pulls_rows,
@@ -51,6 +53,30 @@ def backups_are_what_members_hold(scenario: Scenario) -> Found:
             "difference' a gradient is computed at older ones: most differences are sent later",
             "write 'pull: dense'",
         )
+
+
+def sums_in_steps_are_of_all(scenario: Scenario) -> Found:
+    """Where workers run the optimizer, servers make each sum that a codec asks for, one from the sums before."""
+    gradients = pushed(scenario) is Contribution.GRADIENT and not is_scripted(scenario)
+    if tiers_of(scenario) == 0 or not gradients or not updates_on_workers(scenario):
+        return
+    for tier in TIERS[2 - tiers_of(scenario) :]:
+        codec = getattr(scenario.codec, tier)
+        reason = _keeps_from_summing(scenario, tier)
+        if codec.declared.summed and reason:
+            problem = f"'{codec.kind}' lets servers sum in several steps where workers run the optimizer, and {reason}"
+            yield Violation(("codec", tier), problem, "write 'optimizer.at: global', or another codec")
+
+
+def _keeps_from_summing(scenario: Scenario, tier: str) -> str:
+    """Return what keeps servers of a tier from summing in several steps; empty: nothing."""
+    if scenario.recovery.on_failure == "continue":
+        return "a worker that joins lacks what the others have of the sums before"
+    if getattr(scenario.overlay, tier).declared.relays:
+        return "relays wait for all keys of a round"
+    if not getattr(scenario.aggregation, tier).declared.sums:
+        return "a rule that compares contributions makes no sums"
+    return "rows of tables travel by themselves" if pulls_rows(scenario) else ""
 
 
 def overlap_needs_finished_values(scenario: Scenario) -> Found:

@@ -54,6 +54,7 @@ INSIDE = {
     "dgt retransmits": ["order={kind: dgt, block: 512 bytes, late: retransmit}", *LOSSY],
     "tsengine sums": ["overlay={kind: tsengine, chunk: 2000 bytes}"],
     "netstorm plans anew": ["overlay={kind: netstorm, chunk: 2000 bytes, change: 0.01}"],
+    "sums in steps": ["codec={kind: powersgd, start: 2}", "optimizer.at=worker"],
     "shared optimizer": ["paradigm={kind: allreduce, optimizer_work: update}"],
     "overlapping buckets": ["paradigm={kind: allreduce, overlap: buckets}"],
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],

@@ -1,0 +1,144 @@
+"""Sums in several steps at servers: what a ``SummedCodec`` asks for is pushed, and comes back as the sum of all.
+
+In all-reduce each sum is one operation. At servers each is a key of its own, whose value after a round is the sum of
+what members have pushed: of a matrix under PowerSGD the key P, and then, made with the sum of that, the key Q. Servers
+know nothing of it. So it is where workers run the optimizer, as sums come down to them; a local server does the same
+for the sum of its data centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.codec.base import Parts, SummedCodec, advanced
+from testbed.codec.table import make_codec
+from testbed.costs import ENCODE
+from testbed.engine import coding, sync_setup
+from testbed.engine.kvworker import CodecChoice, KVWorker
+from testbed.engine.reply import ReplyControl, Value, merge_controls
+from testbed.engine.slicing import sums_in_steps
+from testbed.key_shape import KeyShape
+from testbed.plan.model import NodePlan, Plan
+from testbed.state import Remembering
+from testbed.world import Future, World
+
+
+class SummedStore(Remembering):
+    """What a child has instead of a ``KVWorker``, with the same methods. ``contributors``: how many are summed."""
+
+    remembers = ("_codec", "_store")
+
+    def __init__(self, world: World, store: KVWorker, codec: SummedCodec, contributors: int) -> None:
+        self._world = world
+        self._store = store
+        self._codec = codec
+        self._contributors = contributors
+        self._further: dict[int, tuple[int, ...]] = {}  # by key: the keys of what is summed beside the tensor itself
+        self._sizes: dict[int, int] = {}  # of these keys
+        self._under_way: dict[tuple[int, int], Future[Value]] = {}
+
+    @property
+    def first_control(self) -> ReplyControl:
+        return self._store.first_control
+
+    @property
+    def idle(self) -> bool:
+        return not self._under_way and self._store.idle
+
+    async def declare(
+        self,
+        sizes: Sequence[int],
+        codec: CodecChoice | None = None,
+        widths: Mapping[int, int] | None = None,
+        shapes: Mapping[int, KeyShape] | None = None,
+    ) -> None:
+        """As ``KVWorker.declare``; the shapes are for the codec, which is here."""
+        declared = [*sizes]
+        for key, size in enumerate(sizes):
+            if shapes:
+                self._codec.declare(key, shapes[key])
+            further = self._codec.sums(key, size)
+            self._further[key] = tuple(range(len(declared), len(declared) + len(further)))
+            self._sizes |= dict(zip(self._further[key], further, strict=True))
+            declared += further
+        await self._store.declare(declared, codec, widths)
+
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
+        await self._store.init(key, tensor, notes)
+        for number in self._further[key]:
+            await self._store.init(number, torch.zeros(self._sizes[number], device=tensor.device))
+
+    async def pull(self, keys: Sequence[int], newest: bool = False) -> list[Tensor]:
+        return await self._store.pull(keys, newest)
+
+    def push(
+        self,
+        key: int,
+        round_: int,
+        tensor: Tensor,
+        notes: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        wanted: Tensor | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        """As ``KVWorker.push``; ``notes`` travel with the first of the sums."""
+        assert wanted is None, "tables travel whole here"
+        summing = self._summed(key, round_, tensor, notes, priority)
+        self._under_way[key, round_] = self._world.spawn(summing, f"sum key {key}")
+        return _done()
+
+    async def value(self, key: int, round_: int) -> Value:
+        """Wait for the sum that the codec has made."""
+        value = await self._world.wait(self._under_way[key, round_], f"sums of key {key} of round {round_}")
+        del self._under_way[key, round_]
+        return value
+
+    async def leave(self) -> None:
+        await self._store.leave()
+
+    async def _summed(
+        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None, priority: int | None
+    ) -> Value:
+        steps = self._codec.summing(key, tensor, self._contributors)
+        further = iter(self._further[key])
+        controls: list[ReplyControl] = []
+        mine, total = await self._advanced(steps, None, tensor, round_)
+        while mine is not None:
+            sums = []
+            for part in mine:
+                number = key if part.numel() == tensor.numel() else next(further)
+                await self._store.push(number, round_, part.flatten(), notes if not controls else None, priority)
+                value = await self._store.value(number, round_)
+                controls.append(value.control)
+                sums.append(value.tensor.view(part.shape))
+            mine, total = await self._advanced(steps, tuple(sums), tensor, round_)
+        assert total is not None, "what is not to be summed is the sum"
+        control = merge_controls(controls)
+        control.waited_s = sum(each.waited_s for each in controls)
+        return Value(total, control, self._world.now())
+
+    async def _advanced(
+        self, steps: Generator[Parts, Parts, Tensor], sums: Parts | None, tensor: Tensor, round_: int
+    ) -> tuple[Parts | None, Tensor | None]:
+        work = coding.codec_work(self._codec, ENCODE, tensor.numel(), round_)
+        assert work is not None, "codecs that are summed compute"
+        return await self._world.compute(work, lambda: advanced(steps, sums))
+
+
+async def _done() -> None:
+    """The push has begun: its parts are sent as the sums before them come."""
+
+
+def with_sums(world: World, plan: Plan, node: NodePlan, store: KVWorker) -> KVWorker | SummedStore:
+    """Return what pushes for ``node``: ``store``, or what makes sums in several steps with it."""
+    server = plan.node(node.parents[0])
+    tier = 1 if server.role == "server" else 2
+    if not sums_in_steps(plan, tier):
+        return store
+    choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
+    codec = make_codec(choice.kind, choice.options, tier, seed=plan.seed)
+    assert isinstance(codec, SummedCodec), f"{choice.kind} declares that it is summed"
+    return SummedStore(world, store, codec, len(sync_setup.contributors(plan, server)))
