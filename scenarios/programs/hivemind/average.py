@@ -1,4 +1,4 @@
-"""Local steps and averages of models by hivemind, on scikit-learn's digits: each process is a peer. It knows no testbed."""
+"""Averages of models by hivemind, on scikit-learn's digits: each process is a peer. It knows no testbed."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 STEPS, BATCH, HIDDEN = 10, 32, 256  # between two averages; of a step; width of both hidden layers
+STEP_S = 0.05  # as long as a step of a larger model would take
 averages = int(os.environ.get("AVERAGES", "24"))
 rank, peers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 address, known = os.environ["ADDRESS"], Path(os.environ["KNOWN_PEERS"])
@@ -60,11 +61,12 @@ if __name__ == "__main__":
     order = torch.Generator().manual_seed(rank)
     for average in range(averages):
         began = time.monotonic()
-        for _ in range(STEPS):
+        for made in range(STEPS):
             chosen = torch.randint(len(own_images), (BATCH,), generator=order)
             loss = torch.nn.functional.cross_entropy(network(own_images[chosen]), own_labels[chosen])
             optimizer.zero_grad()
             loss.backward()
+            time.sleep(max(0.0, began + (made + 1) * STEP_S - time.monotonic()))
             optimizer.step()
         group = averager.step(timeout=120)
         seconds = time.monotonic() - began

@@ -12,8 +12,9 @@ from torchft import Manager, ProcessGroupGloo
 from torchft.local_sgd import DiLoCo
 
 STEPS, BATCH, HIDDEN = 10, 32, 256  # between two synchronisations; of a step; width of both hidden layers
+STEP_S = 0.05  # as long as a step of a larger model would take
 synchronisations = int(os.environ.get("SYNCHRONISATIONS", "24"))
-min_replicas = int(os.environ.get("MIN_REPLICAS", "1"))
+min_replicas = int(os.environ["MIN_REPLICAS"])
 group, groups = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["NUM_REPLICA_GROUPS"])
 address = os.environ["MASTER_ADDR"]  # of this replica group
 
@@ -58,20 +59,21 @@ order = torch.Generator().manual_seed(group)
 with DiLoCo(manager, [network], inner, outer, sync_every=STEPS):
     while (step := manager.current_step()) < synchronisations:
         began = time.monotonic()
-        for _ in range(STEPS):
+        for made in range(STEPS):
             chosen = torch.randint(len(own_images), (BATCH,), generator=order)
             loss = torch.nn.functional.cross_entropy(network(own_images[chosen]), own_labels[chosen])
             inner.zero_grad()
             loss.backward()
+            time.sleep(max(0.0, began + (made + 1) * STEP_S - time.monotonic()))
             inner.step()  # the last one synchronises
         seconds = time.monotonic() - began
-        took_part = manager.num_participants()
-        print(f"synchronisation {step}: {took_part} replica groups, {seconds:.2f} s, next {manager.current_step()}")
-        if manager.current_step() == step:
+        done = manager.current_step() - 1
+        print(f"synchronisation {step}: {manager.num_participants()} replica groups, {seconds:.2f} s, then {done + 1}")
+        if done < step:
             continue  # it failed, and is made again from where all were before
-        print(json.dumps({"step": manager.current_step() - 1, "loss": loss.item(), "samples": STEPS * BATCH, "seconds": seconds}))
+        print(json.dumps({"step": done, "loss": loss.item(), "samples": STEPS * BATCH, "seconds": seconds}))
         if group == 0:
             with torch.no_grad():
                 accuracy = (network(images[1500:]).argmax(1) == labels[1500:]).float().mean().item()
-            print(json.dumps({"step": manager.current_step() - 1, "accuracy": accuracy}))
+            print(json.dumps({"step": done, "accuracy": accuracy}))
 manager.shutdown(wait=False)
