@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import subprocess
@@ -133,3 +134,58 @@ def test_mpirun_starts_its_processes_on_other_hosts(tmp_path: Path) -> None:
     done = run(tmp_path, {"first": program})
     assert {"rank 0 of 2 on worker0.a", "rank 1 of 2 on worker0.b"} <= set(log(done, "a.worker0").split("\n"))
     assert all(carried > 5 * 1_000_000 for carried in sent_bytes(done).values()), "not past the links"
+
+
+THREE = ("virginia/worker0", "frankfurt/worker0", "tokyo/worker0")
+PARAMETERS_BYTES = 4 * (65 * 256 + 257 * 256 + 257 * 10)  # of the programs of torchft and hivemind
+needs_torchft = pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="pip install '.[torchft]'")
+needs_hivemind = pytest.mark.skipif(importlib.util.find_spec("hivemind") is None, reason="pip install '.[hivemind]'")
+
+
+def run_shipped(folder: Path, name: str, *overrides: str) -> Finished:
+    done = run_scenario(folder / "run", "emulate", *overrides, scenario=PROGRAMS / f"{name}.yaml")
+    assert done.outcome.status == "done", (done.outcome, log(done, "virginia.worker0"))
+    return done
+
+
+def rounds_by_node(done: Finished) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for event in done.of_kind("round"):
+        found.setdefault(event["node"], []).append(event["round"])
+    return found
+
+
+@needs_torchft
+@pytest.mark.slow  # 35 s
+def test_replica_groups_of_torchft_train_by_diloco(tmp_path: Path) -> None:
+    """Around a ring of three, each rank sends 4 / 3 of the parameters; each direction of a link is on one way."""
+    done = run_shipped(tmp_path, "torchft", "workload.env.SYNCHRONISATIONS=4")
+    assert rounds_by_node(done) == {node: [0, 1, 2, 3] for node in THREE}
+    payload = 4 * PARAMETERS_BYTES * 4 / 3
+    assert all(payload < carried < 1.3 * payload for carried in sent_bytes(done).values()), sent_bytes(done)
+    assert max(event["accuracy"] for event in done.of_kind("evaluate")) > 0.8
+
+
+@needs_torchft
+@pytest.mark.slow  # 60 s
+def test_a_replica_group_of_torchft_that_was_killed_takes_up_the_others_state(tmp_path: Path) -> None:
+    """The lighthouse asks for all three, so that the others wait for it, however long a start takes on this machine."""
+    fault = "faults=[{kind: kill, node: tokyo/worker0, round: 2, for: 1 s}]"
+    patience = ("workload.env.TORCHFT_QUORUM_TIMEOUT_SEC=900", "workload.env.SYNCHRONISATIONS=6")
+    done = run_shipped(tmp_path, "torchft", fault, *patience)
+    by_node = rounds_by_node(done)
+    assert all(rounds[-1] == 5 for rounds in by_node.values()), by_node
+    assert log(done, "tokyo.worker0").count("synchronisation 0: 3 replica groups") == 2, "it began twice"
+    assert by_node["tokyo/worker0"].count(0) == 1, "its second life goes on where the others are"
+
+
+@needs_hivemind
+@pytest.mark.slow  # 40 s
+def test_peers_of_hivemind_average_their_models(tmp_path: Path) -> None:
+    """A peer that averages the share x sends 1 - x to the others, and 2 x back to them: 1 + x, and gets as much."""
+    done = run_shipped(tmp_path, "hivemind", "workload.env.AVERAGES=4")
+    assert rounds_by_node(done) == {node: [0, 1, 2, 3] for node in THREE}
+    assert "average 3: 3 peers" in log(done, "tokyo.worker0")
+    parameters = 4 * PARAMETERS_BYTES
+    assert all(parameters < carried < 2.5 * parameters for carried in sent_bytes(done).values()), sent_bytes(done)
+    assert max(event["accuracy"] for event in done.of_kind("evaluate")) > 0.8

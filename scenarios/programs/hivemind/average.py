@@ -55,7 +55,9 @@ if __name__ == "__main__":
         min_group_size=peers,
         min_matchmaking_time=3.0,
         request_timeout=1.0,
-        part_size_bytes=16_384,  # the default is larger than this model, which one peer would then average alone
+        sender_timeout=10.0,  # by default it waits for ever for what another peer does not send
+        reducer_timeout=20.0,
+        allreduce_timeout=60.0,
         start=True,
     )
     order = torch.Generator().manual_seed(rank)
