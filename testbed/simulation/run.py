@@ -26,7 +26,7 @@ from testbed.simulation.job import FoldedJob, JobRun, RoleMaker, SimulatedJob, S
 from testbed.simulation.link_monitor import LinkLog
 from testbed.simulation.paths import PathTable
 
-__all__ = ["JobRun", "Simulation", "SimulationOptions", "simulate", "simulate_jobs"]
+__all__ = ["Exits", "JobRun", "Simulation", "SimulationOptions", "simulate", "simulate_jobs"]
 
 _BATCH_EVENTS = 64  # between looks at the wall clock
 _REPORT_INTERVAL_S = 0.2  # wall time

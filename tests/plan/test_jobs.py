@@ -9,6 +9,7 @@ from emulation.layout import lay_out
 from testbed.plan.build import build_jobs, build_plan
 from testbed.plan.jobs import plan_of_network
 from testbed.plan.model import to_json
+from testbed.plan.network_model import MOST_PACKETS, predicted_packets
 from testbed.scenario.jobs import load_jobs
 from testbed.scenario.load import load
 from tests.scenario.test_jobs import HEAD, NETWORK, OWN, read
@@ -63,6 +64,27 @@ def test_jobs_have_one_model_of_the_network_by_the_packets_of_all(tmp_path: Path
     jobs, _ = build_jobs(read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {OWN}, b: {many}}}\n"))
     assert [job.plan.simulation.network for job in jobs] == ["flows", "flows"]
     assert "packets of 2 jobs are predicted" in jobs[0].plan.simulation.network_reason
+
+
+def test_packets_of_all_jobs_count_together(tmp_path: Path) -> None:
+    (job,), _ = build_jobs(read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {OWN}}}\n"))
+    each_round = predicted_packets(job.plan.network, job.plan.nodes, job.plan.training) / job.plan.training.rounds
+    rounds = int(0.6 * MOST_PACKETS / each_round)
+    most = f"{OWN[:-1]}, timeouts: {{run_deadline: 8000 h}}}}".replace("rounds: 3", f"rounds: {rounds}")
+    alone, _ = build_jobs(read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {most}}}\n"))
+    assert [job.plan.simulation.network for job in alone] == ["packets"]
+    both, _ = build_jobs(read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {most}, b: {most}}}\n"))
+    assert [job.plan.simulation.network for job in both] == ["flows", "flows"]
+
+
+def test_what_is_random_in_the_network_is_of_the_seed_of_the_file(tmp_path: Path) -> None:
+    network = NETWORK.replace("delay: 50 ms", "delay: 50 ms, rate_trace: {model: {kind: walk, low: 0.6, high: 1.2}}")
+    own = f"{OWN[:-1]}, seed: 7}}"
+    jobs, shared = build_jobs(read(tmp_path, f"{HEAD}{network}jobs: {{a: {own}, b: {OWN}}}\n"))
+    assert jobs[0].plan.seed == 7
+    assert jobs[0].plan.network.links == jobs[1].plan.network.links == shared.network.links
+    alone, _ = build_jobs(read(tmp_path, f"{HEAD}{network}jobs: {{b: {OWN}}}\n"))
+    assert alone[0].plan.network.links == shared.network.links
 
 
 def test_the_shipped_jobs_can_be_planned_everywhere() -> None:

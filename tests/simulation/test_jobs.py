@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from testbed.engine.roles import make_role
-from testbed.errors import RunFailed
+from testbed.errors import NodeLost, RunFailed
 from testbed.execution.torch_settings import settings_of_a_run
+from testbed.plan.build import build_jobs
 from testbed.plan.jobs import Job, SharedNetwork
 from testbed.plan.model import Plan
 from testbed.plan.sharing import sharing
 from testbed.results.events import read
-from testbed.simulation.run import JobRun, simulate, simulate_jobs
+from testbed.simulation.run import Exits, JobRun, simulate, simulate_jobs
 from tests.for_each import for_each
 from tests.plan.test_jobs import DOWN
 from tests.scenario.test_jobs import HEAD, NETWORK, OWN
@@ -26,11 +27,13 @@ Event = dict[str, Any]
 NETWORKS = ("packets", "flows", "ideal")
 
 
-def plan_of(tmp_path: Path, network: str, *overrides: str) -> Plan:
-    """A small job on three data centres, whose links have a fault."""
-    from testbed.plan.build import build_jobs
-
-    changes = (f"simulation.network={network}", *(f"jobs.a.{override}" for override in overrides))
+def plan_of(tmp_path: Path, network: str, *overrides: str, rate: str = "20 Mbit/s") -> Plan:
+    """A small job on three data centres, whose links have a fault. ``overrides``: of the job."""
+    changes = (
+        f"simulation.network={network}",
+        f"links[*].rate={rate}",
+        *(f"jobs.a.{override}" for override in overrides),
+    )
     jobs, _ = build_jobs(read_jobs(tmp_path, f"{HEAD}{NETWORK}{DOWN}jobs: {{a: {OWN}}}\n", *changes))
     return jobs[0].plan
 
@@ -94,35 +97,59 @@ def test_jobs_that_meet_on_no_link_keep_their_times_and_on_one_they_take_longer(
 
 
 def test_a_job_starts_when_its_time_has_come_and_its_log_begins_then(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, "packets")
+    plan = plan_of(tmp_path, "packets", "training.rounds=40")
     now, later = run(tmp_path, Job(plan=plan, name="a"), Job(plan=plan, name="b", start_s=30.0))
     begun_s = min(event["t"] for event in later)
     assert begun_s == 30.0
     assert max(event["t"] for event in now if event["kind"] == "link") < 30.0  # nor is another job's time in its log
+    assert len([event for event in now if event["kind"] == "replay"]) >= 4  # links are down, and up again
+    assert not [event for event in later if event["kind"] == "replay"]  # and traces do not begin a second time
     moved = [round(t - 30.0, 6) for t in rounds_s(later)]
-    without_fault = plan_of(tmp_path, "packets")
+    without_fault = plan_of(tmp_path, "packets", "training.rounds=40")
     (early,) = run(tmp_path / "early", Job(plan=replace(without_fault, faults=()), name="a"))
     assert moved[0] == pytest.approx(rounds_s(early)[0], rel=0.2)  # with no fault of links, which was before
 
 
-def test_a_job_that_fails_leaves_the_network_to_the_other(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, "packets")
-    broken = replace(plan, timeouts=replace(plan.timeouts, step_deadline_s=0.01))
-    shared = SharedNetwork(network=plan.network, faults=plan.faults)
-    jobs = sharing([Job(plan=plan, name="a"), Job(plan=broken, name="b")], shared)
+def failing(tmp_path: Path, first: Plan, second: Plan, start_s: float = 0.0) -> list[Exits]:
+    """Simulate two jobs on the network of the second, of which one may fail. Return how their nodes ended."""
+    shared = SharedNetwork(network=second.network, faults=second.faults)
+    jobs = sharing([Job(plan=first, name="a"), Job(plan=second, name="b", start_s=start_s)], shared)
     runs = [
         JobRun(job=job, make_role=partial(make_role, files=None), directory=tmp_path / job.name, on_progress=_ignore)
         for job in jobs
     ]
     with settings_of_a_run():
-        good, bad = simulate_jobs(runs, plan.network)
+        return simulate_jobs(runs, second.network)
+
+
+def test_a_job_that_fails_leaves_the_network_to_the_other(tmp_path: Path) -> None:
+    place = "topology={sites: [virginia, tokyo], workers: 1}"
+    on_one_link = plan_of(tmp_path, "packets", place, "training.rounds=12", rate="2 Mbit/s")
+    everywhere = plan_of(tmp_path, "packets", "training.model={kind: mlp, hidden: 2048}", rate="2 Mbit/s")
+    broken = replace(everywhere, timeouts=replace(everywhere.timeouts, step_deadline_s=1.5))
+    good, bad = failing(tmp_path, on_one_link, broken)
     assert not [end.error for end in good.values() if end.error is not None]
-    assert len(bad) == len(plan.nodes)
+    assert len(bad) == len(broken.nodes)
     assert any(isinstance(end.error, RunFailed) for end in bad.values())
     last_s = max(end.at_s for end in bad.values())
-    assert last_s < max(end.at_s for end in good.values())
-    late = [event["t"] for event in read(tmp_path / "b" / "events")]
-    assert max(late) <= last_s + 1e-6
+    assert last_s + 1.5 < max(end.at_s for end in good.values())
+    assert max(event["t"] for event in read(tmp_path / "b" / "events")) <= last_s + 1e-6
+    samples = [event for event in read(tmp_path / "a" / "events") if event["kind"] == "link"]
+    carried = [event["bytes"] for event in samples if event["link"] == "virginia>paris" and event["t"] > last_s + 0.5]
+    assert carried[0] > 100_000
+    assert carried[-1] == carried[0]  # nothing of what it was sending is sent any more
+
+
+def test_links_go_down_for_a_later_job_when_they_do_for_the_first_one(tmp_path: Path) -> None:
+    down = DOWN.replace("at: 5 s, for: 2 s", "at: 40 s, for: 900 s")
+    jobs, _ = build_jobs(read_jobs(tmp_path, f"{HEAD}{NETWORK}{down}jobs: {{a: {OWN}}}\n", "simulation.network=flows"))
+    plan = jobs[0].plan
+    longer = replace(plan, training=replace(plan.training, rounds=400))
+    good, bad = failing(tmp_path, plan, longer, start_s=30.0)
+    assert not [end.error for end in good.values() if end.error is not None]
+    lost = [end for end in bad.values() if isinstance(end.error, NodeLost)]
+    begun_s = min(event["t"] for event in read(tmp_path / "a" / "events") if event["kind"] == "train")
+    assert {round(end.at_s, 3) for end in lost} == {round(begun_s + 40 + plan.timeouts.dead_after_s, 3)}
 
 
 def _ignore(event: Event) -> None: ...
