@@ -59,6 +59,7 @@ class RunState:
     """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s.
 
     shared_by  how many workers make ``total`` rounds on the mean, as none waits for the others; 0: each makes them
+    tellers    of a pipeline: the workers of its last stage, which know of a replica's samples; else all workers do
     """
 
     total: int  # rounds; 0: unknown, as a user's program decides
@@ -70,6 +71,7 @@ class RunState:
     simulated_rate: float | None = None  # virtual seconds per second
     computes: bool = True  # else losses are not numbers of a training
     shared_by: int = 0
+    tellers: frozenset[str] = frozenset()
     before: int | None = None  # rounds that were completed before this run; known when it has completed one
     _reached: Counter[int] = field(default_factory=Counter)  # data centres, by the rounds that they have completed
     _gone: set[str] = field(default_factory=set)  # nodes that were lost or have left
@@ -102,8 +104,18 @@ class RunState:
         return min(made, default=0), max(made, default=0)
 
     def work(self) -> Ends:
-        """Return the least and the most training steps of a worker so far, and likewise its samples."""
-        return _ends(work for row in self.rows.values() for work in row.work.values())
+        """Return the least and the most training steps of a ``maker`` so far, and likewise its samples."""
+        return _ends(
+            work
+            for row in self.rows.values()
+            for node, work in row.work.items()
+            if not self.tellers or node in self.tellers
+        )
+
+    @property
+    def maker(self) -> str:
+        """Who makes a training step: a worker, or of a pipeline a replica."""
+        return "replica" if self.tellers else "worker"
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Update the state by one progress event; unknown kinds are ignored."""
@@ -180,4 +192,11 @@ def initial(plan: Plan) -> RunState:
     rounds = plan.training.rounds if plan.program is None else 0
     rows = {site.name: NodeRow() for site in plan.network.sites}
     shared_by = len(plan.training_workers) if shares_rounds(plan) else 0
-    return RunState(rounds, rows, computes=plan.training.compute != "modelled", shared_by=shared_by)
+    computes = plan.training.compute != "modelled"
+    return RunState(rounds, rows, computes=computes, shared_by=shared_by, tellers=_tellers(plan))
+
+
+def _tellers(plan: Plan) -> frozenset[str]:
+    if plan.pipeline is None:
+        return frozenset()
+    return frozenset(node.name for node in plan.with_role("worker") if node.stage == plan.pipeline.stages - 1)

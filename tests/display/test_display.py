@@ -18,6 +18,8 @@ from testbed import numbers
 from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
 from tests.for_each import for_each
 from tests.results.fake_run import SITES, make_plan, make_run
 
@@ -58,6 +60,15 @@ def test_steps_and_samples_are_those_of_each_worker() -> None:
     assert known.work() == ((2, 6), (64, 192))
     assert "  2–6 steps, 64–192 samples per worker  " in progress.one_line(known)
     assert known.rows["tokyo"].ends() == ((6, 6), (192, 192))
+
+
+def test_samples_of_a_pipeline_are_those_of_a_replica_which_its_last_stage_knows() -> None:
+    known = state.initial(build_plan(load("paradigms/pipeline"), "simulate"))
+    for number in range(2):
+        known.take({"kind": "round", "node": f"virginia/worker{number}", "round": 0, "steps": 1, "samples": 0})
+        known.take({"kind": "round", "node": f"tokyo/worker{number}", "round": 0, "steps": 1, "samples": 32})
+    assert known.work() == ((1, 1), (32, 32))
+    assert "  1 steps, 32 samples per replica  " in progress.one_line(known)
 
 
 def test_a_node_that_is_gone_holds_nobody_up() -> None:
