@@ -1,8 +1,8 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``presets``, ``advise``, ``topology`` and
-``trace`` (``testbed.api``); ``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``,
-``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
+As a library: ``load``, ``run``, ``run_jobs``, ``open_run``, ``sweep``, ``compare``, ``presets``, ``advise``,
+``topology`` and ``trace`` (``testbed.api``); ``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors
+``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         open_run,
         presets,
         run,
+        run_jobs,
         sweep,
         topology,
         trace,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     "Advice", "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun",
-    "Sweep", "SweepComparison", "advise", "compare", "load", "open_run", "presets", "run", "sweep", "topology", "trace",
+    "Sweep", "SweepComparison", "advise", "compare", "load", "open_run", "presets", "run", "run_jobs", "sweep",
+    "topology", "trace",
 ]  # fmt: skip
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
 

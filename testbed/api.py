@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from analysis.advise.confirm import Confirmed
     from analysis.sweeps.stored import SweepComparison as StoredComparison
     from testbed.execution.sweep import SweepJob
+    from testbed.plan.jobs import Job
     from testbed.preset import Preset
     from testbed.scenario.look_up import NetworkDescription
     from topologies.traces import Trace
@@ -79,6 +80,7 @@ __all__ = [
     "open_run",
     "presets",
     "run",
+    "run_jobs",
     "sweep",
     "topology",
     "trace",
@@ -229,6 +231,56 @@ def run(
         outcome, _ = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
     _raise_if_failed(outcome, directory.path, called)
     return open_run(directory.path)
+
+
+def run_jobs(
+    file: str | Path,
+    set: Settings | None = None,  # noqa: A002 - as --set
+    *,
+    on: str | None = None,
+    out: str | Path | None = None,
+    progress: bool = True,
+    again: bool = False,
+    alone: bool = False,
+) -> dict[str, Run]:
+    """Run the jobs of a file on one network, and return the run of each by its name.
+
+        >>> fewer = {"jobs.star.training.rounds": 20}
+        >>> jobs = testbed.run_jobs("shared/two-jobs", fewer, out=folder / "jobs", progress=False)
+        >>> {name: run.result["rounds"] for name, run in jobs.items()}
+        {'star': 20, 'ring': 20}
+
+    Arguments are those of ``load`` and ``run``. ``alone``: also run each job by itself, into ``OUT/alone/NAME``, which
+    ``open_run`` opens. Errors are those of ``run``; the first job that fails raises when all have ended.
+    """
+    from testbed import launch_jobs
+    from testbed.results.job_index import folder
+    from testbed.scenario.jobs import load_jobs
+    from testbed.scenario.shipped import path_of
+
+    begin_s = time.monotonic()
+    found = load_jobs(file, texts_of(dict(set or {})), on=on)
+    if not found.are_several:
+        raise ScenarioError(f"{file}: has no 'jobs'; testbed.run runs it")
+    try:
+        text = path_of(file).read_bytes()
+        prepared = launch_jobs.prepare(found, out=Path(out) if out else None, text=text, again=again)
+    except AlreadyDone as done:
+        return {job.name: open_run(folder(Path(str(done)), job.name)) for job in found.jobs}
+
+    def display_of(job: Job) -> displays.Display:
+        return displays.choose_for_job(job.plan, job.name, as_json=False, quiet=not progress)
+
+    execute = launch_jobs.execution_of(prepared.jobs)
+    with launch_jobs.final_statuses(prepared.runs):
+        outcomes = launch_jobs.train(prepared, display_of, execute)
+        outcomes = launch_jobs.finish(prepared, outcomes, **launch.since(begin_s))
+    if alone:
+        outcomes += launch_jobs.run_alone(prepared, display_of, execute, **launch.since(begin_s))
+    launch_jobs.write_summary(prepared.directory)
+    for outcome in outcomes:
+        _raise_if_failed(outcome, prepared.directory, Callbacks((), open_run))
+    return {job.name: open_run(each.path) for job, each in zip(prepared.jobs, prepared.runs, strict=True)}
 
 
 def _raise_if_failed(outcome: SessionResult, path: Path, called: Callbacks) -> None:

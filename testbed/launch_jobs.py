@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from testbed import launch
 from testbed.display.progress import Display
 from testbed.errors import ScenarioError
-from testbed.execution import capacity
+from testbed.execution import capacity, session
 from testbed.execution.deployment import Deployment, Ground, write_jobs
 from testbed.execution.record import final_status
+from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.build import build_jobs
 from testbed.plan.jobs import Job, SharedNetwork
@@ -83,6 +84,18 @@ def _refuse_if_taken(directory: Path, jobs: Sequence[Job], again: bool) -> None:
     if names == [job.name for job in jobs] and all(done):
         raise AlreadyDone(str(directory))
     raise ScenarioError(f"{directory}: holds the run of other jobs, or one that did not end; --again replaces it")
+
+
+def execution_of(jobs: Sequence[Job]) -> ExecuteJobs:
+    """Return what executes jobs for a program: simulated ones in this process, unless a user's script is among them."""
+    here = not any(job.plan.facilities.has_processes or is_scripted(job.plan) for job in jobs)
+    return _in_this_process if here else session.run_jobs
+
+
+def _in_this_process(ground: Ground) -> Sequence[SessionResult]:
+    from testbed.execution import host
+
+    return host.attempt_jobs(ground)
 
 
 def train(prepared: PreparedJobs, display_of: MakeDisplay, execute: ExecuteJobs) -> list[SessionResult]:
