@@ -156,7 +156,7 @@ def rounds_by_node(done: Finished) -> dict[str, list[int]]:
 
 
 @needs_torchft
-@pytest.mark.slow  # 35 s
+@pytest.mark.slow  # 2 min of a busy machine
 def test_replica_groups_of_torchft_train_by_diloco(tmp_path: Path) -> None:
     """Around a ring of three, each rank sends 4 / 3 of the parameters; each direction of a link is on one way."""
     done = run_shipped(tmp_path, "torchft", "workload.env.SYNCHRONISATIONS=4")
@@ -167,7 +167,7 @@ def test_replica_groups_of_torchft_train_by_diloco(tmp_path: Path) -> None:
 
 
 @needs_torchft
-@pytest.mark.slow  # 60 s
+@pytest.mark.slow  # 3 min of a busy machine
 def test_a_replica_group_of_torchft_that_was_killed_takes_up_the_others_state(tmp_path: Path) -> None:
     """The lighthouse asks for all three, so that the others wait for it, however long a start takes on this machine."""
     fault = "faults=[{kind: kill, node: tokyo/worker0, round: 2, for: 1 s}]"
@@ -180,7 +180,7 @@ def test_a_replica_group_of_torchft_that_was_killed_takes_up_the_others_state(tm
 
 
 @needs_hivemind
-@pytest.mark.slow  # 40 s
+@pytest.mark.slow  # 2 min of a busy machine
 def test_peers_of_hivemind_average_their_models(tmp_path: Path) -> None:
     """A peer that averages the share x sends 1 - x to the others, and 2 x back to them: 1 + x, and gets as much."""
     done = run_shipped(tmp_path, "hivemind", "workload.env.AVERAGES=4")
