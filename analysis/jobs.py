@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALONE = "alone"
+_LEAST_SHARE = 0.05  # of a job's own bytes: a link that carries less of them does not delay it much
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,10 @@ class StoredJobs:
         window = run.start_s, run.start_s + run.result["training_s"]
         by_job = {name: self.sent(name, *window) for name in self.jobs}
         found = []
+        least = _LEAST_SHARE * sum(by_job[job].values())
         for link, own in by_job[job].items():
             others = {name: sent.get(link, 0) for name, sent in by_job.items() if name != job}
-            if own and any(others.values()):
+            if own > least and any(others.values()):
                 most = max(others, key=lambda name: others[name])
                 found.append(Crowded(link, most, sum(others.values()) / (own + sum(others.values()))))
         return max(found, key=lambda each: each.others, default=None)

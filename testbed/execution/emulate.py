@@ -75,6 +75,8 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 def prepare(ground: Ground) -> Ground:
     """Import and read what all nodes need, before the first fork; return the jobs with GPUs given to their nodes."""
     early_imports.finish()
+    if ground.plan.program is None and not any(may_compile(each.plan) for each in ground.deployments):
+        leave_out_compiler()
     return replace(ground, deployments=tuple(each.with_plan(_prepare(each.plan)) for each in ground.deployments))
 
 
@@ -84,8 +86,6 @@ def _prepare(plan: Plan) -> Plan:
     plan = fitted(plan)
     if plan.program is not None:
         return plan
-    if not may_compile(plan):
-        leave_out_compiler()
     import testbed.engine.roles
     import testbed.realtime.fleet  # noqa: F401
     from testbed.engine.learner import warm_up

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     events.report_to = _reporter(waits=plan.facilities.in_virtual_time)
     if not plan.is_emulated:  # which brings its network up meanwhile
         early_imports.finish()
-        if not may_compile(plan):
+        if not any(may_compile(each.plan) for each in ground.deployments):
             leave_out_compiler()
     gc.enable()
     outcomes = attempt_jobs(ground)
