@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from testbed.devices.inventory import Demand, Gpu, chosen, described, gpus, memory_for, place
 from testbed.errors import CapabilityError
 from testbed.paradigms import library_of
+from testbed.plan.jobs import Job
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import NCCL
 
@@ -47,21 +48,37 @@ def placed(plan: Plan, names: Collection[str] | None = None) -> Plan:
 
     To be called once, in the process that starts the nodes: what is free is seen before any of them takes memory.
     """
+    return placed_together([Job(plan=plan)], names)[0]
+
+
+def placed_together(jobs: Sequence[Job], names: Collection[str] | None = None) -> list[Plan]:
+    """Return the Plans of several jobs as ``placed`` does: the nodes of all jobs share the GPUs of this machine."""
+    demands = [demand for job in jobs for demand in _demands(job, names)]
+    if not demands:
+        return [job.plan for job in jobs]
+    found = place(demands, gpus())
+    plans = []
+    for job in jobs:
+        nodes = tuple(
+            replace(node, device=replace(node.device, index=found.get(job.host(node.name), node.device.index)))
+            for node in job.plan.nodes
+        )
+        plans.append(replace(job.plan, nodes=nodes))
+    return plans
+
+
+def _demands(job: Job, names: Collection[str] | None) -> list[Demand]:
+    """Return what the nodes of a job ask for, by the names of their hosts. Raise ``CapabilityError`` without a GPU."""
+    plan = job.plan
     here = replace(plan, nodes=tuple(node for node in plan.nodes if names is None or node.name in names))
     if not uses_gpus(here):
-        return plan
+        return []
     require(here)
     from testbed.engine.learner import parameter_bytes
 
     need = memory_for(parameter_bytes(plan))
-    there = gpus()
-    demands = [Demand(node.name, node.device.index, node.device.share, need) for node in here.nodes if _on_gpu(node)]
-    found = place(demands, there)
-    nodes = tuple(
-        replace(node, device=replace(node.device, index=found[node.name])) if node.name in found else node
-        for node in plan.nodes
-    )
-    return replace(plan, nodes=nodes)
+    asking = [node for node in here.nodes if _on_gpu(node)]
+    return [Demand(job.host(node.name), node.device.index, node.device.share, need) for node in asking]
 
 
 def about(plan: Plan) -> dict[str, Any]:

@@ -77,21 +77,23 @@ def prepare(ground: Ground) -> Ground:
     early_imports.finish()
     if ground.plan.program is None and not any(may_compile(each.plan) for each in ground.deployments):
         leave_out_compiler()
-    return replace(ground, deployments=tuple(each.with_plan(_prepare(each.plan)) for each in ground.deployments))
+    from testbed.execution.roles import fitted_together
+
+    plans = fitted_together([each.job for each in ground.deployments])
+    for plan in plans:
+        _warm_up(plan)
+    placed = (each.with_plan(plan) for each, plan in zip(ground.deployments, plans, strict=True))
+    return replace(ground, deployments=tuple(placed))
 
 
-def _prepare(plan: Plan) -> Plan:
-    from testbed.execution.roles import fitted
-
-    plan = fitted(plan)
+def _warm_up(plan: Plan) -> None:
     if plan.program is not None:
-        return plan
+        return
     import testbed.engine.roles
     import testbed.realtime.fleet  # noqa: F401
     from testbed.engine.learner import warm_up
 
     warm_up(plan)
-    return plan
 
 
 def _train(ground: Ground, network: Any, epoch_ns: int) -> list[BaseException | None]:

@@ -45,9 +45,10 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
     for each in deployments:
         each.report({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
-    from testbed.execution.roles import fitted
+    from testbed.execution.roles import fitted_together
 
-    deployments = [each.with_plan(fitted(each.plan)) for each in deployments]
+    plans = fitted_together([each.job for each in deployments])
+    deployments = [each.with_plan(plan) for each, plan in zip(deployments, plans, strict=True)]
     for each in deployments:
         warm_up(each.plan)
     with shared_cores(deployments) as cores:

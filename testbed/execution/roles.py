@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.roles import make_role
-from testbed.execution.devices import placed
+from testbed.execution.devices import placed, placed_together
 from testbed.execution.scripts import watch_of
 from testbed.paradigms import PARADIGMS, library_of
+from testbed.plan.jobs import Job
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
@@ -20,11 +21,22 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
 
     ``nodes``: those of this machine, by default all. Raise ``CapabilityError`` if this machine cannot run it.
     """
+    _require_library(plan, nodes)
+    return placed(plan, nodes)
+
+
+def fitted_together(jobs: Sequence[Job]) -> list[Plan]:
+    """Return the Plans of several jobs as ``fitted`` does: their nodes share the GPUs of this machine."""
+    for job in jobs:
+        _require_library(job.plan)
+    return placed_together(jobs)
+
+
+def _require_library(plan: Plan, nodes: Collection[str] | None = None) -> None:
     if _library_of(plan):
         from testbed.execution.distributed.torch_group import require
 
         require(plan, nodes)
-    return placed(plan, nodes)
 
 
 def role_maker(

@@ -33,10 +33,13 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 def run_jobs(ground: Ground) -> list[BaseException | None]:
     """Run all roles of all jobs to their end in this process. Return for each the error of its first failed node."""
     ground.report({"kind": "stage", "name": "starting nodes"})
+    from testbed.execution.devices import placed_together
     from testbed.execution.torch_settings import settings_of_a_run
 
+    plans = placed_together([each.job for each in ground.deployments])
+    deployments = [each.with_plan(plan) for each, plan in zip(ground.deployments, plans, strict=True)]
     with settings_of_a_run(), ExitStack() as stack:
-        prepared = [stack.enter_context(_prepared(each)) for each in ground.deployments]
+        prepared = [stack.enter_context(_prepared(each)) for each in deployments]
         if len(prepared) == 1:
             return [_with_restarts(ground, prepared[0])]
         return [_pointed(each, error) for each, error in zip(prepared, _attempt(ground, prepared, 0.0), strict=True)]
@@ -54,15 +57,14 @@ class _Prepared:
 
 @contextmanager
 def _prepared(deployment: Deployment) -> Iterator[_Prepared]:
-    from testbed.execution.devices import placed
     from testbed.execution.scripts import SIMULATION, failure_files, watch_of
 
-    plan = placed(deployment.plan)
+    plan = deployment.plan
     failures = failure_files(plan, deployment.directory)
     watch = watch_of(failures, SIMULATION, own=False)
     try:
         with Attempts(plan, deployment.directory, deployment.report) as attempts:
-            yield _Prepared(deployment.with_plan(plan), attempts, failures, watch)
+            yield _Prepared(deployment, attempts, failures, watch)
     finally:
         if watch is not None:
             watch.close()

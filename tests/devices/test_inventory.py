@@ -9,8 +9,9 @@ import pytest
 from testbed import launch
 from testbed.devices.inventory import Demand, Gpu, described, gpus, place
 from testbed.errors import CapabilityError
-from testbed.execution.devices import placed
+from testbed.execution.devices import placed, placed_together
 from testbed.plan.build import build_plan
+from testbed.plan.jobs import Job
 from testbed.scenario.load import load
 from tests.devices.conftest import Machine
 from tests.end_to_end.runs import QUICKSTART
@@ -72,6 +73,14 @@ def test_a_machine_without_a_gpu_is_refused_before_anything_starts(
     with pytest.raises(CapabilityError, match=r"device\.kind=cuda: device\.kind: virginia/worker0 .*write 'kind: cpu'"):
         launch.prepare(scenario, build_plan(scenario, "local"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_nodes_of_several_jobs_share_the_gpus(machine: Machine) -> None:
+    machine(140_000, 140_000)
+    plan = build_plan(load(QUICKSTART, ["device.kind=cuda", "data_centers[*].workers=1"], on="local"))
+    plans = placed_together([Job(plan=plan), Job(plan=plan, name="b", prefix="b.")])
+    numbers = [[node.device.index for node in each.with_role("worker")] for each in plans]
+    assert numbers == [[0, 1, 0], [1, 0, 1]]
 
 
 def test_a_cluster_is_asked_for_gpus_and_not_the_machine_of_its_driver(
