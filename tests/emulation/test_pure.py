@@ -38,6 +38,7 @@ from emulation.shaping.path import Fate, PacketFates, Path, as_netem, kernel_ran
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import emulate
+from testbed.execution.deployment import alone
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.settings.run import Background, Transport
 from testbed.settings.series import Series
@@ -353,8 +354,9 @@ def test_traces_of_a_resumed_run_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path
         begin=lambda epoch_s, start_s, trained_s: begun.append(start_s - epoch_s - trained_s),
     )  # fmt: skip
     network = SimpleNamespace(helpers=helpers, capabilities=SimpleNamespace(realtime=False))
-    monkeypatch.setattr(emulate, "run_nodes", lambda plan, directory, on_progress, *_: on_progress(line))
-    emulate._train(plan({("dc0", "dc1"): {}}), tmp_path, network, lambda line: None, 10**9)
+    monkeypatch.setattr(emulate, "run_nodes", lambda deployment, *_: deployment.report(line))
+    ground = alone(plan({("dc0", "dc1"): {}}), tmp_path, lambda line: None)
+    assert emulate._train(ground, network, 10**9) == [None]
     assert begun == [-115.0]
 
 
