@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from analysis.benchmarks.harness import Row
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.flows.network import FlowClass, FlowNetwork
 
 TOLERANCE = 1e-6
 _TIMEOUT_S = 300
@@ -101,8 +101,7 @@ class _Replay:
     def __init__(self, graph: Graph, compiled: bool) -> None:
         self.clock = Clock()
         self._graph = graph
-        longest = max(len(graph.path(transfer)) for transfer in graph.transfers)
-        self._network = FlowNetwork(self.clock, [capacity for capacity, _ in graph.links], longest, compiled)
+        self._network = FlowNetwork(self.clock, [capacity for capacity, _ in graph.links], compiled)
         self._classes: dict[tuple[int, ...], tuple[FlowClass, float]] = {}
         self.ends = [math.nan] * len(graph.transfers)
         self._missing = [len(set(transfer.after)) for transfer in graph.transfers]

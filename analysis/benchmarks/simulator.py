@@ -118,14 +118,14 @@ def rounds_of(text: str, rounds: int) -> Measured:
 def flows(sites: int = 100, each: int = 160) -> Measured:
     """Measure the flow network alone: flows of ``sites`` classes of different rates into one shared port."""
     from testbed.simulation.clock import Clock
-    from testbed.simulation.flows import FlowClass, FlowNetwork
+    from testbed.simulation.flows.network import FlowClass, FlowNetwork
 
     def start(network: FlowNetwork, flow: FlowClass, size_bytes: float, _: object) -> None:
         network.start(flow, size_bytes, lambda: None)
 
     def run() -> tuple[float, float]:
         clock = Clock()
-        network = FlowNetwork(clock, [1e6 * (1 + i % 7) for i in range(sites)] + [3e8], 2, compiled=True)
+        network = FlowNetwork(clock, [1e6 * (1 + i % 7) for i in range(sites)] + [3e8], compiled=True)
         classes = [network.flow_class((i, sites)) for i in range(sites)]
         for i in range(sites * each):
             clock.at(0.01 * i, partial(start, network, classes[i % sites], 1e5 + 13.0 * i))

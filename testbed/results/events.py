@@ -51,6 +51,7 @@ error       any node
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import time
@@ -81,6 +82,7 @@ HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on p
 WAS_LOST = "it was lost before the run went on from a checkpoint"  # likewise, of a node that takes no part again
 
 
+@functools.lru_cache(maxsize=1024)  # what begins at an instant, others end at
 def microseconds(t: float) -> float:
     """Return ``round(t, 6)``, at a third of its cost unless ``t`` is half-way between two microseconds."""
     scaled = t * 1e6

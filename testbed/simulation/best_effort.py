@@ -25,7 +25,7 @@ from typing import Any
 from testbed.best_effort import BestEffortQueue, datagrams
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.flows.network import FlowClass, FlowNetwork
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import SimulatedConnection
 
@@ -171,9 +171,9 @@ class FlowCarrier:
 
     def _flow(self, channel: int) -> FlowClass:
         if channel not in self._flows:
-            weight = self._beside.weight * _WEIGHT * _CHANNEL_WEIGHT ** (channel - 1)
+            weight = self._beside.record.weight * _WEIGHT * _CHANNEL_WEIGHT ** (channel - 1)
             self._flows[channel] = flow = self._network.flow_class(self._beside.path, weight)
-            flow.watched = bool(self._path.links)  # the monitor counts what crosses the WAN
+            flow.record.watched = bool(self._path.links)  # the monitor counts what crosses the WAN
         return self._flows[channel]
 
     def _on_served(self, item: Item, channel: int, outages: int) -> None:

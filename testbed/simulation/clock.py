@@ -29,23 +29,26 @@ _BATCH_EVENTS = 64  # between two checks of ``Clock.stopped`` in ``Clock.finish`
 class EventSource(Protocol):
     """What has events beside the clock's, in one order with them: by time, and then by the order of scheduling.
 
-    next_s     when its next event is; infinite: it has none
+    next_s     when its next event was, when ``run`` was last called; infinite: it had none
+    peek()     when its next event is, or the end of this instant, if it has something to do then
     events, background_events  how many it has; background ones among these
-    precedes(time_s, number)   whether its next event precedes this one of the clock
+    unsettled  it has something to do at the end of the present instant
     numbers_now()              for each event of its next instant, the clock's number when it was scheduled, in order
-    run(until_s, until_number) let events happen, up to this one of the clock
+    run(until_s, until_number) let events happen, up to this one of the clock; whether any precedes it
     step()                     let one event of the present instant happen
     """
 
-    @property
-    def next_s(self) -> float: ...
+    next_s: float
+
+    def peek(self) -> float: ...
     @property
     def events(self) -> int: ...
     @property
     def background_events(self) -> int: ...
-    def precedes(self, time_s: float, number: int) -> bool: ...
+    @property
+    def unsettled(self) -> bool: ...
     def numbers_now(self) -> list[int]: ...
-    def run(self, until_s: float, until_number: int) -> None: ...
+    def run(self, until_s: float, until_number: int) -> bool: ...
     def step(self) -> None: ...
 
 
@@ -159,8 +162,8 @@ class Clock(Environment):  # type: ignore[misc]
                 at_end_of_instant.clear()
                 for callback in callbacks:
                     callback(None)
-            elif source is not None and source.precedes(*(heap[0][:2] if heap else _NEVER)):
-                source.run(*(heap[0][:2] if heap else _NEVER))
+            elif source is not None and source.run(*(heap[0][:2] if heap else _NEVER)):
+                pass
             elif heap:
                 now, _, callback, argument = heappop(heap)
                 self.now = now
@@ -215,13 +218,7 @@ class Clock(Environment):  # type: ignore[misc]
         if self._at_end_of_instant or self.ready or self.urgent:
             return self.now
         next_s = self._heap[0][0] if self._heap else float("inf")
-        return next_s if self.source is None else min(next_s, self.source.next_s)
-
-    def idle_but_for(self, callback: Callback) -> bool:
-        """Whether only background events are scheduled, and calls of ``callback``."""
-        kept = (callback, self._run_background)
-        scheduled = [*(each[2] for each in self._heap), *(each[0] for each in (*self.ready, *self.urgent))]
-        return not self._at_end_of_instant and all(each in kept for each in scheduled)
+        return next_s if self.source is None else min(next_s, self.source.peek())
 
     @property
     def foreground_events(self) -> int:
@@ -229,11 +226,16 @@ class Clock(Environment):  # type: ignore[misc]
         return len(self._heap) + len(self.ready) + len(self.urgent) - self._steps - self._background_events
 
     @property
+    def idle(self) -> bool:
+        """Whether only background events are scheduled, and events of the source."""
+        return self.foreground_events == 0 and not self._at_end_of_instant
+
+    @property
     def only_background(self) -> bool:
         """Whether only background events are scheduled."""
         source = self.source
-        others = 0 if source is None else source.events - source.background_events
-        return self.foreground_events + others == 0 and not self._at_end_of_instant
+        others = 0 if source is None else source.events - source.background_events + source.unsettled
+        return others == 0 and self.idle
 
 
 def _process_event(event: Event) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
@@ -12,11 +11,12 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.simulation.best_effort import BestEffort, FlowCarrier, Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.failure_notifier import FailureNotifier
-from testbed.simulation.flow_connection import SINGLE, ConnectionGroup, FlowConnection
-from testbed.simulation.flow_links import FlowLinks, Place
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows.connection import SINGLE, ConnectionGroup, FlowConnection
+from testbed.simulation.flows.links import FlowLinks, Place
+from testbed.simulation.flows.network import FlowNetwork
 from testbed.simulation.link_driver import LinkDriver
 from testbed.simulation.link_monitor import LinkLog, LinkMonitor, LinkUser
+from testbed.simulation.machine.engine import Engine
 from testbed.simulation.outbox import Peer
 from testbed.simulation.packets.network import PacketCarrier, PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
@@ -25,8 +25,7 @@ from testbed.simulation.send_queue import SimulatedConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.world import SimulatedWorld
 
-_LARGE_NODES = 300  # from so many on, loading the compiled solver (0.6 s) pays
-_LONG_WORK = 1_000_000  # solves times flows: after so much work in Python, it pays in a smaller run as well
+_LARGE_NODES = 300  # from so many on, loading the compiled network (0.7 s) pays
 
 
 class SimulatedNetwork:
@@ -68,11 +67,19 @@ class SimulatedNetwork:
         self._driver = LinkDriver(clock, paths, user, self.monitor, log)
 
     @property
+    def engine(self) -> Engine:
+        """What executes what happens in it."""
+        if self.packets is not None:
+            return self.packets.engine
+        assert self.flows is not None, "a network has packets or flows"
+        return self.flows.network
+
+    @property
     def active(self) -> bool:
         """Whether anything is under way."""
         if self.packets is not None:
             return self.packets.active
-        return self.flows is not None and bool(self.flows.network.active)
+        return self.flows is not None and self.flows.network.active > 0
 
     @property
     def at_rest(self) -> bool:
@@ -139,9 +146,7 @@ class FlowPeers:
         self._tcp = tcp
         self._paths = paths
         self._folded = folded
-        at_once = len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
-        compile_after = _LONG_WORK if compiled is None else math.inf
-        self.network = FlowNetwork(clock, paths.capacities(), paths.longest, at_once, compile_after)
+        self.network = FlowNetwork(clock, paths.capacities(), compiled, len(plan.nodes) >= _LARGE_NODES)
         self.links = FlowLinks(clock, self.network, paths)
         # those into which worker groups send inside a LAN, by link
         ways = (paths.between(name, parent) for name in folded for parent in plan.node(name).parents)
@@ -155,6 +160,7 @@ class FlowPeers:
         Their datagrams' losses are drawn from other random streams.
         """
         self._streams = f"@{now_s}"
+        self.links.begin_anew()
         self.network.begin_anew()
 
     def connect(

@@ -15,7 +15,7 @@ from testbed.plan.instant import ConnectionState
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.flow_connection import FlowConnection
+from testbed.simulation.flows.connection import FlowConnection
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import GroupConnections
@@ -31,7 +31,7 @@ class Peer:
     groups  connections of a folded sender; ``connection`` is the first of them
     """
 
-    __slots__ = ("best_effort", "connection", "groups", "inbox", "tier", "waiting_senders")
+    __slots__ = ("_most_waiting_bytes", "best_effort", "connection", "groups", "inbox", "tier", "waiting_senders")
 
     def __init__(
         self,
@@ -47,6 +47,15 @@ class Peer:
         self.best_effort = best_effort
         self.groups = groups
         self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
+        self._most_waiting_bytes = 0.0  # in that queue: what was sent since it was last looked at, and what was there
+
+    def has_room(self, size_bytes: float) -> bool:
+        """Whether a message more may be sent at once."""
+        self._most_waiting_bytes += size_bytes
+        if self._most_waiting_bytes <= QUEUE_LIMIT_BYTES:
+            return True
+        self._most_waiting_bytes = self.connection.waiting_bytes + size_bytes
+        return self._most_waiting_bytes <= QUEUE_LIMIT_BYTES or self.connection.idle
 
     @property
     def connections(self) -> list[FlowConnection]:
@@ -95,9 +104,8 @@ class SimulatedOutbox:
             envelope.folded = True
             envelope.header_bytes += peer.groups.extra_bytes
             return peer.groups.send(size_bytes, message.priority, envelope)
-        connection = peer.connection
-        if connection.queue.size_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
-            connection.send(size_bytes, message.priority, envelope)
+        if peer.has_room(size_bytes):
+            peer.connection.send(size_bytes, message.priority, envelope)
             return None
         return await self._send_when_accepted(peer, size_bytes, envelope)
 
@@ -115,7 +123,7 @@ class SimulatedOutbox:
         peer = self._peers.get(name)
         if peer is not None and peer.inbox.node.ended:  # else it is back, by a connection of its own
             self._stop(peer, math.inf)
-            peer.connection.queue.clear()  # with the connection ends what the kernel has taken, too
+            peer.connection.drop_messages()  # with the connection ends what the kernel has taken, too
             self._release(peer)
 
     def stop(self, until_s: float) -> None:
@@ -159,12 +167,12 @@ class SimulatedOutbox:
 
         peer.connection.on_room = partial(self._release, peer)
         peer.connection.send(size_bytes, envelope.message.priority, envelope, started)
-        if peer.connection.queue.size_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
+        if peer.connection.waiting_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
             peer.waiting_senders.append(accepted)
             await accepted
 
     def _release(self, peer: Peer) -> None:
-        if peer.connection.queue.size_bytes <= QUEUE_LIMIT_BYTES:
+        if peer.connection.waiting_bytes <= QUEUE_LIMIT_BYTES:
             peer.connection.on_room = None
             for accepted in peer.waiting_senders:
                 if not accepted.done():

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 
 from testbed.numba_cache import compiled_by_numba
-from testbed.simulation import kernels
-from testbed.simulation.packets import compiled
+from testbed.simulation.flows import compiled as flows
+from testbed.simulation.flows.program import PROGRAM as FLOWS
+from testbed.simulation.machine.compiled import is_kept
+from testbed.simulation.packets import compiled as packets
+from testbed.simulation.packets.program import PROGRAM as PACKETS
 
 _NOT_KEPT = (
     "precompile: the compiled code of the simulator can be kept neither beside its sources nor in ~/.cache/testbed. "
@@ -15,9 +18,9 @@ _NOT_KEPT = (
 
 
 def main() -> int:
-    compiled_by_numba(compiled.compiled_enter)
-    compiled_by_numba(kernels.compiled)
-    if not compiled.is_kept():
+    compiled_by_numba(packets.compiled_enter)
+    compiled_by_numba(flows.compiled_enter)
+    if not (is_kept(PACKETS) and is_kept(FLOWS)):
         sys.stderr.write(_NOT_KEPT)
     return 0
 

@@ -2,7 +2,7 @@
 ahead of time.
 
 While nothing else sends into the server's port, the workers' flows share that port with each other alone, so the end
-of each of them is known when the first one starts: ``kernels.simulate_flows`` runs the flow network's own solver on a
+of each of them is known when the first one starts: ``flows.solver.simulate`` runs the flow network's own solver on a
 network of one link. That leaves one event, the last arrival, of four per worker. When another flow enters the port,
 the prediction is withdrawn: what has not ended continues as flows of the network, from where it is
 (``tests/simulation/test_predicted_transfer.py``).
@@ -18,10 +18,9 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.flow_connection import FlowConnection
-from testbed.simulation.flows import FlowNetwork, ReservableLink
+from testbed.simulation.flows.connection import FlowConnection
+from testbed.simulation.flows.network import FlowNetwork, ReservableLink
 from testbed.simulation.inbox import SimulatedInbox
-from testbed.simulation.kernels import FlowArrivals
 from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 
 
@@ -72,28 +71,23 @@ class PredictedTransfer:
     def _predict(self, _: Any) -> None:
         if self._released:
             return
-        flows, _ended = self._simulate(math.inf)
+        _left, ends_s, order = self._simulate(math.inf)
         delay_s = self._path.delay_s
-        self._arrivals = [(flows.end[i] + delay_s, self._parts[i][3]) for i in flows.order]
+        self._arrivals = [(ends_s[i] + delay_s, self._parts[i][3]) for i in order]
         self._clock.at(self._arrivals[-1][0], self._finish)
 
-    def _simulate(self, until_s: float) -> tuple[FlowArrivals, int]:
+    def _simulate(self, until_s: float) -> tuple[list[float], list[float], list[int]]:
+        """See ``FlowNetwork.simulate``."""
         parts = self._parts
-        flows = FlowArrivals(
-            [part[0] for part in parts],
-            [part[2] for part in parts],
-            [float(part[3]) for part in parts],
-            [math.inf] * len(parts),
-            [0] * len(parts),
-        )
-        return self._path.network.isolated(parts[0][4].flow, len(parts)).simulate_flows(flows, until_s)
+        network = self._path.network.isolated(parts[0][4].flow, len(parts))
+        return network.simulate([(begin_s, size_bytes, copies) for begin_s, _, size_bytes, copies, _ in parts], until_s)
 
     def _finish(self, _: Any) -> None:
         if self._released:
             return
         self._release()
         for _begin_s, _number, size_bytes, copies, connection in self._parts:
-            connection.flow.delivered += size_bytes * copies
+            connection.flow.record.delivered += size_bytes * copies
         self._path.inbox.deliver(self._envelope, self._arrivals[-1][1])
 
     def _release(self) -> None:
@@ -113,13 +107,13 @@ class PredictedTransfer:
     def withdraw(self) -> None:
         """Another flow is about to enter the port: continue what has not ended as flows of the network."""
         self._release()
-        flows, ended = self._simulate(self._clock.now)
-        for at_s, copies in self._arrivals[self._reported : ended]:
+        left, ends_s, order = self._simulate(self._clock.now)
+        for at_s, copies in self._arrivals[self._reported : len(order)]:
             self._clock.at(at_s, partial(self._deliver, copies))
         for i, (begin_s, _number, size_bytes, copies, connection) in enumerate(self._parts):
-            connection.flow.delivered += (size_bytes - flows.left[i]) * copies
-            if flows.end[i] == math.inf:
-                send_at(self._clock, begin_s, connection, (flows.left[i], self._priority, self._envelope))
+            connection.flow.record.delivered += (size_bytes - left[i]) * copies
+            if ends_s[i] == math.inf:
+                send_at(self._clock, begin_s, connection, (left[i], self._priority, self._envelope))
 
     def _deliver(self, copies: int, _: Any) -> None:
         self._path.inbox.deliver(self._envelope, copies)

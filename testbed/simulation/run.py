@@ -96,8 +96,7 @@ class Simulation:
         )
         self.threads = step_threads(threads) if threads > 1 else None
         self.jobs = [SimulatedJob(each, self) for each in folded]
-        if self.network.packets is not None:
-            self.network.packets.engine.warn = self._warn
+        self.network.engine.warn = self._warn
         self._start_s = self._reported_s = time.perf_counter()
         self._reported_now = 0.0
         self._interrupt: KeyboardInterrupt | None = None

@@ -20,10 +20,10 @@ class SimulatedConnection(Protocol):
     """One direction to another node: a ``FlowConnection``, or a ``PacketConnection``.
 
     busy, idle        any message has not been sent completely; none is, and it is set up
+    waiting_bytes     of all messages that have not begun
     on_room, on_idle  called when a message has left the queue; when nothing is left to send
     """
 
-    queue: SimulatedSendQueue
     on_room: Callable[[], None] | None
     on_idle: Callable[[], None] | None
 
@@ -31,6 +31,9 @@ class SimulatedConnection(Protocol):
     def busy(self) -> bool: ...
     @property
     def idle(self) -> bool: ...
+    @property
+    def waiting_bytes(self) -> float: ...
+    def drop_messages(self) -> None: ...
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None: ...
     def stop(self, until_s: float) -> None: ...
 

@@ -26,7 +26,7 @@ class TcpModel:
     goodput                  payload per byte of Ethernet frame: 1448 of 1514 bytes, with MTU 1500 and TCP timestamps
     initial_window_bytes     10 segments (RFC 6928)
     window_limit_bytes       the smaller of the socket buffers, if the Plan sets any
-    setup_round_trips        see ``testbed.simulation.flow_connection``
+    setup_round_trips        see ``testbed.simulation.flows.sending``
     setup_segments           what the sender of data sends meanwhile: its hello, and its proof
     retransmission_floor_s   RTO = RTT + this (Linux: TCP_RTO_MIN, 200 ms)
     sharing_exponent         γ
@@ -86,6 +86,10 @@ class TcpModel:
     def loss_based(self) -> bool:
         """Whether bursts are unpaced, and windows shrink by losses and idle time."""
         return self.congestion_control != "bbr"
+
+    @property
+    def is_reno(self) -> bool:
+        return self.congestion_control == "reno"
 
     def weight(self, rtt_s: float) -> float:
         """Return the weight of a connection in max-min sharing, RTT^-γ."""

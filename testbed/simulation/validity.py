@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.plan.shaping import burst_bytes
-from testbed.simulation.flow_connection import FlowConnection
+from testbed.simulation.flows.connection import FlowConnection
 from testbed.simulation.paths import WanLink
 from testbed.simulation.tcp_model import TcpModel
 
@@ -59,10 +59,11 @@ class Burst:
     @classmethod
     def of(cls, connection: FlowConnection, trained_s: float) -> Burst:
         pipe = connection.pipe
+        it = connection.record
         return cls(
-            size_bytes=connection.largest_burst_bytes,
-            period_s=trained_s / max(connection.bursts, 1),
-            pause_s=trained_s / max(connection.pauses, 1),
+            size_bytes=it.largest_burst_bytes,
+            period_s=trained_s / max(it.bursts, 1),
+            pause_s=trained_s / max(it.pauses, 1),
             capacity=pipe.capacity,
             rtt_s=pipe.rtt_s,
             queue_bytes=pipe.queue_bytes,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.flows.network import FlowClass, FlowNetwork
 
 
 class Flow(NamedTuple):
@@ -101,15 +101,13 @@ def finish_times(case: Case) -> list[float]:
     return end
 
 
-def run_network(
-    case: Case, compiled: bool = False, compile_after: float = math.inf, longest: int = 6
-) -> tuple[list[float], FlowNetwork]:
+def run_network(case: Case, compiled: bool | None = False) -> tuple[list[float], FlowNetwork]:
     """The same by ``FlowNetwork``; flows of equal path, cap and weight share a class, made when one starts.
 
     Times are floats, as in a simulation: for integers, numba would compile the solver once more.
     """
     clock = Clock()
-    network = FlowNetwork(clock, case.capacities, longest, compiled, compile_after)
+    network = FlowNetwork(clock, case.capacities, compiled)
     classes: dict[tuple[tuple[int, ...], float, float], FlowClass] = {}
     end = [math.inf] * len(case.flows)
 

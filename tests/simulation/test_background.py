@@ -14,9 +14,9 @@ from testbed.settings.run import Background
 from testbed.settings.series import Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.datagrams import DatagramStream, asked_bps
-from testbed.simulation.flow_connection import FlowConnection
-from testbed.simulation.flow_links import FlowLinks
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows.connection import FlowConnection
+from testbed.simulation.flows.links import FlowLinks
+from testbed.simulation.flows.network import FlowNetwork
 from testbed.simulation.link_driver import LinkDriver
 from testbed.simulation.link_monitor import LinkMonitor, LinkSample
 from testbed.simulation.paths import PathTable
@@ -45,7 +45,7 @@ class Network:
 
     def __init__(self, settings: Plan) -> None:
         self.settings, self.clock, self.paths = settings, Clock(), PathTable(settings, 1.0)
-        self.flows = FlowNetwork(self.clock, self.paths.capacities(), self.paths.longest)
+        self.flows = FlowNetwork(self.clock, self.paths.capacities())
         self.log = NoLog()
         self.connections = FlowLinks(self.clock, self.flows, self.paths)
         self.monitor = LinkMonitor(self.clock, self.paths.links, self.connections, self.log)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_the_narrowest_link_of_a_path_is_the_one_that_datagrams_leave_least_of()
     queues = []
     for until_s in (0.5, 1.5, 2.5):
         network.clock.run(until=until_s)
-        queues.append(connection._pipe.queue_bytes)
+        queues.append(connection.pipe.queue_bytes)
     assert queues == pytest.approx([40_000 * TcpModel().goodput, 4e6 * TcpModel().goodput, 40_000 * TcpModel().goodput])
 
 

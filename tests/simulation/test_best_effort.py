@@ -17,7 +17,7 @@ from testbed.settings.run import Recovery
 from testbed.settings.series import Series
 from testbed.simulation.best_effort import FlowCarrier, Item
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows.network import FlowNetwork
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
@@ -173,7 +173,7 @@ def test_a_stopped_process_sends_no_more_than_its_kernel_has(tmp_path: Path) -> 
 
 def test_what_waited_when_the_path_went_down_takes_neither_room_nor_time_afterwards() -> None:
     clock, arrived = Clock(), list[tuple[Any, float]]()
-    network, path = FlowNetwork(clock, [100.0], 1), path_over(wan_link(queue_bytes=300))
+    network, path = FlowNetwork(clock, [100.0]), path_over(wan_link(queue_bytes=300))
     beside = network.flow_class((0,))
     carrier = FlowCarrier(
         clock, network, path, beside, 1.0, Random(1), lambda envelope: arrived.append((envelope, clock.now))

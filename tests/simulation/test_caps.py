@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.flows.network import FlowClass, FlowNetwork
 from tests.simulation.test_flows import SOLVERS
 
 CLASSES = 8
@@ -25,7 +25,7 @@ class Thorough(FlowNetwork):
 def _play(seed: int, kind: type[FlowNetwork], compiled: bool) -> list[tuple[int, float]]:
     """Classes with a link of their own each, into one port: when each flow ends."""
     draw, clock, ends = Random(seed), Clock(), []
-    network = kind(clock, [*(draw.uniform(5, 40) for _ in range(CLASSES)), 60.0], 2, compiled)
+    network = kind(clock, [*(draw.uniform(5, 40) for _ in range(CLASSES)), 60.0], compiled)
     classes = [network.flow_class((i, CLASSES), draw.choice([1.0, 1.7])) for i in range(CLASSES)]
 
     def start(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Connections: the formulas of ``testbed.simulation.flow_connection``, one by one."""
+"""Connections: the formulas of ``testbed.simulation.flows.connection``, one by one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from testbed.realtime import connecting
 from testbed.settings.run import Transport
 from testbed.simulation import handshake
 from testbed.simulation.clock import Clock
-from testbed.simulation.flow_connection import FlowConnection
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows import dispatch, sending
+from testbed.simulation.flows.connection import FlowConnection
+from testbed.simulation.flows.network import FlowNetwork
+from testbed.simulation.flows.records import Pipe
+from testbed.simulation.flows.window import loss_limit, sawtooth_share
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
-from testbed.simulation.window import Pipe, loss_limit
 from tests.for_each import for_each
 from tests.simulation.links import path_over, wan_link
 
@@ -30,7 +32,7 @@ class Wire:
 
     def __init__(self, capacities: list[float], delay_s: float = 0.0, queue_bytes: float = math.inf) -> None:
         self.clock = Clock()
-        self.network = FlowNetwork(self.clock, capacities, 4)
+        self.network = FlowNetwork(self.clock, capacities)
         self.path = SitePath("wan", (), delay_s)
         if queue_bytes < math.inf:  # before the last link
             link = wan_link(8 * capacities[-1], delay_s, int(queue_bytes), number=len(capacities) - 1)
@@ -169,8 +171,8 @@ def test_a_window_limit_caps_the_rate() -> None:
 
 def test_a_connection_limited_by_others_and_not_by_its_window_keeps_no_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten cold connections on a short path: each gets its share, and rounds end with the start-up."""
-    solves, flush = [], FlowNetwork._flush
-    monkeypatch.setattr(FlowNetwork, "_flush", lambda network, _: (solves.append(network), flush(network, _)))
+    solves, settle = [], dispatch.settle
+    monkeypatch.setattr(dispatch, "settle", lambda net: (solves.append(net), settle(net)))
     wire = Wire([10e6], 0.0005)
     for _ in range(10):
         wire.connect(TcpModel(setup_round_trips=0)).send(1e6, 0, "m")
@@ -232,9 +234,9 @@ def test_losses_limit_cubic_by_its_response_function() -> None:
 
 def test_a_short_queue_leaves_the_sawtooth_its_share() -> None:
     bdp_bytes = 1e6
-    assert Pipe(1e7, 0.1, 0.0).sawtooth_share(0.5) == pytest.approx(0.75), "Reno without a queue"
-    assert Pipe(1e7, 0.1, bdp_bytes).sawtooth_share(0.5) == 1.0, "a queue of a bandwidth-delay product"
-    assert 0.75 < Pipe(1e7, 0.1, bdp_bytes / 4).sawtooth_share(0.5) < 1.0
+    assert sawtooth_share(Pipe(1e7, 0.1, 0.0), 0.5) == pytest.approx(0.75), "Reno without a queue"
+    assert sawtooth_share(Pipe(1e7, 0.1, bdp_bytes), 0.5) == 1.0, "a queue of a bandwidth-delay product"
+    assert 0.75 < sawtooth_share(Pipe(1e7, 0.1, bdp_bytes / 4), 0.5) < 1.0
 
 
 def test_a_message_waits_behind_the_standing_queue_of_a_long_transfer() -> None:
@@ -494,7 +496,7 @@ def test_what_a_stopped_process_keeps_is_sent_before_what_its_kernel_had_taken_b
     connection = wire.connect(KERNEL)
     for size_bytes, priority, item in ((800, 0, "a"), (300, 0, "b"), (100, 5, "urgent")):
         connection.send(size_bytes, priority, item)
-    monkeypatch.setattr(FlowConnection, "_taken_bytes", lambda self: 100.0)
+    monkeypatch.setattr(sending, "_taken_bytes", lambda net, it: 100.0)
     wire.clock.at(1, lambda _: connection.stop(50))
     assert wire.times() == pytest.approx([56, 59, 60], rel=EXACT)
     assert [item for item, _ in wire.arrived] == ["a", "b", "urgent"]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.flows.network import FlowClass, FlowNetwork
+from testbed.simulation.machine import compiled, engine
 from tests.simulation.brute import Case, Change, Flow, finish_times, random_case, run_network, shares
 
 EXACT = 1e-9
@@ -48,7 +49,7 @@ def test_a_capped_flow_leaves_the_rest_to_the_other() -> None:
 
 def test_a_cap_that_changes_counts_from_then_on() -> None:
     clock = Clock()
-    network = FlowNetwork(clock, [30.0], 3)
+    network = FlowNetwork(clock, [30.0])
     flow_class, end = network.flow_class((0,)), []
     network.start(flow_class, 100, lambda: end.append(clock.now))
     clock.at(2.0, lambda _: network.set_cap(flow_class, 8.0))
@@ -73,7 +74,7 @@ def test_a_multiplicity_is_so_many_flows() -> None:
 
     def run(entries: int, flows: int) -> tuple[list[float], float]:
         clock = Clock()
-        network = FlowNetwork(clock, [170.0], 2)
+        network = FlowNetwork(clock, [170.0])
         end: list[float] = []
         many, one = network.flow_class((0,)), network.flow_class((0,), weight=2.0)
         for _ in range(entries):
@@ -91,7 +92,7 @@ def test_a_multiplicity_is_so_many_flows() -> None:
 def test_a_flow_in_the_place_of_another_needs_no_new_shares() -> None:
     """A connection's next message: what others get does not change, and nothing is solved for them."""
     clock = Clock()
-    network = FlowNetwork(clock, [10.0], 2)
+    network = FlowNetwork(clock, [10.0])
     serial, other = network.flow_class((0,)), network.flow_class((0,))
     end: list[float] = []
     sizes = [10.0] * 5
@@ -109,7 +110,7 @@ def test_a_flow_in_the_place_of_another_needs_no_new_shares() -> None:
 
 def test_an_idle_network_schedules_nothing() -> None:
     clock = Clock()
-    network = FlowNetwork(clock, [10.0], 2)
+    network = FlowNetwork(clock, [10.0])
     network.start(network.flow_class((0,)), 10, lambda: None)
     clock.run()
     assert clock.now == pytest.approx(1.0)
@@ -126,7 +127,7 @@ def test_random_dynamic_cases_agree_with_brute_force(first: int) -> None:
         case = random_case(seed)
         end, network = run_network(case)
         assert end == pytest.approx(finish_times(case), rel=EXACT), seed
-        carried = sum(network.delivered_bytes(flow_class) for flow_class in network._classes)
+        carried = sum(each.delivered for each in network.net.flow_class_list)
         assert carried == pytest.approx(sum(flow.size_bytes for flow in case.flows), rel=EXACT)
 
 
@@ -136,27 +137,28 @@ def test_numba_gives_the_same_bits() -> None:
         assert run_network(case, compiled=True)[0] == run_network(case)[0], seed
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_network_that_begins_anew_forgets_its_classes_until_they_are_used_again(compiled: bool) -> None:
+@pytest.mark.parametrize("compiled", SOLVERS)
+def test_a_network_that_begins_anew_keeps_its_links_and_what_they_have_carried(compiled: bool) -> None:
     clock, ended = Clock(), list[float]()
-    network = FlowNetwork(clock, [100.0, 50.0], 1, compiled)
-    kept, other = network.flow_class((0,), cap=80.0), network.flow_class((1,))
-    for each in (kept, other):
-        network.start(each, 100.0, lambda: ended.append(clock.now))
+    network = FlowNetwork(clock, [100.0, 50.0], compiled)
+    for link in range(2):
+        flow = network.flow_class((link,))
+        flow.record.watched = True
+        network.start(flow, 100.0, lambda: ended.append(clock.now))
     clock.run()
     network.set_capacity(0, 60.0)
     clock.run()
+    assert network.carried_bytes((0, 1)) == [100.0, 100.0]
     network.begin_anew()
-    assert network._classes == []
-    network.set_cap(other, 20.0)
-    assert (network.cap(kept), network.cap(other), network.rate(other)) == (80.0, 20.0, 0.0)
+    assert network.is_compiled == compiled
+    assert [network.capacity(link) for link in range(2)] == [60.0, 50.0]
     begin_s = clock.now
-    for _ in range(2):
-        network.start(kept, 60.0, lambda: ended.append(clock.now))
-    network.start(other, 60.0, lambda: ended.append(clock.now))
+    flow = network.flow_class((0, 1))
+    flow.record.watched = True
+    network.start(flow, 100.0, lambda: ended.append(clock.now))
     clock.run()
-    assert [end_s - begin_s for end_s in ended] == pytest.approx([1.25 - begin_s, 2 - begin_s, 2.0, 2.0, 3.0])
-    assert (network.delivered_bytes(kept), network.delivered_bytes(other)) == pytest.approx((220.0, 160.0))
+    assert ended[2:] == pytest.approx([begin_s + 2.0])
+    assert network.carried_bytes((0, 1)) == [200.0, 200.0]
 
 
 def test_numba_gives_the_same_bits_with_more_classes_than_there_was_room_for() -> None:
@@ -173,14 +175,16 @@ def test_links_that_have_nothing_in_common_may_change_at_the_same_instant(compil
     assert run_network(case, compiled)[0] == pytest.approx(finish_times(case), rel=EXACT)
 
 
-def test_who_is_compiled_under_way_gives_the_same_bits() -> None:
-    compiled = 0
+def test_who_is_compiled_under_way_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOAD_AFTER", 8)
+    monkeypatch.setattr(compiled, "is_kept", lambda program: True)
+    count = 0
     for seed in range(60):
         case = random_case(seed)
-        end, network = run_network(case, compile_after=40)
+        end, network = run_network(case, compiled=None)
         assert end == run_network(case)[0], seed
-        compiled += network._solver.compiled
-    assert 15 < compiled < 60
+        count += network.is_compiled
+    assert 15 < count < 60
 
 
 # ---- invariants -----------------------------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ _case = st.builds(
 def rates(capacities: list[float], flows: list[Flow], compiled: bool = False) -> list[float]:
     """Rates after all flows have started at once, each in a class of its own."""
     clock = Clock()
-    network = FlowNetwork(clock, capacities, 6, compiled)
+    network = FlowNetwork(clock, capacities, compiled)
     classes: list[FlowClass] = []
     for flow in flows:
         classes.append(network.flow_class(flow.path, flow.weight, flow.cap))
@@ -243,7 +247,7 @@ def test_agrees_with_brute_force(case: Case) -> None:
 def test_what_is_delivered_and_left_is_the_size(case: Case, looks: list[float]) -> None:
     """At any time, for each flow in a class of its own; and the times of what happens never fall."""
     clock = Clock()
-    network = FlowNetwork(clock, case.capacities, 6)
+    network = FlowNetwork(clock, case.capacities)
     classes = [network.flow_class(flow.path, flow.weight, flow.cap) for flow in case.flows]
     begun, times, seen = [False] * len(classes), [], []
 
@@ -320,7 +324,7 @@ def test_limits_of_all_sizes_into_a_port_that_becomes_slower_and_faster(compiled
 def test_an_outage_leaves_nothing_scheduled() -> None:
     """Neither a run that nothing advances any more nor a network at rest would be known by its events."""
     clock, ended = Clock(), list[float]()
-    network = FlowNetwork(clock, [10.0], 3)
+    network = FlowNetwork(clock, [10.0])
     network.start(network.flow_class((0,)), 50, lambda: ended.append(clock.now))
     clock.at(2.0, lambda _: network.set_capacity(0, 1e-9))
     clock.at(12.0, lambda _: network.set_capacity(0, 10.0))

@@ -7,25 +7,19 @@ from random import Random
 import pytest
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows import classes
+from testbed.simulation.flows.network import FlowNetwork
+from testbed.simulation.flows.records import Network
 from tests.simulation.test_flows import SOLVERS
 
 
-class WithoutParking(FlowNetwork):
-    """Updates the solver's lists at once when a class ends."""
-
-    def _park(self, dirty: list[int]) -> float:
-        return self._solve(dirty)
-
-
-class CountsParking(FlowNetwork):
-    """Counts how often classes are parked."""
-
-    parked = 0
-
-    def _park(self, dirty: list[int]) -> float:
-        self.parked += 1
-        return super()._park(dirty)
+@pytest.fixture
+def parked(monkeypatch: pytest.MonkeyPatch) -> list[Network]:
+    """How often classes are parked, by Python."""
+    parked = list[Network]()
+    park = classes._park
+    monkeypatch.setattr(classes, "_park", lambda net: (parked.append(net), park(net))[1])
+    return parked
 
 
 def _play(seed: int, network: FlowNetwork, clock: Clock) -> list[tuple[int, float, float]]:
@@ -65,25 +59,25 @@ def _play(seed: int, network: FlowNetwork, clock: Clock) -> list[tuple[int, floa
 
 
 @pytest.mark.parametrize("compiled", SOLVERS)
-def test_parking_changes_no_result(compiled: bool) -> None:
-    parked = 0
+def test_parking_changes_no_result(compiled: bool, parked: list[Network]) -> None:
     for seed in range(10):
-        clock = Clock()
-        network = CountsParking(clock, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled)
-        ends = _play(seed, network, clock)
-        parked += network.parked
-        other = Clock()
-        assert ends == _play(seed, WithoutParking(other, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled), other)
-    assert parked > 125
+        ends = []
+        for parks in (True, False):
+            clock = Clock()
+            network = FlowNetwork(clock, [10.0, 20.0, 7.0, 13.0, 30.0], compiled)
+            network.net.parks = parks
+            ends.append(_play(seed, network, clock))
+        assert ends[0] == ends[1]
+    assert compiled or len(parked) > 125
 
 
-def test_a_parked_class_has_no_rate_and_leaves_its_links_to_others() -> None:
+def test_a_parked_class_has_no_rate_and_leaves_its_links_to_others(parked: list[Network]) -> None:
     clock, ends = Clock(), []
-    network = CountsParking(clock, [10.0, 4.0], 2)
+    network = FlowNetwork(clock, [10.0, 4.0])
     first, second = network.flow_class((0, 1)), network.flow_class((0,))
     network.start(first, 8.0, lambda: ends.append(clock.now))
     clock.run()
-    assert (ends, network.parked) == ([2.0], 1)
+    assert (ends, len(parked)) == ([2.0], 1)
     network.start(second, 10.0, lambda: ends.append(clock.now))
     clock.run()
     assert ends == [2.0, 3.0], "the whole link is the second one's"

@@ -18,8 +18,8 @@ from testbed.plan.pace import Pacer
 from testbed.simulation import link_monitor
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.flow_connection import ConnectionGroup, FlowConnection
-from testbed.simulation.flows import FlowNetwork, ReservableLink
+from testbed.simulation.flows.connection import ConnectionGroup, FlowConnection
+from testbed.simulation.flows.network import FlowNetwork, ReservableLink
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.paths import SitePath
@@ -82,7 +82,7 @@ class Lan:
 
     def __init__(self, case: Case, predict: bool, compiled: bool) -> None:
         self.clock = clock = Clock()
-        self.network = FlowNetwork(clock, [case.port_bytes_per_s, 1e9], 2, compiled)
+        self.network = FlowNetwork(clock, [case.port_bytes_per_s, 1e9], compiled)
         self.port: ReservableLink | None = self.network.reservable(0)
         node = tiny_plan([NEIGHBOUR]).nodes[0]
         recorder = VirtualRecorder(node.name, NullLog(), lambda event: None, lambda kind, fields: None, frozenset())

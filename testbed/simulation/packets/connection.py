@@ -1,4 +1,4 @@
-"""A TCP connection over packets, with the interface of ``testbed.simulation.flow_connection.FlowConnection``.
+"""A TCP connection over packets, with the interface of ``testbed.simulation.flows.connection.FlowConnection``.
 
 Messages wait by priority until the process takes a batch of them to write, when the ``socket`` needs the next one. What
 is taken cannot be overtaken.
@@ -18,10 +18,10 @@ from typing import Any
 from testbed.messages import batch_bytes
 from testbed.plan.model import OFFLOADED_LAN_BPS
 from testbed.simulation.handshake import set_up
+from testbed.simulation.machine.record import NONE
 from testbed.simulation.packets.congestion import BBR, CUBIC, RENO
 from testbed.simulation.packets.dispatch import OPEN, WRITE_LATER, WRITE_NOW
 from testbed.simulation.packets.engine import PacketEngine
-from testbed.simulation.packets.records import NONE
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.packets.timers import is_hopeless
 from testbed.simulation.paths import SitePath
@@ -121,6 +121,15 @@ class PacketConnection:
         if it.is_lan:
             return not it.under_way_bytes and not self.busy
         return is_hopeless(it) or (it.following == it.first and not self.busy)
+
+    @property
+    def waiting_bytes(self) -> float:
+        """Bytes of all messages that have not begun."""
+        return self.queue.size_bytes
+
+    def drop_messages(self) -> None:
+        """Drop what has not begun."""
+        self.queue.clear()
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when it is the next to be written."""

@@ -7,19 +7,29 @@ happen: hand a socket its next message, deliver a message that has arrived, make
 
 from __future__ import annotations
 
+from testbed.simulation.machine.events import (
+    DONE,
+    LAST_BACKGROUND,
+    NEEDS_LOOK,
+    NEEDS_ROOM,
+    RUN,
+    STATUSES,
+    STEP,
+    begin,
+    has_event_before,
+    pop_event,
+    schedule,
+)
 from testbed.simulation.packets.events import (
     ARRIVED,
     AT_LINK,
     AT_PORT,
     DELAY_TIMER,
-    LAST_BACKGROUND,
     LINK_TIMER,
     PACER,
     PORT_HAS_ROOM,
     SENDER_TIMER,
     WRITE,
-    pop_event,
-    schedule,
 )
 from testbed.simulation.packets.lan_sender import take_lan_frame
 from testbed.simulation.packets.links import (
@@ -45,20 +55,14 @@ from testbed.simulation.packets.pools import (
 from testbed.simulation.packets.receiver import on_delay_timer, receive
 from testbed.simulation.packets.records import Connection, Network
 from testbed.simulation.packets.sender import on_pacer, on_sender_timer, take_acknowledgement, wake_sender
-from testbed.simulation.packets.socket import DONE, open_socket, take_on, use_window, write
+from testbed.simulation.packets.socket import open_socket, take_on, use_window, write
 
 # Statuses beside those of ``socket``
 HAS_ARRIVED = 3  # a message over a connection
 HAS_ARRIVED_AND_ROOM = 4  # likewise, and then its window is to be used
 DATAGRAMS_HAVE_ARRIVED = 5
-NEEDS_ROOM = 6
-NEEDS_LOOK = 7  # the next event is of the background: the run may have stalled
 
-EVENT_NUMBERS = 1 << 32  # events of the network between two of the run, at most
-
-# Commands
-RUN = 0  # let all events happen before an instant, and at it those of a smaller number
-STEP = 1  # let the next event happen
+# Commands beside those of every network
 OPEN = 2
 WRITE_LATER = 3
 WRITE_NOW = 4
@@ -68,21 +72,24 @@ SERVE = 7
 SEND_DATAGRAM = 8
 
 
-def enter(net: Network, command: int, who: int, size: int, time_s: float, number: int, run_number: int) -> int:
-    """Execute a command at ``net.now`` and return a status; do nothing and return ``NEEDS_ROOM`` if room is short.
+def enter(net: Network, command: int, who: int, what: int, run_number: int, time_s: float, _: float) -> int:
+    """Execute a command and return a status; do nothing and return ``NEEDS_ROOM`` if room is short.
 
-    who     number of the connection or link; of the best-effort message (SEND_DATAGRAM); ``Network.foreground`` (RUN)
-    size    greatest number of events (RUN); size of the datagram in bytes (SEND_DATAGRAM)
-    time_s, number  time and event number at which to stop (RUN); time of the writing (WRITE_LATER)
-    run_number      the last number of the run's events; see ``EVENT_NUMBERS``
+    who     number of the connection or link; of the best-effort message (SEND_DATAGRAM); ``Timeline.foreground`` (RUN)
+    what    the number of an event at which to stop (RUN); size of the datagram in bytes (SEND_DATAGRAM)
+    run_number  the last number of the run's events
+    time_s  until when to run; time of the writing (WRITE_LATER)
     """
     if not has_room(net):
         return NEEDS_ROOM
-    net.number = max(net.number, run_number * EVENT_NUMBERS)
-    net.immediate = 0
+    begin(net, run_number)
     if command == RUN:
         net.foreground = who
-        return _run(net, size, time_s, number)
+        return _run(net, time_s, what)
+    return _do(net, command, who, what, time_s) + STATUSES * net.immediate
+
+
+def _do(net: Network, command: int, who: int, size: int, time_s: float) -> int:
     if command == STEP:
         return _step(net)
     net.who = who
@@ -108,9 +115,9 @@ def _use_socket(net: Network, it: Connection, command: int) -> int:
     return write(net, it)
 
 
-def _run(net: Network, most: int, until_s: float, until_number: int) -> int:
-    for _ in range(most):
-        if not net.events or net.next_s > until_s or (net.next_s == until_s and net.next_number > until_number):
+def _run(net: Network, until_s: float, until_number: int) -> int:
+    for _ in range(net.most_events):
+        if not has_event_before(net, until_s, until_number):
             return DONE
         if not has_room(net):
             return NEEDS_ROOM

@@ -1,9 +1,4 @@
-"""A packet network beside the clock: what happens in it between two events of the run happens in one call.
-
-Events of both are in one order: by time, and at one instant in the order in which they were scheduled. An event of the
-network has a number of its own, which is larger than the run's number (times ``EVENT_NUMBERS``) at the time when it was
-scheduled. At an instant at which both have events, the clock has an entry for each of the network's.
-"""
+"""The packet network of a run; see ``machine.engine``."""
 
 from __future__ import annotations
 
@@ -12,37 +7,27 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from testbed.errors import CapabilityError
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.simulation.clock import Clock
+from testbed.simulation.machine import engine
+from testbed.simulation.machine.events import DONE
+from testbed.simulation.machine.machine import Machine
+from testbed.simulation.machine.record import NONE
 from testbed.simulation.packets.dispatch import (
     DATAGRAMS_HAVE_ARRIVED,
-    EVENT_NUMBERS,
     HAS_ARRIVED,
-    NEEDS_LOOK,
-    NEEDS_ROOM,
-    RUN,
     SEND_DATAGRAM,
     SERVE,
-    STEP,
     TAKE_ON,
     USE_WINDOW,
 )
-from testbed.simulation.packets.events import LAST_BACKGROUND
 from testbed.simulation.packets.generator import state_of
-from testbed.simulation.packets.machine import Machine
-from testbed.simulation.packets.pools import keep_room
-from testbed.simulation.packets.records import NONE
-from testbed.simulation.packets.socket import DONE, IS_IDLE, NEEDS_MESSAGE
+from testbed.simulation.packets.pools import has_room, keep_room
+from testbed.simulation.packets.program import PROGRAM
+from testbed.simulation.packets.socket import IS_IDLE, NEEDS_MESSAGE
 from testbed.simulation.paths import WanLink
 
-# Events after which Python has taken as long as loading the compiled code takes (0.7 s), and as making it (20 s)
-_LOAD_AFTER = 100_000
-_MAKE_AFTER = 3_000_000
-_COMPILES = (
-    "the packet simulator is being compiled, which takes some 20 s: ./setup.sh does that once, for all runs that can "
-    "read what it has kept beside the sources"
-)
+_FREE = ("packet", "segment", "frame")  # of these records, some are kept free
 
 
 class Socket(Protocol):
@@ -53,49 +38,40 @@ class Socket(Protocol):
     def tell_idle(self) -> None: ...
 
 
-class PacketEngine:
-    """Becomes the clock's source of events. ``machine`` has the network, and executes.
+class PacketEngine(engine.Engine):
+    """``packets``: how many are predicted; where loading compiled code pays for these, nothing is left to Python."""
 
-    compiled  whether the machine is compiled; ``None``: from when loading its code pays
-    packets   how many are predicted; where loading the code pays for these, nothing is left to Python
-    warn      called with what a user should know who waits
-    """
+    _has_background = True  # timers
 
     def __init__(self, clock: Clock, compiled: bool | None = None, packets: int = 0) -> None:
-        self.clock = clock
-        self.warn: Callable[[str], None] = lambda message: None
-        self.machine = Machine()
-        self._net = self.machine.net
-        load_after = 0 if packets > _LOAD_AFTER else _LOAD_AFTER  # a packet is two events or more
-        self._compile_after = math.inf if compiled is False else load_after
         self._sockets: list[Socket] = []
         self._messages: dict[int, Callable[[], None]] = {}  # best-effort ones, by index: what is called at their end
         self._free_messages: list[int] = []
-        clock.source = self
-        if compiled:
-            self._compile()
+        super().__init__(clock, Machine(PROGRAM), compiled, packets > engine.LOAD_AFTER)  # a packet is two events
 
-    def _compile_if_it_pays(self) -> None:
-        """Let compiled code go on; later, if numba has not kept it and would have to make it."""
-        from testbed.simulation.packets.compiled import is_kept
+    def _compiled(self) -> Machine:
+        from testbed.simulation.machine.compiled import CompiledMachine
+        from testbed.simulation.packets.compiled import compiled_enter
 
-        if is_kept() or self._compile_after == _MAKE_AFTER:
-            self._compile()
-        else:
-            self._compile_after = _MAKE_AFTER
+        return CompiledMachine(PROGRAM, compiled_enter, self.net)
 
-    def _compile(self) -> None:
-        """Let compiled code go on."""
-        from testbed.simulation.packets.compiled import CompiledMachine, is_kept
+    def _make_room(self) -> None:
+        super()._make_room()
+        net = self.net
+        while not has_room(net):
+            for kind in _FREE:
+                missing = net.reserve - getattr(net, f"free_{kind}s")
+                if missing > 0:
+                    self._add_free(kind, 2 * net.reserve)
 
-        self._compile_after = math.inf
-        if not is_kept():
-            self.warn(_COMPILES)
-        try:
-            self.machine = CompiledMachine(self.machine.net)
-        except CapabilityError as error:  # there is no place to keep it
-            self.warn(f"packets are simulated by Python, which takes fifty times as long: {error}")
-        self._net = self.machine.net
+    def _add_free(self, kind: str, count: int) -> None:
+        net = self.net
+        first = self.machine.add(kind, count)
+        for index in range(first, first + count - 1):
+            self.record(kind, index).next = index + 1
+        self.record(kind, first + count - 1).next = getattr(net, f"free_{kind}")
+        setattr(net, f"free_{kind}", first)
+        setattr(net, f"free_{kind}s", getattr(net, f"free_{kind}s") + count)
 
     # ---- what the network consists of ---------------------------------------------------------------------------
 
@@ -146,7 +122,7 @@ class PacketEngine:
 
     def keep_room(self, window: int) -> None:
         """See ``pools.keep_room``."""
-        keep_room(self._net, window)
+        keep_room(self.net, window)
 
     def add_generator(self, random: Random) -> int:
         return self.machine.add_words(state_of(random))
@@ -182,11 +158,6 @@ class PacketEngine:
             self.call(SEND_DATAGRAM, message, size_bytes)
 
     @property
-    def net(self) -> Any:
-        """The network's record; see ``records.Network``."""
-        return self._net
-
-    @property
     def messages_on_their_way(self) -> int:
         """How many best-effort messages have datagrams that may yet arrive."""
         self._forget_ended()
@@ -194,89 +165,16 @@ class PacketEngine:
 
     def _forget_ended(self) -> None:
         """Forget the messages of which no datagram is on its way any more."""
-        while self._net.ended_datagrams != NONE:
-            message = self._net.ended_datagrams
-            self._net.ended_datagrams = self.machine.record("datagrams", message).next
+        while self.net.ended_datagrams != NONE:
+            message = self.net.ended_datagrams
+            self.net.ended_datagrams = self.machine.record("datagrams", message).next
             del self._messages[message]
             self._free_messages.append(message)
 
-    # ---- events: see ``clock.EventSource`` ----------------------------------------------------------------------
-
-    @property
-    def next_s(self) -> float:
-        at_s: float = self._net.next_s
-        return at_s
-
-    @property
-    def events(self) -> int:
-        count: int = self._net.events
-        return count
-
-    @property
-    def background_events(self) -> int:
-        count: int = self._net.background
-        return count
-
-    def precedes(self, time_s: float, number: int) -> bool:
-        """Whether the next event precedes one of the run."""
-        next_s = self._net.next_s
-        return bool(next_s < time_s or (next_s == time_s and self._net.next_number < number * EVENT_NUMBERS))
-
-    def numbers_now(self) -> list[int]:
-        """Return of each event of the next instant the run's number at the time when it was scheduled, in order."""
-        return [number // EVENT_NUMBERS for number in self.machine.numbers_now()]
-
-    def run(self, until_s: float, until_number: int) -> None:
-        """Let events happen, to the first one that does not precede this one of the run, or that needs the run."""
-        if self._net.steps >= self._compile_after:
-            self._compile_if_it_pays()
-        clock = self.clock
-        net = self._net
-        net.now = clock.now
-        foreground = -1 if clock.stalled else clock.foreground_events
-        number = until_number * EVENT_NUMBERS
-        status = self.machine.call(RUN, foreground, self.machine.most_events, until_s, number, clock.number())
-        clock.now = net.now
-        if status == DONE:
-            return
-        if status == NEEDS_ROOM:
-            self.machine.make_room()
-            return
-        if status == NEEDS_LOOK:
-            clock.now = net.next_s
-        clock.gather_instant()
-        if status != NEEDS_LOOK:  # else an entry in ``ready`` is for the next event
-            self._finish(status)
-
-    def step(self) -> None:
-        """Let one event of the present instant happen."""
-        is_background = self._net.next_kind <= LAST_BACKGROUND
-        if is_background:
-            self.clock.on_background()
-        self.call(STEP)
-        if is_background:
-            self.clock.on_background()
-
-    def call(self, command: int, who: int = 0, size: int = 0, time_s: float = 0.0) -> None:
-        """Do what is told at the present instant, and what is needed for it; see ``dispatch.enter``."""
-        self._finish(self._call(command, who, size, time_s))
-
-    def _call(self, command: int, who: int, size: int = 0, time_s: float = 0.0) -> int:
-        net = self._net
-        clock = self.clock
-        net.now = clock.now
-        status = self.machine.call(command, who, size, time_s, 0, clock.number())
-        if status == NEEDS_ROOM:
-            self.machine.make_room()
-            return self._call(command, who, size, time_s)
-        if net.immediate:
-            clock.add_steps(net.immediate)
-        return status
-
     def _finish(self, status: int) -> None:
-        """Give what is needed, until nothing is."""
+        """See ``Engine``."""
         while status != DONE:
-            who = self._net.who
+            who = self.net.who
             if status == DATAGRAMS_HAVE_ARRIVED:
                 self._messages[who]()
                 return

@@ -5,10 +5,12 @@ The limit is of each connection, not of the port: those of a node that send at o
 
 from __future__ import annotations
 
-from testbed.simulation.packets.events import PORT_HAS_ROOM, schedule
+from testbed.simulation.machine.events import schedule
+from testbed.simulation.machine.record import NONE
+from testbed.simulation.packets.events import PORT_HAS_ROOM
 from testbed.simulation.packets.links import send_packet
 from testbed.simulation.packets.pools import frame_at, free_frame, packet_at, take_frame
-from testbed.simulation.packets.records import NONE, Connection, Network
+from testbed.simulation.packets.records import Connection, Network
 
 
 def send_frame(net: Network, it: Connection, packet: int) -> None:

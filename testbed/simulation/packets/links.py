@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import math
 
-from testbed.simulation.packets.events import ARRIVED, AT_LINK, AT_PORT, LINK_TIMER, schedule
+from testbed.simulation.machine.events import schedule
+from testbed.simulation.machine.record import NONE
+from testbed.simulation.packets.events import ARRIVED, AT_LINK, AT_PORT, LINK_TIMER
 from testbed.simulation.packets.generator import draw
 from testbed.simulation.packets.pools import (
     datagrams_at,
@@ -26,7 +28,7 @@ from testbed.simulation.packets.pools import (
     port_at,
     queue_at,
 )
-from testbed.simulation.packets.records import NONE, Link, Network
+from testbed.simulation.packets.records import Link, Network
 
 # What the receiver of a packet does with it
 DATA = 0

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 
-from testbed.simulation.packets.events import DELAY_TIMER, schedule
+from testbed.simulation.machine.events import schedule
+from testbed.simulation.machine.record import NONE
+from testbed.simulation.packets.events import DELAY_TIMER
 from testbed.simulation.packets.links import ACKNOWLEDGEMENT, send_packet
 from testbed.simulation.packets.pools import packet_at, segment_at, take_packet
-from testbed.simulation.packets.records import NONE, Connection, Network
+from testbed.simulation.packets.records import Connection, Network
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 
 _SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)

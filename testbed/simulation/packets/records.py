@@ -1,23 +1,12 @@
-"""The state of a packet network, as records of numbers: what the functions of this package read and write.
-
-The functions are written once. Python runs them on these classes; ``compiled`` lets numba compile the same functions
-for structures of the same fields in memory. So both execute the same statements in the same order, and a float has the
-same bits in both. That is why a record has numbers only, refers to another one by its index, and a list of records is
-linked by the field ``next``; -1: there is none.
-"""
+"""The records of a packet network; see ``machine.record``."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import msgspec
 
-NONE = -1
-
-
-class Record(msgspec.Struct, eq=False):
-    """Fields are of the types ``int``, ``float`` and ``bool``, and 0 at first."""
+from testbed.simulation.machine.record import NONE, Record, Timeline
 
 
 class Packet(Record):
@@ -341,40 +330,9 @@ class Connection(Record):
     waits_for_pacer: bool = False
 
 
-class Event(Record):
-    """An event that is scheduled: see ``events``. It is of the packet, link or connection ``who``."""
+class Network(Timeline):
+    """Everything. ``reserve``: packets, segments and frames that one event may need, too."""
 
-    time_s: float = 0.0
-    number: int = 0
-    kind: int = 0
-    who: int = 0
-
-
-class Network(Record):
-    """Everything. Lists are lists of records; compiled, they are addresses of arrays.
-
-    now, number  the present instant; the number of the last event that was scheduled
-    steps        events that have happened
-    immediate    events that were scheduled for the present instant since this was last set to 0
-    events, background  how many are scheduled; those of timers among them, which wait for nothing but time
-    foreground   of the events of the run that are not the network's: those that are no background events; negative: let
-                 no background event happen without a look at the run
-    reserve      packets, segments and frames that one event may need; so many have to be free
-    who          what the status that was returned is about
-    """
-
-    now: float = 0.0
-    number: int = 0
-    steps: int = 0
-    immediate: int = 0
-    next_s: float = math.inf
-    next_number: int = 0
-    next_kind: int = 0
-    events: int = 0
-    background: int = 0
-    foreground: int = 0
-    reserve: int = 64
-    who: int = 0
     free_packet: int = NONE  # the first one of those that are free, and how many there are
     free_packets: int = 0
     free_segment: int = NONE
@@ -382,7 +340,6 @@ class Network(Record):
     free_frame: int = NONE
     free_frames: int = 0
     ended_datagrams: int = NONE  # messages of which no datagram is on its way any more
-    event_room: int = 0
     packet_list: list[Packet] = msgspec.field(default_factory=list)
     segment_list: list[Segment] = msgspec.field(default_factory=list)
     frame_list: list[Frame] = msgspec.field(default_factory=list)
@@ -390,8 +347,7 @@ class Network(Record):
     queue_list: list[Queue] = msgspec.field(default_factory=list)
     port_list: list[Port] = msgspec.field(default_factory=list)
     hop_list: list[Hop] = msgspec.field(default_factory=list)
+    connection_list: list[Connection] = msgspec.field(default_factory=list)
     path_list: list[Path] = msgspec.field(default_factory=list)
     link_list: list[Link] = msgspec.field(default_factory=list)
-    connection_list: list[Connection] = msgspec.field(default_factory=list)
     word_list: list[Any] = msgspec.field(default_factory=list)
-    event_list: list[Any] = msgspec.field(default_factory=list)

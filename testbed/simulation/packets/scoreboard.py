@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from testbed.simulation.machine.record import NONE
 from testbed.simulation.packets.congestion import BBR
 from testbed.simulation.packets.delivery_rate import note_delivered, take_delivered
 from testbed.simulation.packets.pools import free_segment, segment_at
-from testbed.simulation.packets.records import NONE, Connection, Network, Segment
+from testbed.simulation.packets.records import Connection, Network, Segment
 
 _ROUNDING_S = 1e-9
 

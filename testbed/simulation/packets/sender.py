@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 
+from testbed.simulation.machine.events import schedule
+from testbed.simulation.machine.record import NONE
 from testbed.simulation.packets.bbr import (
     bbr_timed_out,
     bbr_undone,
@@ -41,11 +43,11 @@ from testbed.simulation.packets.congestion import (
     resume_cubic,
 )
 from testbed.simulation.packets.delivery_rate import limit_by_application, rate_sample
-from testbed.simulation.packets.events import PACER, SENDER_TIMER, schedule
+from testbed.simulation.packets.events import PACER, SENDER_TIMER
 from testbed.simulation.packets.host_queue import forget_left, is_port_full, send_frame
 from testbed.simulation.packets.links import DATA
 from testbed.simulation.packets.pools import keep_room, packet_at, segment_at, take_packet, take_segment
-from testbed.simulation.packets.records import NONE, Connection, Network
+from testbed.simulation.packets.records import Connection, Network
 from testbed.simulation.packets.scoreboard import (
     Delivered,
     acknowledge,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from testbed.simulation.machine.events import DONE
 from testbed.simulation.packets.lan_sender import push_frames
 from testbed.simulation.packets.receiver import begin_receiver
 from testbed.simulation.packets.records import Connection, Network
@@ -17,8 +18,7 @@ from testbed.simulation.packets.sender import begin_sender, push_segments, wake_
 
 _BUFFER_BYTES = 45 * SEGMENT_BYTES  # whole segments in 64 KiB (``tcp_xmit_size_goal``)
 
-# What is returned: nothing is needed, the next message is, something is to hear that nothing is left to send
-DONE = 0
+# What is returned, if not ``DONE``: the next message is needed, something is to hear that nothing is left to send
 NEEDS_MESSAGE = 1
 IS_IDLE = 2
 

@@ -41,7 +41,7 @@ def run_until(plan: Plan, directory: Path, kill_s: float | None = None) -> list[
         on_progress=lambda line: None,
         options=SimulationOptions(due=due),
     )
-    simulation = Simulation([job], plan.network)
+    simulation = Simulation([job], plan.network, threads=1)
     simulation.start()
     if kill_s is not None:
         simulation.clock.at_background(kill_s, _die)

@@ -17,7 +17,6 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario.load import loads
 from testbed.simulation.clock import Clock
-from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, WanLink
 from testbed.simulation.tcp_model import TcpModel
@@ -77,9 +76,9 @@ class Case:
             window_limit_bytes=random.choice([math.inf, math.inf, 60 * 1448.0]),
             initial_window_bytes=1448.0 * random.choice([1, 10, 10, 40]),
         )
-        self.network = PacketNetwork(self.clock, plan, self._paths, model, compiled)
         self.log: list[tuple[Any, ...]] = []
-        self.connections: dict[tuple[str, str], PacketConnection] = {}
+        self.connections: dict[tuple[str, str], Any] = {}
+        self._begin(plan, model, compiled)
         nodes = [node.name for node in plan.nodes]
         for _ in range(random.randint(1, 6)):
             source, target = random.sample(nodes, 2)
@@ -89,6 +88,17 @@ class Case:
             if random.random() < 0.3:
                 self._let_change(link)
 
+    def _begin(self, plan: Plan, model: TcpModel, compiled: bool | None) -> None:
+        self.network = PacketNetwork(self.clock, plan, self._paths, model, compiled)
+
+    def _connect(self, source: str, target: str) -> Any:
+        return self.network.connect(source, target, partial(self._write, source, target))
+
+    def _send_datagrams(self, source: str, target: str, count: int) -> None:
+        path = self.network.path(source, target)
+        deliver = partial(self._write, source, target, "datagrams")
+        self.network.engine.send_datagrams(path, [1200] * count, 0, deliver)
+
     def _write(self, *about: Any) -> None:
         self.log.append((*about, self.clock.now.hex()))
 
@@ -97,8 +107,7 @@ class Case:
 
     def _use(self, source: str, target: str) -> None:
         random = self._random
-        connection = self.network.connect(source, target, partial(self._write, source, target))
-        self.connections[source, target] = connection
+        connection = self.connections[source, target] = self._connect(source, target)
         if random.random() < 0.2:
             connection.on_idle = partial(self._write, source, target, "idle")
         at_s = random.random() * 0.2
@@ -108,10 +117,7 @@ class Case:
             self._at(at_s, partial(connection.send, size_bytes, random.choice([0, 0, 1]), number, begun))
             at_s += random.choice([0, 0, 0, 1e-5, 0.01, 0.3, self._horizon_s / 4])
         if random.random() < 0.3:
-            path = self.network.path(source, target)
-            sizes = [1200] * random.randint(1, 40)
-            deliver = partial(self._write, source, target, "datagrams")
-            self._at(at_s / 2, partial(self.network.engine.send_datagrams, path, sizes, 0, deliver))
+            self._at(at_s / 2, partial(self._send_datagrams, source, target, random.randint(1, 40)))
         stop_s = random.random() * self._horizon_s
         if random.random() < 0.1:
             self._at(stop_s, partial(connection.stop, stop_s + random.random()))
@@ -126,14 +132,18 @@ class Case:
         self._at(self._horizon_s, partial(self._change, link, "state", 1.0))
 
     def _change(self, link: WanLink, what: str, value: float) -> None:
+        passed = link.passes
         link.take(what, value)
         for path in self._paths.crossing(link):
             path.refresh()
-        self.network.link_changed(link, what, passed=True)
+        self.network.link_changed(link, what, passed)
 
-    def result(self) -> list[Any]:
+    def _finish(self) -> None:
         self._at(_END_S, partial(setattr, self.clock, "stopped", True))
         self.clock.finish()
+
+    def result(self) -> list[Any]:
+        self._finish()
         ends = [(connection.at_rest, connection.idle) for connection in self.connections.values()]
         return [self.log, self.network.counters(self._paths.links), ends, self.network.engine.net.steps]
 

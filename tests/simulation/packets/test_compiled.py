@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError
-from testbed.simulation.packets import compiled, engine, network
+from testbed.simulation.machine import compiled, engine
+from testbed.simulation.packets import network
+from testbed.simulation.packets.program import PROGRAM
 from tests.for_each import for_each
 from tests.simulation.packets.random_cases import Case, differing
 
@@ -17,11 +19,13 @@ def test_it_does_what_python_does() -> None:
 
 
 def test_it_is_compiled() -> None:
-    assert isinstance(Case(0, compiled=True).network.engine.machine, compiled.CompiledMachine)
+    engine = Case(0, compiled=True).network.engine
+    assert isinstance(engine.machine, compiled.CompiledMachine)
+    assert engine.net.most_events == 20_000, "a call of compiled code is worth many events"
 
 
 def test_it_goes_on_where_python_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_LOAD_AFTER", 1500)
+    monkeypatch.setattr(engine, "LOAD_AFTER", 1500)
     assert differing(range(12, 20), compiled=None) == []
 
 
@@ -31,11 +35,11 @@ def test_it_does_what_python_does_in_a_thousand_cases() -> None:
 
 
 def test_what_numba_has_not_kept_is_made_for_a_long_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "is_kept", lambda: False)
-    monkeypatch.setattr(engine, "_LOAD_AFTER", 100)
+    monkeypatch.setattr(compiled, "is_kept", lambda program: False)
+    monkeypatch.setattr(engine, "LOAD_AFTER", 100)
     heard: list[tuple[bool, int]] = []
     for make_after in (1000, 10**6):
-        monkeypatch.setattr(engine, "_MAKE_AFTER", make_after)
+        monkeypatch.setattr(engine, "MAKE_AFTER", make_after)
         case = Case(1, compiled=None)
         warned: list[str] = []
         case.network.engine.warn = warned.append
@@ -46,7 +50,7 @@ def test_what_numba_has_not_kept_is_made_for_a_long_run_only(monkeypatch: pytest
 
 @for_each("packets", [0, 10**6])
 def test_where_many_packets_are_predicted_none_is_left_to_python(packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "is_kept", lambda: True)
+    monkeypatch.setattr(compiled, "is_kept", lambda program: True)
     monkeypatch.setattr(network, "predicted_packets", lambda *of_plan: packets)
     case = Case(1, compiled=None)
     case.result()
@@ -58,7 +62,7 @@ def test_where_numba_can_keep_nothing_python_goes_on(monkeypatch: pytest.MonkeyP
         raise CapabilityError("no folder can be written to")
 
     monkeypatch.setattr(compiled, "compiled_by_numba", fail)
-    monkeypatch.setattr(engine, "_LOAD_AFTER", 100)
+    monkeypatch.setattr(engine, "LOAD_AFTER", 100)
     case = Case(1, compiled=None)
     warned: list[str] = []
     case.network.engine.warn = warned.append
@@ -71,8 +75,8 @@ def test_code_is_kept_in_the_users_cache_where_the_sources_cannot_be_written_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     marks = [Path("/proc/none/packets.kept"), tmp_path / "testbed" / "packets.kept"]
-    monkeypatch.setattr(compiled, "_marks", lambda: marks)
-    assert not compiled.is_kept()
-    compiled._note_kept()
-    assert compiled.is_kept()
+    monkeypatch.setattr(compiled, "marks", lambda program: marks)
+    assert not compiled.is_kept(PROGRAM)
+    compiled._note_kept(PROGRAM)
+    assert compiled.is_kept(PROGRAM)
     assert marks[1].exists()

@@ -9,8 +9,8 @@ import pytest
 from testbed.plan.build import build_plan
 from testbed.scenario.load import loads
 from testbed.simulation.clock import Clock
-from testbed.simulation.flow_links import FlowLinks
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows.links import FlowLinks
+from testbed.simulation.flows.network import FlowNetwork
 from testbed.simulation.link_driver import LinkDriver
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.packets.network import PacketNetwork
@@ -73,14 +73,14 @@ def test_a_predicted_link_is_as_fast_as_an_emulated_one(network: str, rates_bps:
     overrides = (f"simulation.network={network}", patience, *(f"topology.links[0].{value}" for value in values))
     plan, clock, log = build_plan(loads(SCENARIO, overrides=overrides), "simulate"), Clock(), NoLog()
     paths, model = PathTable(plan, 1.0), TcpModel()
-    flows = FlowNetwork(clock, paths.capacities(), paths.longest)
-    user = PacketNetwork(clock, plan, paths, model) if network == "packets" else FlowLinks(clock, flows, paths)
+    flows = None if network == "packets" else FlowNetwork(clock, paths.capacities())
+    user = PacketNetwork(clock, plan, paths, model) if flows is None else FlowLinks(clock, flows, paths)
     monitor = LinkMonitor(clock, paths.links, user, log)  # type: ignore[arg-type]
     LinkDriver(clock, paths, user, monitor, log).start_traces(0.0)  # type: ignore[arg-type]
     clock.run(until=2.0)
     found = [sample.configured_bps for sample in log.samples if sample.link == "a>b"]
     assert (found[0], found[-1]) == rates_bps
-    if network == "flows":
+    if flows is not None:
         assert flows.capacity(0) == rates_bps[1] / 8
 
 

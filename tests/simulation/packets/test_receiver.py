@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from testbed.simulation.clock import Clock
+from testbed.simulation.machine.events import pop_event
 from testbed.simulation.packets.engine import PacketEngine
-from testbed.simulation.packets.events import DELAY_TIMER, pop_event
+from testbed.simulation.packets.events import DELAY_TIMER
 from testbed.simulation.packets.pools import take_packet
 from testbed.simulation.packets.receiver import begin_receiver, on_delay_timer, receive
 from testbed.simulation.packets.records import NONE, Connection, Packet, Segment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.flow_connection import FlowConnection
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows.connection import FlowConnection
+from testbed.simulation.flows.network import FlowNetwork
 from testbed.simulation.link_monitor import LinkCounters
 from testbed.simulation.paths import PathTable, SitePath, WanLink
 from testbed.simulation.tcp_model import TcpModel
@@ -28,7 +28,6 @@ class FlowLinks:
         self._by_path: dict[SitePath, dict[FlowConnection, None]] = {}
         self._places: dict[Place, tuple[SitePath, FlowConnection]] = {}
         self._replaced: dict[FlowConnection, tuple[SitePath, Place]] = {}  # by another one; they still send
-        self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
         self._training_since_s = 0.0
 
     def add(self, connection: FlowConnection, path: SitePath, links: tuple[int, ...], place: Place) -> None:
@@ -42,7 +41,7 @@ class FlowLinks:
         for number in links:
             if number in self._connections:
                 self._connections[number][connection] = None
-                connection.flow.watched = True
+                connection.flow.record.watched = True
 
     def _forget_replaced(self) -> None:
         """Forget connections that are replaced and have sent all: else each checkpoint and restart would leave some."""
@@ -64,25 +63,17 @@ class FlowLinks:
         """Return where the window model may be off for these connections; see ``validity``."""
         return doubts(self._paths.links, self._connections, model, self._clock.now - self._training_since_s)
 
+    def begin_anew(self) -> None:
+        """The network is about to begin anew, without the connections that there are."""
+        self._network.carried_bytes(())
+        for connections in self._by_path.values():
+            for connection in connections:
+                connection.leave()
+
     def counters(self, links: Sequence[WanLink]) -> list[LinkCounters]:
         """Return what links have carried."""
-        self._count()
-        return [LinkCounters(self._carried[link.number] / self._paths.goodput) for link in links]
-
-    def _count(self) -> None:
-        """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
-        carrying = self._network.carrying
-        wan = len(self._carried)
-        moved = list(carrying)
-        carrying.clear()
-        for flow in moved:
-            total = self._network.delivered_bytes(flow)
-            more, flow.counted = total - flow.counted, total
-            for number in flow.path:
-                if number < wan:
-                    self._carried[number] += more
-            if flow.flows:
-                carrying[flow] = None
+        carried = self._network.carried_bytes([link.number for link in links])
+        return [LinkCounters(carried_bytes / self._paths.goodput) for carried_bytes in carried]
 
     def link_changed(self, link: WanLink, what: str, passed: bool) -> None:
         """See ``LinkUser``."""

@@ -1,0 +1,286 @@
+"""A TCP connection over the flow network, as Python sees it: see ``sending``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.plan.instant import ConnectionState
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows.classes import delivered_by
+from testbed.simulation.flows.dispatch import (
+    BEGIN,
+    DROP,
+    OPEN,
+    PATH_CHANGED,
+    PUMP,
+    SEND,
+    STATE_CHANGED,
+    STOP,
+)
+from testbed.simulation.flows.network import FlowNetwork
+from testbed.simulation.handshake import set_up
+from testbed.simulation.machine.record import NONE
+from testbed.simulation.paths import SitePath
+from testbed.simulation.send_queue import OnStart
+from testbed.simulation.tcp_model import TcpModel
+
+_SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
+
+# What a connection remembers when nothing is to be sent or under way, by the names of its record
+_REMEMBERED = {
+    "idle_since_s": "idle_since_s",
+    "ready": "is_open",
+    "window/best_rate": "best_rate",
+    "window/follows_full": "follows_full",
+    "window/threshold_bytes": "threshold_bytes",
+    "window/network_limited": "network_limited",
+    "window/open": "open",
+    "window/round_end_s": "round_end_s",
+    "window/size_bytes": "window_bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionGroup:
+    """``copies`` connections that always do the same, simulated as one.
+
+    private_capacity  of the ports that each connection has to itself (bytes/s); these are not among its links
+    """
+
+    copies: int = 1
+    private_capacity: float = math.inf
+
+
+SINGLE = ConnectionGroup()
+
+
+class FlowConnection:
+    """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
+
+    It may stand for a ``ConnectionGroup``: sizes are of one of its connections, and ``deliver`` is called once for all.
+
+    unlimited  it has no congestion window: it is a flow and no more
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: FlowNetwork,
+        path: SitePath,
+        links: tuple[int, ...],
+        model: TcpModel,
+        deliver: Callable[[Any], None],
+        group: ConnectionGroup = SINGLE,
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._path = path
+        self._model = model
+        self._deliver = deliver
+        self.flow = network.flow_class(links, model.weight(path.rtt_s))
+        self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
+        self._on_room: Callable[[], None] | None = None
+        self._on_idle: Callable[[], None] | None = None
+        self._used = False
+        self._stopped_until_s = -math.inf
+        self._earlier_bytes = 0.0  # of the connections whose place it has taken
+        self._left: tuple[Any, Any, Any] | None = None  # its records, when the network has begun anew without it
+        self.number = number = network.add_connection(self)
+        it = network.record("connection", number)
+        it.index = number
+        it.flow_class = self.flow.number
+        it.path = network.path(path)
+        it.model = network.model(model)
+        it.copies = group.copies
+        it.private_capacity = group.private_capacity
+        it.unlimited = self.unlimited
+        it.rtt_s = path.rtt_s
+        it.stopped_until_s = -math.inf
+        it.down_since_s = math.inf
+        it.timer_s = math.inf
+        for name in ("sending", "rest", "heap", "standing_at"):
+            setattr(it, name, NONE)
+        network.call(BEGIN, number)
+
+    @property
+    def record(self) -> Any:
+        """See ``records.Connection``."""
+        return self._network.machine.connections[self.number] if self._left is None else self._left[0]
+
+    # ---- what others ask ------------------------------------------------------------------------------------------
+
+    @property
+    def on_room(self) -> Callable[[], None] | None:
+        """Called when a message has left the queue."""
+        return self._on_room
+
+    @on_room.setter
+    def on_room(self, call: Callable[[], None] | None) -> None:
+        self._on_room = call
+        self.record.tells_room = call is not None
+
+    @property
+    def on_idle(self) -> Callable[[], None] | None:
+        """Called when nothing is left to send."""
+        return self._on_idle
+
+    @on_idle.setter
+    def on_idle(self, call: Callable[[], None] | None) -> None:
+        self._on_idle = call
+        self.record.tells_idle = call is not None
+
+    @property
+    def busy(self) -> bool:
+        it = self.record
+        return bool(it.sending != NONE or it.waiting or it.rest != NONE)
+
+    @property
+    def idle(self) -> bool:
+        return self.record.is_open and not self.busy
+
+    @property
+    def waiting_bytes(self) -> float:
+        """Bytes of all messages that have not begun."""
+        return float(self.record.waiting_bytes)
+
+    @property
+    def carried_bytes(self) -> float:
+        """Bytes that all connections of the group have carried until now, and those whose place they have taken."""
+        flow = self.flow.record if self._left is None else self._left[1]
+        return self._earlier_bytes + float(delivered_by(self._clock.now, flow))
+
+    @property
+    def worst_loss(self) -> float:
+        """The largest share of packets that its path has lost at random."""
+        return 1.0 - self._path.least_passing if self._used else 0.0
+
+    @property
+    def pipe(self) -> Any:
+        """Its path, as last known: see ``records.Pipe``."""
+        return self._network.record("pipe", self.number) if self._left is None else self._left[2]
+
+    @property
+    def rtt_s(self) -> float:
+        return float(self.record.rtt_s)
+
+    def leave(self) -> None:
+        """Keep what others may ask, as the network is about to begin anew without it."""
+        if self._left is None:
+            self._left = _copy(self.record), _copy(self.flow.record), _copy(self.pipe)
+
+    def take_over(self, before: FlowConnection) -> None:
+        """Count what ``before`` has carried, whose place it takes."""
+        self._earlier_bytes += before.carried_bytes
+        it = self.record
+        other = before.record
+        it.largest_burst_bytes = max(it.largest_burst_bytes, other.largest_burst_bytes)
+        it.bursts += other.bursts
+        it.pauses += other.pauses
+
+    def forget_bursts(self) -> None:
+        """Count bursts anew, as training begins: first values may be larger than any later."""
+        it = self.record
+        it.largest_burst_bytes = 0.0
+        it.bursts = 0
+        it.pauses = 0
+
+    # ---- what it remembers ----------------------------------------------------------------------------------------
+
+    def state(self) -> ConnectionState:
+        """Return what it remembers, if nothing is to be sent or under way."""
+        it = self.record
+        values = {name: getattr(it, field) for name, field in _REMEMBERED.items()}
+        values["used"] = self._used
+        # what had been delivered when the window's round began, counted from what has been by now
+        values["round_base"] = it.round_base - delivered_by(self._clock.now, self.flow.record) / it.copies
+        values["cap"] = self.flow.record.cap
+        return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
+
+    def load_state(self, state: ConnectionState) -> None:
+        """Go on from this state."""
+        values: dict[str, Any] = {n: float(value) if isinstance(value, str) else value for n, value in state.items()}
+        it = self.record
+        for name, field in _REMEMBERED.items():
+            setattr(it, field, values[name])
+        it.round_base = values["round_base"]
+        self._used = values["used"]
+        self._network.set_cap(self.flow, values["cap"])
+
+    # ---- messages -------------------------------------------------------------------------------------------------
+
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
+        """Queue a message. ``on_start()`` is called when its first byte leaves."""
+        if self._stopped_until_s == math.inf:  # killed
+            return
+        if not self._used:
+            self._set_up()
+        if self.flow.reservable:
+            self._free_links()
+        network = self._network
+        network.call(SEND, self.number, network.keep(self._deliver, item, on_start), size_bytes, priority)
+        if self._stopped_until_s > self._clock.now:
+            self._clock.at(self._stopped_until_s, self._continue)
+
+    def drop_messages(self) -> None:
+        """Drop what has not begun."""
+        self._network.call(DROP, self.number)
+
+    def _free_links(self) -> None:
+        """A message is about to begin, or waits."""
+        if self.idle and self._clock.now >= self._stopped_until_s:
+            self.flow.free_links()
+
+    def _set_up(self) -> None:
+        self._used = True
+        if self._model.setup_round_trips * self.record.rtt_s <= 0:
+            self.record.is_open = True
+        else:
+            set_up(self._clock, self._path, self._model.setup_round_trips, self._is_killed, self._on_set_up)
+
+    def _on_set_up(self, _: Any) -> None:
+        self.flow.free_links()
+        self._network.call(OPEN, self.number)
+
+    # ---- the process that writes ------------------------------------------------------------------------------------
+
+    def stop(self, until_s: float) -> None:
+        """Let the kernel take no more until then; infinity: what it has not taken is lost with the process."""
+        network = self._network
+        spare = network.keep(self._deliver, None)
+        sending = self.record.sending
+        network.call(STOP, self.number, spare, until_s)
+        self._stopped_until_s = max(until_s, self._stopped_until_s)
+        if self.record.rest == spare:
+            network.move_item(sending, spare)
+        if until_s < math.inf and self.busy:
+            self._clock.at(until_s, self._continue)
+
+    def _is_killed(self) -> bool:
+        return self._stopped_until_s == math.inf
+
+    def _continue(self, _: Any) -> None:
+        if self._clock.now >= self._stopped_until_s:
+            self.flow.free_links()
+            self._network.call(PUMP, self.number)
+
+    # ---- the path ---------------------------------------------------------------------------------------------------
+
+    def path_changed(self) -> None:
+        """Take note of a changed link of the path. While it is down, the sender does not notice."""
+        if self._left is None:
+            self._network.path(self._path)
+            self._network.call(PATH_CHANGED, self.number)
+
+    def state_changed(self) -> None:
+        """Take note that a link of the path, or of that of its acknowledgements, has gone down or come up."""
+        if self._left is None:
+            self._network.path(self._path)
+            self._network.call(STATE_CHANGED, self.number)
+
+
+def _copy(record: Any) -> Any:
+    """Return a record that no change of the network concerns."""
+    return record if hasattr(record, "__struct_fields__") else type(record).from_buffer_copy(record)

@@ -1,0 +1,1 @@
+"""What packets and flows have in common: functions over records of numbers, by Python or compiled, beside the clock."""

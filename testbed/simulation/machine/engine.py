@@ -1,0 +1,189 @@
+"""A network beside the clock: what happens in it between two events of the run happens in one call.
+
+Events of both are in one order: by time, and at one instant in the order in which they were scheduled. At an instant at
+which both have events, the clock has an entry for each of the network's.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from testbed.errors import CapabilityError
+from testbed.simulation.clock import Clock
+from testbed.simulation.machine.events import (
+    DONE,
+    EVENT_NUMBERS,
+    LAST_BACKGROUND,
+    NEEDS_LOOK,
+    NEEDS_ROOM,
+    RUN,
+    STATUSES,
+    STEP,
+)
+from testbed.simulation.machine.machine import Machine
+
+# Steps after which Python has taken as long as loading the compiled code takes (0.7 s), and as making it (20 s)
+LOAD_AFTER = 100_000
+MAKE_AFTER = 3_000_000
+_COMPILES = (
+    "the simulator of networks is being compiled, which takes some 20 s: ./setup.sh does that once, for all runs that "
+    "can read what it has kept beside the sources"
+)
+
+
+class Engine(ABC):
+    """Becomes the clock's source of events (``clock.EventSource``). ``machine`` has the network, and executes.
+
+    compiled  whether the machine is compiled; ``None``: from when loading its code pays
+    at_once   loading it pays from the beginning, if ``compiled`` does not say otherwise
+    warn      called with what a user should know who waits
+    net       the network's record
+    """
+
+    _has_background = False  # some of its events are background events
+
+    def __init__(self, clock: Clock, machine: Machine, compiled: bool | None, at_once: bool) -> None:
+        self.clock = clock
+        self.next_s = math.inf
+        self._now = 0.0  # of the network
+        self.warn: Callable[[str], None] = lambda message: None
+        self.machine = machine
+        self.net = machine.net
+        self._compile_after = math.inf if compiled is False else 0 if at_once else LOAD_AFTER
+        clock.source = self
+        if compiled:
+            self._compile()
+
+    @abstractmethod
+    def _compiled(self) -> Machine:
+        """Return a machine that goes on, compiled."""
+
+    @abstractmethod
+    def _finish(self, status: int) -> None:
+        """Give what is needed, until nothing is. Not called with ``DONE``."""
+
+    def _make_room(self) -> None:
+        """Let as many records be free as the next event may need."""
+        self.machine.make_room()
+
+    def _compile_if_it_pays(self) -> None:
+        """Let compiled code go on; later, if numba has not kept it and would have to make it."""
+        from testbed.simulation.machine.compiled import is_kept
+
+        if is_kept(self.machine.program) or self._compile_after == MAKE_AFTER:
+            self._compile()
+        else:
+            self._compile_after = MAKE_AFTER
+
+    def _compile(self) -> None:
+        """Let compiled code go on."""
+        from testbed.simulation.machine.compiled import is_kept
+
+        self._compile_after = math.inf
+        if not is_kept(self.machine.program):
+            self.warn(_COMPILES)
+        try:
+            self.machine = self._compiled()
+        except CapabilityError as error:  # there is no place to keep it
+            self.warn(f"networks are simulated by Python, which takes fifty times as long: {error}")
+        self.net = self.machine.net
+
+    # ---- events: see ``clock.EventSource`` ----------------------------------------------------------------------
+
+    def peek(self) -> float:
+        at_s: float = self.clock.now if self.net.unsettled else self.net.next_s
+        return at_s
+
+    @property
+    def unsettled(self) -> bool:
+        return bool(self.net.unsettled)
+
+    @property
+    def events(self) -> int:
+        count: int = self.net.events
+        return count
+
+    @property
+    def background_events(self) -> int:
+        count: int = self.net.background
+        return count
+
+    def numbers_now(self) -> list[int]:
+        """Return of each event of the next instant the run's number at the time when it was scheduled, in order."""
+        return [number // EVENT_NUMBERS for number in self.machine.numbers_now()]
+
+    def run(self, until_s: float, until_number: int) -> bool:
+        """Let events happen, to the first one that does not precede this one of the run, or that needs the run.
+
+        Return whether any precedes it, or the end of this instant does.
+        """
+        net = self.net
+        clock = self.clock
+        next_s = net.next_s
+        number = until_number * EVENT_NUMBERS
+        if next_s > until_s or (next_s == until_s and net.next_number >= number):
+            if until_s <= clock.now or not net.unsettled:
+                self.next_s = next_s
+                return False
+        elif net.steps >= self._compile_after:
+            self._compile_if_it_pays()
+            net = self.net
+        foreground = 0
+        if self._has_background:
+            foreground = -1 if clock.stalled else clock.foreground_events
+        if self._now != clock.now:
+            net.now = clock.now
+        status = self.machine.call(RUN, foreground, number, clock.number(), until_s, 0.0)
+        clock.now = self._now = net.now
+        if status != DONE:
+            self._give(status)
+        return True
+
+    def _give(self, status: int) -> None:
+        """Give what is needed after some events have happened."""
+        clock = self.clock
+        if status == NEEDS_ROOM:
+            self._make_room()
+            return
+        self.next_s = self.net.next_s
+        if status == NEEDS_LOOK:
+            clock.now = self.next_s
+        clock.gather_instant()
+        if status != NEEDS_LOOK:  # else an entry in ``ready`` is for the next event
+            self._finish(status)
+
+    def step(self) -> None:
+        """Let one event of the present instant happen."""
+        is_background = self._has_background and self.net.next_kind <= LAST_BACKGROUND
+        if is_background:
+            self.clock.on_background()
+        self.call(STEP)
+        if is_background:
+            self.clock.on_background()
+
+    def call(self, command: int, who: int = 0, what: int = 0, time_s: float = 0.0, value: float = 0.0) -> None:
+        """Do what is told at the present instant, and what is needed for it; see ``Program.enter``."""
+        status = self._call(command, who, what, time_s, value)
+        if status != DONE:
+            self._finish(status)
+
+    def _call(self, command: int, who: int, what: int = 0, time_s: float = 0.0, value: float = 0.0) -> int:
+        """Do what is told, and return what is needed for it."""
+        clock = self.clock
+        if self._now != clock.now:
+            self.net.now = self._now = clock.now
+        status: int = self.machine.call(command, who, what, clock.number(), time_s, value)
+        if status == DONE:
+            return DONE
+        if status == NEEDS_ROOM:
+            self._make_room()
+            return self._call(command, who, what, time_s, value)
+        if status >= STATUSES:
+            clock.add_steps(status // STATUSES)
+        return status % STATUSES
+
+    def record(self, kind: str, index: int) -> Any:
+        return self.machine.record(kind, index)
