@@ -81,7 +81,7 @@ def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1
 class Simulation:
     """One run of jobs that share a network. Implements ``testbed.simulation.job.Jobs``."""
 
-    def __init__(self, runs: Sequence[JobRun], network: NetworkPlan, threads: int) -> None:
+    def __init__(self, runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1) -> None:
         first = runs[0]
         folded = [FoldedJob(run) for run in runs]
         plan = plan_of_network([replace(each.run.job, plan=each.plan) for each in folded], network)
