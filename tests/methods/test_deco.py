@@ -111,7 +111,19 @@ def test_it_chooses_from_reports_of_rounds_at_the_present_pace() -> None:
             effects = policy.on_push(Push(member, 0, round_, reports={f"{member}/worker0": report}))
         return effects[-1].pace
 
-    assert [pace(round_, 0.1) for round_ in range(6)] == [Pace(2, 0.1)] * 6  # the first are of the codec's own share
-    assert pace(6, 0.1) == Pace(4, pytest.approx(0.1))
-    assert [pace(round_, 9.0) for round_ in range(7, 14)] == [Pace(4, pytest.approx(0.1))] * 7  # of the pace before
-    assert pace(14, 0.2) == Pace(4, pytest.approx(0.05))
+    first, second = Pace(2, 0.1), Pace(4, pytest.approx(0.1))
+    assert [pace(round_, 0.1) for round_ in range(8)] == [first] * 8  # some are of the codec's own share
+    assert pace(8, 0.1) == second
+    assert [pace(round_, 9.0) for round_ in range(9, 16)] == [second] * 7  # of the pace before
+    assert [pace(round_, 0.2) for round_ in (16, 17)] == [second] * 2
+    assert pace(18, 0.2) == Pace(4, pytest.approx(0.05))
+
+
+def test_it_chooses_when_all_workers_have_told() -> None:
+    policy = DeCo(Tier.of("near", "far", adjustable=True), DeCo.Options(every=1, share=0.1))
+    reports = {"near": WorkerReport(0.1, 0.001, 0.0), "far": WorkerReport(0.1, 0.1, 0.25)}
+    for round_ in range(20):
+        for member, report in reports.items():
+            told = {member: report} if member == "near" or round_ in (0, *range(12, 15)) else {}
+            effects = policy.on_push(Push(member, 0, round_, reports=told))
+        assert effects[-1].pace == (Pace(2, 0.1) if round_ < 14 else Pace(4, pytest.approx(0.1)))

@@ -43,6 +43,7 @@ from testbed.preset import Preset
 from testbed.state import State
 
 RECENT = 5  # rounds whose medians tell how long things take
+ENOUGH = 3  # of them, of every worker
 LEAST_SHARE = 1e-4
 LEAST_S = 1e-6  # the resolution of reports
 
@@ -95,24 +96,31 @@ class DeCo(Fsa):
         if push.reports and self._chooses and self._pace is None:
             share = self._options.share if self._adjustable else 1.0
             self._choose(push.round, Pace(self._options.staleness, share))
-        for worker, report in push.reports.items() if push.round >= self._fresh_from else ():
-            self._reports.setdefault(worker, deque(maxlen=RECENT)).append(report)
+        for worker, report in push.reports.items():
+            kept = self._reports.setdefault(worker, deque(maxlen=RECENT))
+            if push.round >= self._fresh_from:
+                kept.append(report)
         return super().on_push(push)
 
     def pace(self, round_: int) -> Pace | None:
         """Return what has been chosen; of several global servers one is sent reports, and the others choose nothing."""
-        if self._pace is not None and self._reports and round_ - self._chosen_in >= self._options.every:
+        if self._pace is not None and round_ - self._chosen_in >= self._options.every and self._all_told():
             step_s, transfer_s, delay_s = map(max, zip(*map(_medians, self._reports.values()), strict=True))
             whole_s = transfer_s / self._pace.share
             self._choose(round_, chosen(step_s, delay_s, whole_s, self._options.most, self._adjustable))
         return self._pace
+
+    def _all_told(self) -> bool:
+        """Return whether all workers have told of several rounds at the present pace."""
+        return bool(self._reports) and all(len(kept) >= ENOUGH for kept in self._reports.values())
 
     def _choose(self, round_: int, pace: Pace) -> None:
         before = self._options.staleness if self._pace is None else self._pace.staleness
         self._pace = pace
         self._chosen_in = round_
         self._fresh_from = round_ + 2 + before + pace.staleness
-        self._reports.clear()
+        for kept in self._reports.values():
+            kept.clear()
 
     def state(self) -> State:
         reports = {worker: [astuple(each) for each in kept] for worker, kept in self._reports.items()}
