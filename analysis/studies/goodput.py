@@ -36,6 +36,7 @@ SCHEDULES = (1, 2, 3)  # of failures
 _LONGEST_S = 60 * STEPS
 _P = 4  # fragments
 _H = 16
+_MERGED = "quorum: 1, adaptive: true, weights: token"
 _LONGER = 4  # steps of what loses less time, so that several failures hit each learner
 
 SCENARIO = f"""
@@ -77,7 +78,7 @@ def failures(period_s: int, schedule: int) -> str:
 VARIANTS: dict[str, Settings] = {
     ELASTIC: {"sync": "fsa"},
     DECOUPLED: {
-        "sync": f"{{kind: decoupled, h: {_H}, fragments: {_P}, overlap_steps: 2, adaptive: true, weights: token}}",
+        "sync": f"{{kind: decoupled, h: {_H}, fragments: {_P}, overlap_steps: 2, {_MERGED}}}",
         "training.rounds": f"{_LONGER * STEPS * _P // _H}",
         "training.evaluate_every": f"{_LONGER * STEPS * _P // _H}",
     },

@@ -39,7 +39,7 @@ def test_a_quorum_of_all_is_streaming_diloco_to_the_bit(paradigm: str, tmp_path:
 
 
 def test_nobody_waits_for_who_is_slow(tmp_path: Path) -> None:
-    found = small(tmp_path, "paradigm=ps", f"sync={{kind: decoupled, {FRAGMENTS}, adaptive: true}}")
+    found = small(tmp_path, "paradigm=ps", f"sync={{kind: decoupled, {FRAGMENTS}, quorum: 1, adaptive: true}}")
     assert found.round_s("hub/worker0") == pytest.approx(0.2, rel=0.1)
     assert found.round_s("west/worker0", skip=0) == pytest.approx(1.4, rel=0.1)
     rounds = [event["round"] for event in found.of_kind("round")]
@@ -91,7 +91,9 @@ def test_the_window_lasts_as_long_as_steps_can_be_made() -> None:
     assert learners.push("c", 0, 12.0, step_s=1.0) == merged(0, "c", 0)  # which cannot wait
 
 
-@for_each("options", [{"fragments": 4, "adaptive": True}, {"fragments": 2, "quorum": 2, "stragglers": "drop"}])
+@for_each(
+    "options", [{"fragments": 4, "quorum": 1, "adaptive": True}, {"fragments": 2, "quorum": 2, "stragglers": "drop"}]
+)
 def test_the_contract_holds_with_every_option(options: dict[str, Any]) -> None:
     assert failures(Subject(SYNC, "decoupled", {"h": 8, **options})) == []
 
@@ -99,7 +101,7 @@ def test_the_contract_holds_with_every_option(options: dict[str, Any]) -> None:
 def test_a_learner_is_lost_and_comes_back_and_the_others_go_on(tmp_path: Path) -> None:
     kill = "faults=[{kind: kill, node: east/worker0, at: 1 s, for: 1 s}]"
     more = ("recovery.on_failure=continue", "timeouts={dead_after: 4 s}", "training.rounds=30", kill)
-    found = small(tmp_path, "paradigm=ps", f"sync={{kind: decoupled, {FRAGMENTS}, adaptive: true}}", *more)
+    found = small(tmp_path, "paradigm=ps", f"sync={{kind: decoupled, {FRAGMENTS}, quorum: 1, adaptive: true}}", *more)
     begins = [event["t0"] for event in found.of_kind("round", "hub/worker0")]
     assert max(after - before for before, after in pairwise(begins)) < 0.3
     assert [event["t0"] for event in found.of_kind("round", "east/worker0")][-1] > 3.0

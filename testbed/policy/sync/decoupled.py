@@ -12,7 +12,8 @@ t_quorum is how long a contribution has waited, t_sync how long its learner meas
 the window ends before the first of those who are there would have to wait. A contribution that comes later is one to
 the next round of its fragment (``policy.sync.quorum``).
 
-Each fragment has rounds of its own. A learner that waits for one pushes nothing to another, so that nobody waits for it
+A learner is a worker here, or a data centre whose workers wait for each other; the syncer is the global server. Each
+fragment has rounds of its own. A learner that waits for one pushes nothing to another, so that nobody waits for it
 there. Weights and merging are as in a collection of published formulas (junaidaliop/zij), the slack as in a summary of
 the paper; its radial-directional averaging is not here.
 """
@@ -45,7 +46,7 @@ class DecoupledDiLoCo(SyncPolicy):
     presets: ClassVar[tuple[Preset, ...]] = (
         Preset(
             name="decoupled_diloco",
-            summary="as streaming_diloco, but a fragment is merged without the data centres that are late",
+            summary="as streaming_diloco, but a fragment waits for two data centres, and for others while it can",
             source="Douillard et al., 2026",
             settings={"sync": {"h": 16, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "fragments": 4,
                                "overlap_steps": 3, "adaptive": True, "weights": "token"}},
@@ -56,7 +57,6 @@ class DecoupledDiLoCo(SyncPolicy):
     class Options(Quorum.Options):
         """DiLoCo's, a quorum's, and how fragments take turns."""
 
-        quorum: int = option(1, "contributions without which no round closes; if fewer can come, theirs (K)", min=1)
         fragments: int = option(1, "parts of the model that are merged in turns (P)", min=1, max=1000)
         overlap_steps: int = option(0, "inner steps that go on while a fragment is on its way (τ)", max=10**6)
         mixing: float = option(0.5, "share of a worker's own values when a fragment comes that late", max=0.9999)

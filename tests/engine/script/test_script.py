@@ -136,7 +136,7 @@ SHARES = {
     "async_local_sgd": (", h: 1, dynamic: false, outer_learning_rate: 1, outer_momentum: 0, outer_buffer: 1", 1),
     "halos": (", h: 1, dynamic: false, local_learning_rate: 1, local_momentum: 0, local_buffer: 1", 1),
     "quorum": (", h: 1, outer_learning_rate: 1, outer_momentum: 0, quorum: 1", 1 / 2),
-    "decoupled": (", h: 1, outer_learning_rate: 1, outer_momentum: 0", 1 / 2),
+    "decoupled": (", h: 1, outer_learning_rate: 1, outer_momentum: 0, quorum: 1", 1 / 2),
 }  # fmt: skip
 
 
