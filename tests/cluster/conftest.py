@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.execution import cluster, host
+from testbed.execution.deployment import Ground
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 from tests.cluster.forked import ForkedAgents
@@ -30,6 +31,11 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
     def run(plan: Plan, directory: Path, report: Progress) -> None:
         cluster.run(plan, directory, report, starter)
 
-    monkeypatch.setitem(host.BACK_ENDS, "cluster", run)
+    def run_jobs(ground: Ground) -> list[BaseException | None]:
+        only = ground.only
+        run(only.plan, only.directory, only.report)
+        return [None]
+
+    monkeypatch.setitem(host.BACK_ENDS, "cluster", run_jobs)
     monkeypatch.setitem(runs.BACK_ENDS, "cluster", run)
     return starter

@@ -16,6 +16,7 @@ import pytest
 
 from testbed.errors import WaitTimeout
 from testbed.execution import cluster, host
+from testbed.execution.deployment import Ground
 from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
 from testbed.results import tables
@@ -40,7 +41,13 @@ def deploy(
     (directory / "plan.json").write_bytes(to_json(plan))
     agents = starter or ForkedAgents()
     before = host.BACK_ENDS["cluster"]
-    host.BACK_ENDS["cluster"] = lambda *run: cluster.run(*run, agents)
+
+    def run(ground: Ground) -> list[BaseException | None]:
+        only = ground.only
+        cluster.run(only.plan, only.directory, only.report, agents)
+        return [None]
+
+    host.BACK_ENDS["cluster"] = run
     try:
         outcome = host.attempt(plan, directory, report)
     finally:
