@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from analysis.load import StoredRun, load_run
 from testbed.ids import data_center_of
 from testbed.plan.model import LinkPlan, NetworkPlan, Plan, from_json
+from testbed.results import COMPLETED
 from testbed.results.job_index import FILE, folder, names_of_jobs
 from testbed.results.rundir import read_json
 
@@ -36,7 +37,7 @@ class Crowded:
 
 @dataclass(frozen=True)
 class StoredJobs:
-    """A run with several jobs. ``alone``: the jobs that were also run by themselves on the same network."""
+    """A run with several jobs. ``alone``: those that were also run by themselves on the same network, to the end."""
 
     path: Path
     name: str
@@ -86,11 +87,11 @@ class StoredJobs:
         return max(found, key=lambda each: each.others, default=None)
 
     def longer(self, job: str) -> float | None:
-        """Return how many times as long a round took as alone; ``None`` if that is not known."""
+        """Return how many times as long a round took as alone; ``None`` unless both runs came to their end."""
         times_s = [
             run.result["round_time_s"]
             for run in (self.jobs[job], self.alone.get(job))
-            if run is not None and run.result is not None and run.result["round_time_s"]
+            if run is not None and _has_ended(run) and run.result is not None and run.result["round_time_s"]
         ]
         return times_s[0] / times_s[1] if len(times_s) == len((self.jobs, self.alone)) else None
 
@@ -99,11 +100,17 @@ def load_jobs(path: Path) -> StoredJobs:
     """Open the directory of a run with several jobs. Raise ``TestbedError`` if a file of it is damaged."""
     written = read_json(path / FILE)
     names = names_of_jobs(path)
-    alone = {name: load_run(path / ALONE / name) for name in names if (path / ALONE / name / "result.json").is_file()}
+    places = {name: path / ALONE / name for name in names}
+    by_itself = {name: load_run(place) for name, place in places.items() if (place / "result.json").is_file()}
+    alone = {name: run for name, run in by_itself.items() if _has_ended(run)}
     starts_s = {str(job["name"]): float(job["start_s"]) for job in written["jobs"]}
     return StoredJobs(
         path, str(written["scenario"]), {name: load_run(folder(path, name)) for name in names}, starts_s, alone
     )
+
+
+def _has_ended(run: StoredRun) -> bool:
+    return run.result is not None and run.result["status"] in COMPLETED
 
 
 def plan_of(run: StoredRun) -> Plan:

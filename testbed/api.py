@@ -254,7 +254,6 @@ def run_jobs(
     ``open_run`` opens. Errors are those of ``run``; the first job that fails raises when all have ended.
     """
     from testbed import launch_jobs
-    from testbed.results.job_index import folder
     from testbed.scenario.jobs import load_jobs
     from testbed.scenario.shipped import path_of
 
@@ -262,22 +261,23 @@ def run_jobs(
     found = load_jobs(file, texts_of(dict(set or {})), on=on)
     if not found.are_several:
         raise ScenarioError(f"{file}: has no 'jobs'; testbed.run runs it")
-    try:
-        text = path_of(file).read_bytes()
-        prepared = launch_jobs.prepare(found, out=Path(out) if out else None, text=text, again=again)
-    except AlreadyDone as done:
-        return {job.name: open_run(folder(Path(str(done)), job.name)) for job in found.jobs}
-
-    def display_of(job: Job) -> displays.Display:
-        return displays.choose_for_job(job.plan, job.name, as_json=False, quiet=not progress)
-
+    text = path_of(file).read_bytes()
+    prepared = launch_jobs.prepare(found, out=Path(out) if out else None, text=text, again=again)
     execute = launch_jobs.execution_of(prepared.jobs)
-    with launch_jobs.final_statuses(prepared.runs):
-        outcomes = launch_jobs.train(prepared, display_of, execute)
-        outcomes = launch_jobs.finish(prepared, outcomes, **launch.since(begin_s))
-    if alone:
-        outcomes += launch_jobs.run_alone(prepared, display_of, execute, **launch.since(begin_s))
-    launch_jobs.write_summary(prepared.directory)
+
+    def carry_out(begun: launch_jobs.PreparedJobs, name: str) -> list[SessionResult]:
+        def display_of(job: Job) -> displays.Display:
+            return displays.choose_for_job(job.plan, name or job.name, as_json=False, quiet=not progress)
+
+        with launch_jobs.final_statuses(begun.runs):
+            outcomes = launch_jobs.train(begun, display_of, execute)
+            return launch_jobs.finish(begun, outcomes, **launch.since(begin_s))
+
+    outcomes = [] if prepared.are_done else carry_out(prepared, "")
+    if alone and not any(outcome.status == "interrupted" for outcome in outcomes):
+        outcomes += launch_jobs.run_alone(prepared, carry_out).values()
+    if outcomes:
+        launch_jobs.write_summary(prepared.directory)
     for outcome in outcomes:
         _raise_if_failed(outcome, prepared.directory, Callbacks((), open_run))
     return {job.name: open_run(each.path) for job, each in zip(prepared.jobs, prepared.runs, strict=True)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,36 +14,46 @@ from typing import TYPE_CHECKING, Any
 from testbed import launch
 from testbed.display.progress import Display
 from testbed.errors import ScenarioError
-from testbed.execution import capacity, session
+from testbed.execution import capacity, record, session
 from testbed.execution.deployment import Deployment, Ground, write_jobs
 from testbed.execution.record import final_status
 from testbed.execution.scripts import is_scripted
-from testbed.execution.session import SessionResult
+from testbed.execution.session import INTERRUPTED, SessionResult
 from testbed.plan.build import build_jobs
 from testbed.plan.jobs import Job, SharedNetwork
+from testbed.plan.model import Plan
 from testbed.plan.sharing import sharing
 from testbed.results import COMPLETED, atomic, owner
-from testbed.results.job_index import folder, has_jobs, names_of_jobs
-from testbed.results.rundir import AlreadyDone, RunDirectory, new_path, open_run
+from testbed.results.job_index import JOBS, folder, has_jobs, names_of_jobs
+from testbed.results.rundir import RunDirectory, new_path
 from testbed.scenario.jobs import ReadJobs
 
 if TYPE_CHECKING:
     from analysis.jobs import StoredJobs
 
 ALONE = "alone"  # below a run's directory: each job by itself
+NOT_BEGUN = SessionResult("interrupted", "not run: the command was interrupted; without --again, it goes on here", 130)
 ExecuteJobs = Callable[[Ground], Sequence[SessionResult]]
 MakeDisplay = Callable[[Job], Display]
 
 
 @dataclass(frozen=True)
 class PreparedJobs:
-    """Jobs that can be executed. ``directory``: of the run; each job has one of its own in it."""
+    """Jobs that can be executed, or have been.
+
+    directory  of the run; each job has one of its own in it
+    are_done   whether the directory holds the finished runs of these jobs
+    """
 
     read: ReadJobs
     jobs: tuple[Job, ...]
     shared: SharedNetwork
     directory: Path
     runs: tuple[RunDirectory, ...]
+    are_done: bool = False
+
+
+CarryOut = Callable[[PreparedJobs, str], Sequence[SessionResult]]  # with the name that its progress is shown under
 
 
 def planned(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
@@ -54,12 +65,19 @@ def planned(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
 
 
 def prepare(read: ReadJobs, *, out: Path | None, text: bytes, again: bool = False) -> PreparedJobs:
-    """Claim the directories of a run and of its jobs, and write what is known before it. Arguments and errors are those
-    of ``launch.prepare``."""
+    """Claim the directories of a run and of its jobs, and write what is known before it, unless these jobs are done.
+
+    Arguments and errors are those of ``launch.prepare``, but for ``AlreadyDone``: the result says so.
+    """
     jobs, shared = planned(read)
     directory = out or new_path(read.name, datetime.now(), secrets.token_hex(2))
-    _refuse_if_taken(directory, jobs, again)
-    runs = _prepare(read, jobs, {job.name: folder(directory, job.name) for job in jobs}, again)
+    places = {job.name: folder(directory, job.name) for job in jobs}
+    if _are_done(directory, jobs, again):
+        runs = tuple(RunDirectory(place) for place in places.values())
+        return PreparedJobs(read, jobs, shared, directory, runs, are_done=True)
+    runs = _prepare(read, jobs, places, again)
+    if (directory / ALONE).exists():  # measured beside what is replaced
+        shutil.rmtree(directory / ALONE)
     write_jobs(directory, read.name, jobs, shared)
     atomic.write_bytes(directory / "scenario.yaml", text)
     return PreparedJobs(read, jobs, shared, directory, runs)
@@ -73,17 +91,23 @@ def _prepare(read: ReadJobs, jobs: Sequence[Job], places: Mapping[str, Path], ag
     )
 
 
-def _refuse_if_taken(directory: Path, jobs: Sequence[Job], again: bool) -> None:
-    """Raise ``AlreadyDone`` for a finished run, and ``ScenarioError`` for a directory of something else."""
-    if not directory.exists() or not any(directory.iterdir()) or again:
-        return
-    if not has_jobs(directory):
+def _are_done(directory: Path, jobs: Sequence[Job], again: bool) -> bool:
+    """Return whether a directory has the finished runs of these jobs. Raise ``ScenarioError`` if it has others."""
+    held = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    if not has_jobs(directory) and held - {JOBS}:
         raise ScenarioError(f"{directory}: is not empty and not that of a run with jobs; give another --out")
-    names = names_of_jobs(directory)
-    done = [open_run(folder(directory, name)).status().state in COMPLETED for name in names]
-    if names == [job.name for job in jobs] and all(done):
-        raise AlreadyDone(str(directory))
+    if again or not has_jobs(directory):
+        return False
+    places = {job.name: folder(directory, job.name) for job in jobs}
+    if names_of_jobs(directory) == list(places) and all(_is_done(places[job.name], job.plan) for job in jobs):
+        return True
     raise ScenarioError(f"{directory}: holds the run of other jobs, or one that did not end; --again replaces it")
+
+
+def _is_done(place: Path, plan: Plan) -> bool:
+    """Return whether a directory has the finished run of this Plan."""
+    status = RunDirectory(place).status()
+    return status.state in COMPLETED and status.plan_sha256 == record.sha256_of_plan(plan)
 
 
 def execution_of(jobs: Sequence[Job]) -> ExecuteJobs:
@@ -100,55 +124,66 @@ def _in_this_process(ground: Ground) -> Sequence[SessionResult]:
 
 def train(prepared: PreparedJobs, display_of: MakeDisplay, execute: ExecuteJobs) -> list[SessionResult]:
     """Execute all jobs and show their progress. Errors and interrupts become outcomes: results are always written."""
-    return _train(prepared.jobs, prepared.runs, prepared.shared, prepared.directory, display_of, execute)
-
-
-def _train(
-    jobs: Sequence[Job],
-    runs: Sequence[RunDirectory],
-    shared: SharedNetwork,
-    directory: Path,
-    display_of: MakeDisplay,
-    execute: ExecuteJobs,
-) -> list[SessionResult]:
-    audiences = [launch.Audience(job.plan, run, display_of(job)) for job, run in zip(jobs, runs, strict=True)]
-    deployments = tuple(
-        Deployment(job, run.path, audience.take) for job, run, audience in zip(jobs, runs, audiences, strict=True)
-    )
+    audiences = []
+    deployments = []
+    for job, run in zip(prepared.jobs, prepared.runs, strict=True):
+        audience = launch.Audience(job.plan, run, display_of(job))
+        audiences.append(audience)
+        deployments.append(Deployment(job, run.path, audience.take))
 
     def execute_all() -> Sequence[SessionResult]:
-        for message in capacity.warnings_together([job.plan for job in jobs]):
+        for message in capacity.warnings_together([job.plan for job in prepared.jobs]):
             for audience in audiences:
                 audience.take({"kind": "warning", "message": message})
-        return execute(Ground(deployments, shared.network, directory))
+        return execute(Ground(tuple(deployments), prepared.shared.network, prepared.directory))
 
     return launch.train_before(audiences, execute_all)
 
 
 def finish(prepared: PreparedJobs, outcomes: Sequence[SessionResult], **how: Any) -> list[SessionResult]:
     """Write the results of every job, as ``launch.finish`` does, with its arguments. Return the outcomes."""
-    return _finish(prepared.jobs, prepared.runs, outcomes, **how)
-
-
-def _finish(
-    jobs: Sequence[Job], runs: Sequence[RunDirectory], outcomes: Sequence[SessionResult], **how: Any
-) -> list[SessionResult]:
     return [
-        launch.finish(run, job.plan, outcome, **how)[0] for job, run, outcome in zip(jobs, runs, outcomes, strict=True)
+        launch.finish(run, job.plan, outcome, **how)[0]
+        for job, run, outcome in zip(prepared.jobs, prepared.runs, outcomes, strict=True)
     ]
 
 
-def run_alone(prepared: PreparedJobs, display_of: MakeDisplay, execute: ExecuteJobs, **how: Any) -> list[SessionResult]:
-    """Run each job by itself on the same network, from the run's beginning, into ``alone/NAME``."""
-    found = []
-    for job in prepared.jobs:
-        jobs = sharing([Job(plan=job.plan)], prepared.shared)
-        place = prepared.directory / ALONE / job.name
-        runs = _prepare(prepared.read, [Job(plan=jobs[0].plan, name=job.name)], {job.name: place}, again=True)
-        with final_status(runs[0]):
-            outcomes = _train(jobs, runs, prepared.shared, place, display_of, execute)
-            found += _finish(jobs, runs, outcomes, **how)
+def run_alone(prepared: PreparedJobs, carry_out: CarryOut) -> dict[str, SessionResult]:
+    """Run each job by itself on the same network, from the run's beginning, into ``alone/NAME``, unless it has been.
+
+    Return the outcome of each by ``NAME alone``. After an interrupt, none is begun.
+    """
+    found: dict[str, SessionResult] = {}
+    missing = not_run_alone(prepared)
+    for job in missing:
+        name = f"{job.name} alone"
+        if any(outcome.status == INTERRUPTED.status for outcome in found.values()):
+            found[name] = NOT_BEGUN
+        else:
+            (found[name],) = carry_out(_by_itself(prepared, job), name)
     return found
+
+
+def not_run_alone(prepared: PreparedJobs) -> list[Job]:
+    """Return the jobs of which there is no finished run by itself."""
+    return [
+        job
+        for job in prepared.jobs
+        if not _is_done(prepared.directory / ALONE / job.name, _alone_on(prepared, job).plan)
+    ]
+
+
+def _alone_on(prepared: PreparedJobs, job: Job) -> Job:
+    (alone,) = sharing([Job(plan=job.plan)], prepared.shared)
+    return alone
+
+
+def _by_itself(prepared: PreparedJobs, job: Job) -> PreparedJobs:
+    """Claim the directory of a job's run by itself."""
+    alone = _alone_on(prepared, job)
+    place = prepared.directory / ALONE / job.name
+    runs = _prepare(prepared.read, [Job(plan=alone.plan, name=job.name)], {job.name: place}, again=True)
+    return PreparedJobs(prepared.read, (alone,), prepared.shared, place, runs)
 
 
 def write_summary(directory: Path) -> StoredJobs:

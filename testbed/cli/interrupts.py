@@ -29,6 +29,12 @@ class Interrupts:
         if not self.deferred:
             raise KeyboardInterrupt(signal.Signals(number).name)
 
+    def admit(self) -> None:
+        """Defer no longer. Raise ``KeyboardInterrupt`` for what was deferred."""
+        self.deferred = False
+        if self.count:
+            raise KeyboardInterrupt
+
 
 def _leave_terminal() -> None:
     """Write to nowhere what would go to a terminal: it has been closed, and every write would be an error."""

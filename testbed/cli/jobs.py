@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,9 @@ from testbed.errors import ScenarioError
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
+    from testbed.execution.deployment import Ground
     from testbed.execution.session import HostProcess, SessionResult
+    from testbed.launch_jobs import PreparedJobs
     from testbed.plan.jobs import Job
     from testbed.scenario.jobs import ReadJobs
 
@@ -36,35 +37,49 @@ def run_jobs(
     from testbed import launch, launch_jobs
     from testbed.display.progress import Display, choose_for_job
     from testbed.execution import session
-    from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
 
     _refuse(arguments)
-    try:
-        text = path_of(arguments.scenario).read_bytes()
-        prepared = launch_jobs.prepare(read, out=arguments.out, text=text, again=arguments.again)
-    except AlreadyDone as done:
-        if not arguments.json:
-            print(f"{done}: these jobs have been run already; nothing to do (--again repeats them)")
-        return _told(arguments, Path(str(done)), 0)
-
-    def display_of(job: Job) -> Display:
-        return choose_for_job(job.plan, job.name, as_json=arguments.json, quiet=arguments.quiet)
-
+    text = path_of(arguments.scenario).read_bytes()
+    prepared = launch_jobs.prepare(read, out=arguments.out, text=text, again=arguments.again)
     how: dict[str, Any] = {**launch.since(begin_s), "hurry": lambda: interrupts.count > 1}
-    with launch_jobs.final_statuses(prepared.runs):
-        outcomes = launch_jobs.train(prepared, display_of, partial(session.run_jobs, early=early))
-        interrupts.deferred = True
-        outcomes = launch_jobs.finish(prepared, outcomes, **how)
+
+    def carry_out(begun: PreparedJobs, name: str, host: HostProcess | None = None) -> list[SessionResult]:
+        def display_of(job: Job) -> Display:
+            return choose_for_job(job.plan, name or job.name, as_json=arguments.json, quiet=arguments.quiet)
+
+        def execute(ground: Ground) -> list[SessionResult]:
+            interrupts.admit()
+            return session.run_jobs(ground, early=host)
+
+        with launch_jobs.final_statuses(begun.runs):
+            outcomes = launch_jobs.train(begun, display_of, execute)
+            interrupts.deferred = True  # until the next run begins
+            return launch_jobs.finish(begun, outcomes, **how)
+
+    ended: dict[str, SessionResult] = {}
+    if prepared.are_done:
+        _tell_done(arguments, prepared)
+    else:
+        outcomes = carry_out(prepared, "", early)
+        ended = {job.name: outcome for job, outcome in zip(prepared.jobs, outcomes, strict=True)}
+    if arguments.alone and not any(outcome.status == "interrupted" for outcome in ended.values()):
+        ended |= launch_jobs.run_alone(prepared, carry_out)
+    if ended:
+        launch_jobs.write_summary(prepared.directory)
     interrupts.deferred = False
-    ended = {job.name: outcome for job, outcome in zip(prepared.jobs, outcomes, strict=True)}
-    if arguments.alone and not any(outcome.status == "interrupted" for outcome in outcomes):
-        alone = launch_jobs.run_alone(prepared, display_of, session.run_jobs, **how)
-        ended |= {f"{job.name} alone": outcome for job, outcome in zip(prepared.jobs, alone, strict=True)}
-    launch_jobs.write_summary(prepared.directory)
     _tell_failures(ended)
-    code = max(outcome.exit_code for outcome in ended.values())
+    code = max((outcome.exit_code for outcome in ended.values()), default=0)
     return _told(arguments, prepared.directory, 143 if code == 130 and interrupts.terminated else code)
+
+
+def _tell_done(arguments: argparse.Namespace, prepared: PreparedJobs) -> None:
+    from testbed.launch_jobs import not_run_alone
+
+    missing = [f"{job.name} alone" for job in not_run_alone(prepared)] if arguments.alone else []
+    rest = f"what is missing is run: {', '.join(missing)}" if missing else "nothing to do"
+    if not arguments.json:
+        print(f"{prepared.directory}: these jobs have been run already; {rest} (--again repeats them)")
 
 
 def _refuse(arguments: argparse.Namespace) -> None:

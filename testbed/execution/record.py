@@ -35,12 +35,17 @@ def prepare(
     capabilities        what the probe found and the back end chose
     """
     text = to_json(plan)
-    sha256 = summary.sha256_of(msgspec.json.decode(text))
+    sha256 = sha256_of_plan(plan)
     run = rundir.claim(path, sha256, again)
     with final_status(run):
         _describe(run, plan, text, scenario, resolved, capabilities)
         run.set_status("running", sha256)
     return run
+
+
+def sha256_of_plan(plan: Plan) -> str:
+    """Return what tells whether two Plans are the same."""
+    return summary.sha256_of(msgspec.json.decode(to_json(plan)))
 
 
 @contextmanager

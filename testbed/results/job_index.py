@@ -9,6 +9,7 @@ from testbed.results.rundir import read_json
 
 FILE = "jobs.json"
 NETWORK = "network.json"
+JOBS = "jobs"  # below the directory: the run directory of each job
 
 
 def has_jobs(path: Path) -> bool:
@@ -23,7 +24,7 @@ def names_of_jobs(path: Path) -> list[str]:
 
 def folder(path: Path, name: str) -> Path:
     """Return the run directory of a job."""
-    return path / "jobs" / name
+    return path / JOBS / name
 
 
 def runs_in(path: Path) -> Iterator[Path]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.jobs import load_jobs
-from testbed.results.rundir import open_run
+from testbed.results.rundir import is_run, open_run
 from tests.cli.forked import Ended, command
 
 FILE = "shared/two-jobs"
@@ -28,8 +33,36 @@ def simulate_jobs_here() -> None:
     session.run_jobs = run_jobs  # type: ignore[assignment]
 
 
-def run(*arguments: str) -> Ended:
-    return command(["run", FILE, *SHORT, *arguments], prepare=simulate_jobs_here)
+def interrupt_while_results_are_written() -> None:
+    from testbed import launch_jobs
+
+    simulate_jobs_here()
+    finish = launch_jobs.finish
+
+    def finish_interrupted(*arguments: Any, **how: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return finish(*arguments, **how)
+
+    launch_jobs.finish = finish_interrupted
+
+
+def interrupt_runs_alone() -> None:
+    from testbed.execution import session
+
+    simulate_jobs_here()
+    together = session.run_jobs
+
+    def run_jobs(ground: Any, early: object = None) -> Any:
+        if len(ground.deployments) > 1:
+            return together(ground, None)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("which the signal leaves no time for")
+
+    session.run_jobs = run_jobs
+
+
+def run(*arguments: str, prepare: Callable[[], None] = simulate_jobs_here) -> Ended:
+    return command(["run", FILE, *SHORT, *arguments], prepare=prepare)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +141,35 @@ def test_finished_jobs_are_not_repeated_and_other_verbs_open_them(jobs: tuple[Pa
     assert compared.returncode == 0, compared.stderr
     assert "star" in compared.stdout
     assert "ring" in compared.stdout
+
+
+def test_no_job_is_run_by_itself_after_an_interrupt_while_results_are_written(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    ended = run("--out", str(directory), "--alone", prepare=interrupt_while_results_are_written)
+    assert ended.returncode == 130, ended.stderr
+    assert open_run(directory / "jobs" / "ring").status().state == "done"
+    assert not is_run(directory / "alone" / "ring")
+    assert "interrupted" in ended.stderr
+
+
+def test_an_interrupted_run_alone_is_the_last_and_is_not_compared_with(
+    jobs: tuple[Path, Ended], tmp_path: Path
+) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(jobs[0], directory)
+    ended = run("--out", str(directory), "--alone", prepare=interrupt_runs_alone)
+    assert "what is missing is run: star alone, ring alone" in ended.stdout
+    assert ended.returncode == 130, ended.stderr
+    assert open_run(directory / "alone" / "star").status().state == "interrupted"
+    assert not is_run(directory / "alone" / "ring")
+    assert "ring alone: not run" in ended.stderr
+    assert "×" not in ended.stdout
+    assert load_jobs(directory).longer("star") is None
+
+
+def test_a_directory_of_other_rounds_is_not_these_jobs(jobs: tuple[Path, Ended]) -> None:
+    ended = run("--out", str(jobs[0]), "--set", "jobs.star.training.rounds=4")
+    assert (ended.returncode, "holds the run of other jobs" in ended.stderr) == (2, True), ended.stderr
 
 
 def test_validate_tells_where_each_job_trains_and_options_for_one_run_are_refused(tmp_path: Path) -> None:
