@@ -27,12 +27,14 @@ class Crowded:
     """The link on which others left a job the least, while it trained.
 
     by      the job that sent most of the others' bytes there
-    others  the share of the jobs' bytes on the link that others sent
+    others  the share of the jobs' bytes on the link that all others sent
+    most    the share that ``by`` sent: equal to ``others`` if no third job sent any
     """
 
     link: str
     by: str
     others: float
+    most: float
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class StoredJobs:
             others = {name: sent.get(link, 0) for name, sent in by_job.items() if name != job}
             if own > least and any(others.values()):
                 most = max(others, key=lambda name: others[name])
-                found.append(Crowded(link, most, sum(others.values()) / (own + sum(others.values()))))
+                all_bytes = own + sum(others.values())
+                found.append(Crowded(link, most, sum(others.values()) / all_bytes, others[most] / all_bytes))
         return max(found, key=lambda each: each.others, default=None)
 
     def longer(self, job: str) -> float | None:

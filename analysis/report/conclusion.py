@@ -10,6 +10,7 @@ from analysis.identity import PARTS
 from analysis.load import StoredRun
 from testbed.numbers import counted, factor, seconds, share, size
 from testbed.numbers import target as accuracy_wanted
+from testbed.results.job_index import neighbours
 
 _WORDS = {"waiting": "waiting for others", "wan": "transfers over the WAN", "lan": "transfers in data centres"}
 
@@ -93,8 +94,17 @@ def _seeds(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _trust(runs: Sequence[StoredRun]) -> str:
+    shared = " ".join(_neighbours(runs))
     doubtful = [run for run in runs if run.result and run.result["fidelity"]["status"] != "ok"]
     if not doubtful:
-        return "Nothing speaks against these times." if len(runs) > 1 else "Nothing speaks against its times."
+        nothing = "Nothing else speaks" if shared else "Nothing speaks"
+        return f"{shared} {nothing} against {'these' if len(runs) > 1 else 'its'} times.".strip()
     which = "The run is" if len(runs) == 1 else f"{len(doubtful)} of {len(runs)} runs are"
-    return f"{which} degraded: read the reasons under Fidelity before using the times."
+    return f"{shared} {which} degraded: read the reasons under Fidelity before using the times.".strip()
+
+
+def _neighbours(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Yield which runs were not alone on their network: others' bytes are part of their times and of their links."""
+    for run in runs:
+        if others := neighbours(run.path):
+            yield f"{run.name} shared its network with {', '.join(others)}, whose bytes its links carried, too."

@@ -11,6 +11,7 @@ from analysis.view.server import ViewServer
 from analysis.view.source import ViewedRun, saved, viewed
 from testbed.errors import ScenarioError
 from testbed.results import rundir
+from testbed.results.job_index import JOBS, has_jobs
 
 if TYPE_CHECKING:
     from analysis.view.listing import Listing
@@ -43,7 +44,7 @@ def _listing_among(paths: Sequence[Path]) -> Listing | None:
     if len(paths) == 1 and not rundir.is_run(paths[0]):
         from analysis.view.listing import listing_of  # which takes half a second to import
 
-        return listing_of(paths[0])
+        return listing_of(paths[0] / JOBS if has_jobs(paths[0]) else paths[0])
     return None
 
 

@@ -21,7 +21,8 @@ _LAST_PORT = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "a run directory, finished or in progress; several side by side; a sweep's directory, or a folder of runs"
+    about = "a run directory, finished or in progress; several side by side; "
+    about += "the directory of a sweep or of several jobs, or a folder of runs"
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=about)
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="write a page that holds everything, and serve nothing"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from analysis.jobs import StoredJobs
+    from analysis.jobs import Crowded, StoredJobs
     from analysis.load import StoredRun
 
 _LINKS_SHOWN = 16
@@ -52,9 +52,17 @@ def _row(stored: StoredJobs, name: str, run: StoredRun) -> list[str]:
         alone = stored.alone.get(name)
         alone_s = alone.result["round_time_s"] if alone is not None and alone.result is not None else None
         row += [numbers.seconds(alone_s), _longer(stored.longer(name))]
-    crowded = stored.crowded(name)
     row += [numbers.seconds(result["training_s"]), numbers.share(result["accuracy"])]
-    return [*row, "" if crowded is None else f"{numbers.share(crowded.others)} of {crowded.link} by {crowded.by}"]
+    return [*row, _crowded(stored.crowded(name))]
+
+
+def _crowded(crowded: Crowded | None) -> str:
+    if crowded is None:
+        return ""
+    others = f"{numbers.share(crowded.others)} of {crowded.link} by"
+    if crowded.most == crowded.others:
+        return f"{others} {crowded.by}"
+    return f"{others} others, {numbers.share(crowded.most)} by {crowded.by}"
 
 
 def _longer(factor: float | None) -> str:

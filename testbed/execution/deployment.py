@@ -23,6 +23,7 @@ from testbed.results.job_index import FILE, NETWORK, folder
 from testbed.results.progress import Progress
 
 _ALONG = frozenset({"link", "replay"})  # kinds of events that come as long as a network is up
+STARTING = {"kind": "stage", "name": "starting nodes"}
 _MARGIN_S = 0.5  # of a sample before, and after
 
 
@@ -75,6 +76,12 @@ class Ground:
         """Report what is about the network, to all."""
         for deployment in self.deployments:
             deployment.report(event)
+
+    def report_start(self) -> None:
+        """Report that nodes start, to the jobs that start with the network; the others hear it at their start."""
+        for deployment in self.deployments:
+            if not deployment.job.start_s:
+                deployment.report(dict(STARTING))
 
     def take(self, event: dict[str, Any]) -> None:
         """Pass an event of the process that executes this on to the job that it names, or to all."""

@@ -60,7 +60,10 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
             ground.report({"kind": "stage", "name": "measuring the links"})
             network.measure()
             is_program = plan.program is not None
-            ground.report({"kind": "stage", "name": "starting the program" if is_program else "starting nodes"})
+            if is_program:
+                ground.report({"kind": "stage", "name": "starting the program"})
+            else:
+                ground.report_start()
             errors = _train(ground, network, epoch_ns)
         if is_predictable(plan) and len(deployments) == 1 and errors == [None] and not resumed:
             ground.report({"kind": "stage", "name": "simulating the first rounds"})

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,8 +43,7 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
         only.report({"kind": "stage", "name": "starting the program"})
         run_programs(only.plan, only.directory, only.report, epoch_ns, _hosts(only.plan))
         return [None]
-    for each in deployments:
-        each.report({"kind": "stage", "name": "starting nodes"})
+    replace(ground, deployments=tuple(deployments)).report_start()
     from testbed.engine.learner import warm_up
     from testbed.execution.roles import fitted_together
 

@@ -32,7 +32,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
 def run_jobs(ground: Ground) -> list[BaseException | None]:
     """Run all roles of all jobs to their end in this process. Return for each the error of its first failed node."""
-    ground.report({"kind": "stage", "name": "starting nodes"})
+    ground.report_start()
     from testbed.execution.devices import placed_together
     from testbed.execution.torch_settings import settings_of_a_run
 

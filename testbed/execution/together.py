@@ -18,8 +18,9 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.errors import Interrupted, RunFailed, TestbedError
-from testbed.execution.deployment import Deployment
+from testbed.execution.deployment import STARTING, Deployment
 from testbed.processes.child import Child, Line, fork
+from testbed.results.progress import Progress
 
 _END = "end of a job"  # the kind of a process' last line
 _GRACE_S = 10.0
@@ -45,6 +46,7 @@ def run_together(deployments: Sequence[Deployment], run: RunJob) -> list[BaseExc
     """
     if len(deployments) == 1:
         try:
+            _await_start(deployments[0], time.monotonic(), deployments[0].report)
             run(deployments[0])
         except Exception as error:
             return [error]
@@ -125,7 +127,7 @@ def _body(deployment: Deployment, begin_s: float, run: RunJob) -> Callable[[int]
 
         error: BaseException | None = None
         try:
-            time.sleep(max(0.0, begin_s + deployment.job.start_s - time.monotonic()))
+            _await_start(deployment, begin_s, tell)
             run(replace(deployment, report=tell))
         except BaseException as caught:
             error = caught
@@ -133,6 +135,12 @@ def _body(deployment: Deployment, begin_s: float, run: RunJob) -> Callable[[int]
         return 0
 
     return body
+
+
+def _await_start(deployment: Deployment, begin_s: float, report: Progress) -> None:
+    if start_s := deployment.job.start_s:
+        time.sleep(max(0.0, begin_s + start_s - time.monotonic()))
+        report(dict(STARTING))
 
 
 def _end_line(error: BaseException | None) -> Line:

@@ -27,6 +27,15 @@ def folder(path: Path, name: str) -> Path:
     return path / JOBS / name
 
 
+def neighbours(path: Path) -> list[str]:
+    """Return the jobs that the run in the directory ``path`` shared its network with. Raise as ``names_of_jobs``."""
+    path = path.absolute()
+    whole = path.parent.parent
+    if path.parent.name != JOBS or not has_jobs(whole):
+        return []
+    return [name for name in names_of_jobs(whole) if name != path.name]
+
+
 def runs_in(path: Path) -> Iterator[Path]:
     """Yield the run directories that ``path`` stands for: those of its jobs, or itself. Raise as ``names_of_jobs``."""
     if has_jobs(path):

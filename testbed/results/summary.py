@@ -27,7 +27,8 @@ round_time_s           s           mean over the workers of (time covered by rou
                               is part of it only where training has to wait for its score. Of a pipeline, mean over
                                    the replicas: a round begins at the first stage and ends at the last one
 round_s                s           of a simulated run, where exact runs have shown how far such runs are off: {mean,
-                                   low, high}; an exact round lies between low and high for 95 % of them
+                                   low, high}; an exact round lies between low and high for 95 % of them. Absent of a
+                                   job that shared its network with others
 step_time_s            s           likewise for a training step: rounds of several steps compare by this
 samples_per_s          1/s         training samples of all workers, each at its own rate; null where they are unknown.
                                    Both are absent of earlier releases

@@ -14,6 +14,7 @@ So a job is read as the scenario that it would be alone; nothing else of the pro
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from testbed.scenario.reading.document import Mapping, Node, Scalar, copied, flo
 from testbed.scenario.reading.document import Sequence as Items
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_of
-from testbed.scenario.reading.problems import Problem, lines_of, problem_at, problems_of
+from testbed.scenario.reading.problems import UNKNOWN_KEY, Problem, lines_of, problem_at, problems_of
 from testbed.scenario.reading.quantities import exactly
 from testbed.scenario.schema import MODEL, Scenario
 from testbed.scenario.topology.job import JobPlace, JobSection
@@ -41,12 +42,13 @@ from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.use import TOPOLOGY
 from testbed.settings.faults import LINK_KINDS
 from testbed.settings.run import Background
-from testbed.suggest import suggestion
+from testbed.suggest import nearest_or_all, suggestion
 
 KEY = "jobs"
 OF_NETWORK = ("topology", "background")
 OF_RUN = ("run", "transport", "simulation", "exact")
 _OF_FILE = ("version", "name", "seed", "faults", *OF_NETWORK, *OF_RUN, KEY)
+_OVERRIDE = re.compile(rf"\s*{KEY}(?P<by>\.|\[)(?P<name>[^].=[]*)\]?\s*[.[]")  # of a value in a job
 _NEVER = ("version", "name", "cluster", "sweep", KEY)
 
 
@@ -111,7 +113,7 @@ class _Jobs:
         self._root = root
         self._folder = folder
         self._allow_code = allow_code
-        mistakes = set_in(root, overrides, on)
+        mistakes = _of_no_job(root, overrides) or set_in(root, overrides, on)
         if mistakes:
             raise ScenarioError(mistakes)
         self._refuse(self._wrong_keys())
@@ -338,6 +340,29 @@ class _Jobs:
             yield at(("workload", "command"), "a program cannot share a network with other jobs", cure)
 
 
+def _of_no_job(root: Mapping, overrides: Sequence[str]) -> list[str]:
+    """Return the mistakes of overrides that are for a job, but name none of the file's."""
+    jobs = root.entries[KEY]
+    names = list(jobs.entries) if isinstance(jobs, Mapping) else []
+    found = []
+    for override in overrides:
+        of_job = _OVERRIDE.match(override)
+        if of_job is None:
+            continue
+        name = of_job["name"]
+        if of_job["by"] == "[" or name == "*":
+            found.append(f"--set {override}: name one job (jobs.NAME.…, NAME one of {', '.join(names)})")
+        elif name not in names:
+            found.append(f"--set {override}: no job '{name}' ({nearest_or_all(name, names)})")
+    return found
+
+
+def _of_job() -> tuple[str, ...]:
+    """Return the keys that a job may have."""
+    sections = (key for key in keys_of(MODEL) if key not in (*_NEVER, *OF_NETWORK, *OF_RUN))
+    return ("scenario", "start", "topology", *sections)
+
+
 def _of_others(name: str, node: Mapping) -> Iterator[Problem]:
     """Yield what a job says that is not its own."""
     for key in node.entries:
@@ -346,6 +371,9 @@ def _of_others(name: str, node: Mapping) -> Iterator[Problem]:
             yield Problem(node.keys[key], f"{KEY}.{name}.{key}", "is the same for all jobs", cure)
         elif key in _NEVER:
             yield Problem(node.keys[key], f"{KEY}.{name}.{key}", "has no place in a job", "leave it out")
+        elif key not in _of_job():
+            cure = suggestion(key, _of_job()) or f"allowed: {', '.join(_of_job())}"
+            yield Problem(node.keys[key], f"{KEY}.{name}.{key}", UNKNOWN_KEY, cure)
     for fault, kind in _faults_of(node):
         if kind in LINK_KINDS:
             cure = "write it in 'faults' beside 'jobs'"

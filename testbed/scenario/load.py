@@ -111,7 +111,8 @@ def read_tree(
     if isinstance(root, Mapping):
         where = root.keys.get("jobs")
         if where:
-            raise ScenarioError(f"{where}: jobs: these are several on one network; start them with `testbed run FILE`")
+            cure = "`testbed run FILE` runs its jobs; for one of them, write a scenario of its own"
+            raise ScenarioError(f"{where}: jobs: this takes a scenario without 'jobs' ({cure})")
         root.entries.pop("sweep", None)
         where = root.keys.pop("sweep", None)
         if where and not sweeping:

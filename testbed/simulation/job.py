@@ -191,8 +191,9 @@ class SimulatedJob:
 
     def warn(self, message: str, **about: str) -> None:
         """Record a warning, and report it."""
-        self.log.write("warning", self.clock.now, message=message, **about)
-        self._run.on_progress({"kind": "warning", "t": self.clock.now, "node": "simulation", "message": message})
+        now = max(end.at_s for end in self.exits.values()) if self.has_ended else self.clock.now
+        self.log.write("warning", now, message=message, **about)
+        self._run.on_progress({"kind": "warning", "t": now, "node": "simulation", "message": message})
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
@@ -272,8 +273,17 @@ class SimulatedJob:
                 self.clock.at(self.clock.now + delay_s(world), partial(world.outbox.drop, name))
         return True
 
+    def tell_start(self) -> None:
+        """Report that the nodes start, later than the network."""
+        self._run.on_progress({"kind": "stage", "name": "starting nodes", "t": self.clock.now})
+
     def report(self, wall_s: float, rate: float) -> None:
-        """Report how far virtual time is, how fast it passes, and the nodes' status. ``wall_s``: of the whole run."""
+        """Report how far virtual time is, how fast it passes, and the nodes' status. ``wall_s``: of the whole run.
+
+        Time that passes for others when the job has ended is not its own.
+        """
+        if self.has_ended:
+            return
         now = self.clock.now
         status = {"kind": "status", "t": now, "node": "simulation", "simulated_s": now, "wall_s": wall_s, "rate": rate}
         self._run.on_progress(status)

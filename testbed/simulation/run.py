@@ -117,6 +117,7 @@ class Simulation:
         job.begin()
 
     def _begin_late(self, job: SimulatedJob, _: Any) -> None:
+        job.tell_start()
         self._begin(job)
         self.network.monitor.sample()  # from which its log counts
 

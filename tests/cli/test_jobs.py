@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from analysis.jobs import load_jobs
+from analysis.load import load_run
+from analysis.report.conclusion import of_one
 from testbed.results.rundir import is_run, open_run
 from tests.cli.forked import Ended, command
 
@@ -82,6 +84,10 @@ def test_every_job_has_a_run_of_its_own_and_the_whole_a_summary(jobs: tuple[Path
     assert "two-jobs on simulate: 2 jobs on one network" in summary
     assert "messages over the links" in summary
     stored = load_jobs(directory)
+    for job in stored.jobs.values():  # the interval of exact rounds was measured on jobs alone
+        assert job.result is not None
+        assert "round_s" not in job.result
+    assert "exact:" not in (directory / "jobs" / "star" / "summary.txt").read_text()
     assert stored.starts_s == {"star": 0.0, "ring": 1.0}
     assert stored.longer("ring") is None
 
@@ -136,11 +142,16 @@ def test_finished_jobs_are_not_repeated_and_other_verbs_open_them(jobs: tuple[Pa
     assert (one.returncode, f"name the run of one of them, {directory}/jobs/NAME" in one.stderr) == (2, True), (
         one.stderr
     )
+    page = directory / "page.html"
+    assert command(["view", str(directory), "--save", str(page)]).returncode == 0
+    assert "ring" in page.read_text()
     out = directory / "compared"
     compared = command(["compare", str(directory), "--out", str(out)])
     assert compared.returncode == 0, compared.stderr
     assert "star" in compared.stdout
     assert "ring" in compared.stdout
+    told = of_one(load_run(directory / "jobs" / "star"))
+    assert "star shared its network with ring, whose bytes its links carried, too. Nothing else speaks against" in told
 
 
 def test_no_job_is_run_by_itself_after_an_interrupt_while_results_are_written(tmp_path: Path) -> None:

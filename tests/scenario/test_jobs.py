@@ -196,11 +196,30 @@ def test_scenarios_with_different_networks_share_none(tmp_path: Path) -> None:
     assert "jobs: 'a' and 'b' have a different 'topology' each, and jobs share it (write 'topology' beside" in problem
 
 
+@for_each(
+    "override, told",
+    [
+        ("jobs.xx.training.rounds=3", "no job 'xx' (one of a, bob)"),
+        ("jobs.bbo.training.rounds=3", "no job 'bbo' (did you mean 'bob'?)"),
+        ("jobs[*].training.rounds=3", "name one job (jobs.NAME.…, NAME one of a, bob)"),
+        ("jobs.*.training.rounds=3", "name one job (jobs.NAME.…, NAME one of a, bob)"),
+        ("jobs.a.strat=3", "jobs.a.strat: unknown key (did you mean 'start'?)"),
+        ("jobs.a.zzz=3", "jobs.a.zzz: unknown key (allowed: scenario, start, topology, seed, training,"),
+    ],
+)
+def test_overrides_of_no_job_or_of_no_key_of_jobs_are_refused(override: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as error:
+        read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {OWN}, bob: {OWN}}}\n", override)
+    (problem,) = error.value.problems
+    assert problem.startswith(f"--set {override}: {told}")
+
+
 def test_jobs_are_not_deployed_by_one_run(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"run\.on: several jobs cannot be deployed by one run \(deploy each job"):
         read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {OWN}, b: {OWN}}}\n", on="cluster")
 
 
 def test_what_takes_one_scenario_refuses_several() -> None:
-    with pytest.raises(ScenarioError, match="these are several on one network; start them with `testbed run FILE`"):
+    told = r"this takes a scenario without 'jobs' \(`testbed run FILE` runs its jobs; for one"
+    with pytest.raises(ScenarioError, match=told):
         load(path_of("shared/two-jobs"))

@@ -153,3 +153,31 @@ def test_links_go_down_for_a_later_job_when_they_do_for_the_first_one(tmp_path: 
 
 
 def _ignore(event: Event) -> None: ...
+
+
+def test_progress_of_a_job_has_its_own_times_from_its_start_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.simulation.run._REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("testbed.simulation.run._BATCH_EVENTS", 10)
+    plan = plan_of(tmp_path, "ideal")
+    longer = plan_of(tmp_path, "ideal", "training.rounds=9")
+    jobs = (Job(plan=plan, name="first"), Job(plan=longer, name="late", start_s=0.25))
+    told: dict[str, list[Event]] = {"first": [], "late": []}
+    runs = [
+        JobRun(
+            job=job,
+            make_role=partial(make_role, files=None),
+            directory=tmp_path / job.name,
+            on_progress=told[job.name].append,
+        )
+        for job in sharing(jobs, SharedNetwork(network=plan.network))
+    ]
+    with settings_of_a_run():
+        first, late = simulate_jobs(runs, plan.network)
+    assert max(end.at_s for end in late.values()) > (end_s := max(end.at_s for end in first.values()))
+    times_s = [event["t"] for event in told["first"] if "t" in event]
+    assert max(times_s) <= end_s
+    assert times_s == sorted(times_s)
+    starts = [event["t"] for event in told["late"] if event["kind"] == "stage"]
+    assert starts == [0.25]
