@@ -58,8 +58,11 @@ class StoredJobs:
     def sent(self, job: str, begin_s: float = float("-inf"), end_s: float = float("inf")) -> dict[str, int]:
         """Return the bytes of messages, headers too, of a job on each link, of what arrived between two times.
 
-        Times are on the run's clock. Retransmissions and frames' headers are not counted: the same in every world.
+        Times are on the run's clock. Retransmissions and frames' headers are not counted: the same in every world. On
+        ``local``, no link carries any.
         """
+        if not self.jobs[job].facilities.has_wan:
+            return {}
         spans = self.spans(job)
         sent = spans[spans["t_s"].between(begin_s, end_s)].groupby("link", sort=False)["bytes"].sum()
         return {str(link): int(size_bytes) for link, size_bytes in sent.items()}

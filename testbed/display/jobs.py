@@ -19,7 +19,8 @@ _LINKS_SHOWN = 16
 
 def summary_of_jobs(stored: StoredJobs) -> list[RenderableType]:
     """Return the table of jobs, and that of the links that carried most."""
-    return [_jobs(stored), _links(stored)]
+    carried = any(stored.sent(name) for name in stored.jobs)
+    return [_jobs(stored), _links(stored)] if carried else [_jobs(stored)]
 
 
 def _jobs(stored: StoredJobs) -> Table:
@@ -46,7 +47,7 @@ def _row(stored: StoredJobs, name: str, run: StoredRun) -> list[str]:
     result = run.result
     start = numbers.seconds(stored.starts_s[name])
     if result is None:
-        return [name, start, run.status.state]
+        return [name, start, run.status.state, *[numbers.MISSING] * (6 if stored.alone else 4), ""]
     row = [name, start, result["status"], numbers.rounds_of_workers(result), numbers.seconds(result["round_time_s"])]
     if stored.alone:
         alone = stored.alone.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.errors import ScenarioError
 from testbed.plan import settings
 from testbed.plan.code import code_of, code_of_pipeline
 from testbed.plan.effects import slowed, with_faults
@@ -24,7 +25,15 @@ from testbed.scenario.topology.topology import generated
 
 def build_jobs(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
     """Return the jobs of a file with their Plans, and what they share. Raise ``ScenarioError``."""
-    jobs = [Job(plan=build_plan(job.scenario), name=job.name, start_s=job.start_s) for job in read.jobs]
+    jobs = []
+    problems: list[str] = []
+    for job in read.jobs:
+        try:
+            jobs.append(Job(plan=build_plan(job.scenario), name=job.name, start_s=job.start_s))
+        except ScenarioError as error:
+            problems += error.problems
+    if problems:
+        raise ScenarioError(list(dict.fromkeys(problems)))
     if not read.are_several:
         plan = jobs[0].plan
         return tuple(jobs), SharedNetwork(network=plan.network, background=plan.background)

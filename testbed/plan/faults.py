@@ -56,7 +56,8 @@ def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:
 
 
 def _at(scenario: Scenario, index: int, key: str, problem: str) -> str:
-    return f"{scenario.place_of('faults', index, key)}: faults[{index}].{key}: {problem}"
+    path = scenario.path_in_file(f"faults[{index}].{key}")
+    return f"{scenario.place_of('faults', index, key)}: {path}: {problem}"
 
 
 def _too_late(fault: Fault, rounds: float, deadline_s: float) -> tuple[str, str]:

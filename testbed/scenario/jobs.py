@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,7 @@ OF_NETWORK = ("topology", "background")
 OF_RUN = ("run", "transport", "simulation", "exact")
 _OF_FILE = ("version", "name", "seed", "faults", *OF_NETWORK, *OF_RUN, KEY)
 _OVERRIDE = re.compile(rf"\s*{KEY}(?P<by>\.|\[)(?P<name>[^].=[]*)\]?\s*[.[]")  # of a value in a job
+_FAULT = re.compile(r"faults\[(?P<number>\d+)\]")
 _NEVER = ("version", "name", "cluster", "sweep", KEY)
 
 
@@ -164,7 +166,8 @@ class _Jobs:
             yield Problem(root.keys["faults"], "faults", "expected a list")
         jobs = root.entries[KEY]
         if not isinstance(jobs, Mapping) or not jobs.entries:
-            yield Problem(root.keys[KEY], KEY, "has no job", "write 'jobs: {NAME: {scenario: quickstart}}'")
+            problem = "has no job" if not isinstance(jobs, Items) else "expected a mapping by name, got a list"
+            yield Problem(root.keys[KEY], KEY, problem, "write 'jobs: {NAME: {scenario: quickstart}}'")
             return
         for fault, kind in _faults_of(root):
             if kind not in LINK_KINDS:
@@ -291,12 +294,14 @@ class _Jobs:
         _put(root, "name", Scalar(name, node.where), self._root)
         if "seed" not in own.entries:
             _put(root, "seed", self._root.entries["seed"], self._root)
-        faults = Items(node.where, [*self._link_faults(), *own_faults])
+        of_links = self._link_faults()
+        faults = Items(node.where, [*of_links, *own_faults])
         if isinstance(root.entries.get("faults", faults), Items):  # else the reader says what is wrong
             _put(root, "faults", faults if faults.items else None, self._root)
         folder = path.parent if path is not None else self._folder
         allow_code = self._allow_code and (path is None or may_name_code(path))
-        given = Given(folder, allow_code, {"topology": place.on(network)}, f"{KEY}.{name}.")
+        path_in_file = partial(_path_in_file, name, len(of_links))
+        given = Given(folder, allow_code, {"topology": place.on(network)}, path_in_file)
         return read_tree(root, naming, None, given)
 
     def _link_faults(self) -> list[Node]:
@@ -338,6 +343,17 @@ class _Jobs:
         if scenario.is_program:
             cure = "leave it out, or give it a run of its own"
             yield at(("workload", "command"), "a program cannot share a network with other jobs", cure)
+
+
+def _path_in_file(job: str, shared_faults: int, path: str) -> str:
+    """Return how the file writes a path of a job, whose first faults are those of links, beside ``jobs``."""
+    fault = _FAULT.match(path)
+    if fault is None:
+        return f"{KEY}.{job}.{path}"
+    number = int(fault["number"])
+    if number < shared_faults:
+        return path
+    return f"{KEY}.{job}.faults[{number - shared_faults}]{path[fault.end() :]}"
 
 
 def _of_no_job(root: Mapping, overrides: Sequence[str]) -> list[str]:

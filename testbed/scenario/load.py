@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Keys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -88,20 +88,20 @@ def moved(scenario: Scenario, on: str | None) -> Scenario:
 class Given:
     """What is known of a scenario beside its tree.
 
-    folder      where files that it names are
-    allow_code  whether it may name code
-    sections    that have been read already, by key; the tree has their places
-    inside      what messages put before paths: where in its file the scenario stands
+    folder        where files that it names are
+    allow_code    whether it may name code
+    sections      that have been read already, by key; the tree has their places
+    path_in_file  from a path in the scenario to the one that its file has, which may have several
     """
 
     folder: Path | None
     allow_code: bool
     sections: Keys[str, Any] = field(default_factory=dict)
-    inside: str = ""
+    path_in_file: Callable[[str], str] = str
 
     def lines(self, problems: list[Problem]) -> list[str]:
         """Return the problems as lines, with whole paths."""
-        return lines_of([replace(each, path=each.path and f"{self.inside}{each.path}") for each in problems])
+        return lines_of([replace(each, path=each.path and self.path_in_file(each.path)) for each in problems])
 
 
 def read_tree(
@@ -130,7 +130,7 @@ def read_tree(
     if mistakes or problems:
         raise ScenarioError(mistakes + given.lines(problems))
     code, traces = (tuple(dict.fromkeys(context[name])) for name in ("code", "traces"))
-    return replace(scenario, origin=Origin(root, code, traces))
+    return replace(scenario, origin=Origin(root, code, traces, given.path_in_file))
 
 
 def _data(root: Node, given: Given) -> Any:

@@ -60,7 +60,7 @@ def find_preset(name: str, allow_code: bool = True) -> Preset:
     if name in known:
         return known[name]
     if not names_code(name):
-        raise AxisError(f"'{name}' is not one of {', '.join(known)}", suggestion(name, known))
+        raise AxisError(f"'{name}' is not one of {', '.join(known)}", _of_kind(name) or suggestion(name, known))
     if not allow_code:
         problem = f"'{name}' names code, and this file is not at or below the working directory"
         raise AxisError(problem, "read that code first, then give --allow-code")
@@ -72,6 +72,15 @@ def find_preset(name: str, allow_code: bool = True) -> Preset:
                 raise AxisError(f"'{name}' declares no preset", "write 'presets = (Preset(…),)' in the class")
             return _completed(declared[0], axis, name)
     raise AxisError(f"'{name}' is a technique of none of the axes {', '.join(TECHNIQUE_AXES)}")
+
+
+def _of_kind(kind: str) -> str:
+    """Return the cure for the name of a kind on an axis that presets are made of, whose own names are others."""
+    for axis in TECHNIQUE_AXES:
+        names = [preset.name for preset in _declared_by(AXES[axis][kind])] if kind in AXES[axis] else []
+        if names:
+            return f"'{kind}' is a kind of '{axis}'; did you mean '{' or '.join(names)}'?".replace(" or ", "' or '")
+    return ""
 
 
 def with_preset(document: Mapping[str, Any], name: str) -> dict[str, Any]:

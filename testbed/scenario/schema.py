@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -46,8 +47,15 @@ TimeoutChanges = changes_of(
 class Origin:
     """Where values were written, the code that read them, and the traces that were read."""
 
-    def __init__(self, root: Node, code: tuple[CodeFile, ...], traces: tuple[TraceSummary, ...]) -> None:
+    def __init__(
+        self,
+        root: Node,
+        code: tuple[CodeFile, ...],
+        traces: tuple[TraceSummary, ...],
+        path_in_file: Callable[[str], str],
+    ) -> None:
         self._root = root
+        self.path_in_file = path_in_file
         self.code = code
         self.traces = traces
 
@@ -144,6 +152,10 @@ class Scenario:
     def place_of(self, *path: str | int) -> Where:
         """Return where the value at ``path`` was written, for a problem that is found after reading."""
         return self.origin.place_of(path) if self.origin else Where(self.name)
+
+    def path_in_file(self, path: str) -> str:
+        """Return how its file writes a path: a job's is ``jobs.NAME.training.rounds`` there."""
+        return self.origin.path_in_file(path) if self.origin else path
 
     @property
     def code(self) -> tuple[CodeFile, ...]:

@@ -42,3 +42,8 @@ def test_who_crowded_a_job_most_is_told_with_the_bytes_of_all_and_with_its_own()
     assert (three.by, three.others, three.most) == ("one", 0.55, 0.44)
     assert "55 % of a>b by others, 44 % by one" in shown("one", "two", "three")
     assert "49.4 % of a>b by one" in shown("one", "two")
+
+
+def test_without_a_wan_no_link_carries_bytes() -> None:
+    run: Any = SimpleNamespace(facilities=SimpleNamespace(has_wan=False))
+    assert StoredJobs(Path("run"), "name", {"one": run}, {"one": 0.0}, {}).sent("one") == {}

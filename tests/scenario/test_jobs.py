@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ScenarioError
+from testbed.plan.build import build_jobs
 from testbed.scenario.jobs import ReadJobs, load_jobs
 from testbed.scenario.load import load
 from testbed.scenario.shipped import path_of
@@ -110,6 +111,11 @@ WRONG = {
         "jobs: {a: {scenario: quickstart, topology: {data_centers: [{name: paris, workers: 0}]}}}",
         "jobs.a.topology.data_centers[0].workers: 0 is outside [1, 1000] (only the central data centre may have none)",
     ),
+    "a data centre twice": (
+        "jobs: {a: {scenario: quickstart, topology: {sites: [virginia, virginia]}}}",
+        "jobs.a.topology.sites[1]: 'virginia' is there already (name each data centre once)",
+    ),
+    "jobs as a list": ("jobs: [{name: a}]", "jobs: expected a mapping by name, got a list (write 'jobs: {NAME:"),
     "faults that are no list": (f"faults: 5\njobs: {{a: {OWN}}}", "faults: expected a list"),
     "faults of a job that are no list": (
         "jobs: {a: {scenario: quickstart, faults: 5}}",
@@ -194,6 +200,15 @@ def test_scenarios_with_different_networks_share_none(tmp_path: Path) -> None:
         read(tmp_path, f"{HEAD}jobs: {{a: {{scenario: quickstart}}, b: {{scenario: topologies/gaia-pair}}}}\n")
     (problem,) = error.value.problems
     assert "jobs: 'a' and 'b' have a different 'topology' each, and jobs share it (write 'topology' beside" in problem
+
+
+def test_faults_are_told_where_the_file_has_them_and_once(tmp_path: Path) -> None:
+    faults = "faults: [{kind: down, link: virginia-tokio, at: 1 s, for: 1 s}]\n"
+    own = "{scenario: quickstart, faults: [{kind: kill, node: tokyo/worker9, at: 1 s}]}"
+    with pytest.raises(ScenarioError) as error:
+        build_jobs(read(tmp_path, f"{HEAD}{NETWORK}{faults}jobs: {{a: {own}, b: {own}}}\n"))
+    told = [problem.partition(".yaml:")[2].split(": ")[1] for problem in error.value.problems]
+    assert sorted(told) == ["faults[0].link", "jobs.a.faults[0].node", "jobs.b.faults[0].node"]
 
 
 @for_each(

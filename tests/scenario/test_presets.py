@@ -65,6 +65,12 @@ def test_a_preset_is_valid(text: str, name: str) -> None:
         assert build_plan(other) == build_plan(scenario)
 
 
+@for_each("kind, name", [("deco", "deco_sgd"), ("decoupled", "decoupled_diloco")])
+def test_a_kind_that_is_no_preset_leads_to_its_preset(kind: str, name: str) -> None:
+    with pytest.raises(ScenarioError, match=f"'{kind}' is a kind of 'sync'; did you mean '{name}'"):
+        named(kind)
+
+
 def _document(text: str) -> dict[str, object]:
     from ruamel.yaml import YAML
 

@@ -70,6 +70,8 @@ class JobPlace:
         for index, name in enumerate(self.sites or ()):
             if name not in known:
                 yield _no_site(("sites", index), name, known)
+            elif name in (self.sites or ())[:index]:
+                yield Violation(("sites", index), f"'{name}' is there already", "name each data centre once")
         if self.central is not None and self.central not in chosen:
             yield _no_site(("central",), self.central, chosen)
         for index, change in enumerate(self.data_centers):
