@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ OF_NETWORK = ("topology", "background")
 OF_RUN = ("run", "transport", "simulation", "exact")
 _OF_FILE = ("version", "name", "seed", "faults", *OF_NETWORK, *OF_RUN, KEY)
 _OVERRIDE = re.compile(rf"\s*{KEY}(?P<by>\.|\[)(?P<name>[^].=[]*)\]?\s*[.[]")  # of a value in a job
+_SAMPLES = {"version": "1", "name": "sample", "seed": "0"}  # in place of what is missing, or wrong
 _FAULT = re.compile(r"faults\[(?P<number>\d+)\]")
 _NEVER = ("version", "name", "cluster", "sweep", KEY)
 
@@ -115,41 +116,60 @@ class _Jobs:
         self._root = root
         self._folder = folder
         self._allow_code = allow_code
-        mistakes = _of_no_job(root, overrides) or set_in(root, overrides, on)
-        if mistakes:
-            raise ScenarioError(mistakes)
-        self._refuse(self._wrong_keys())
+        self._problems = _of_no_job(root, overrides) or set_in(root, overrides, on)
+        if self._problems:
+            raise ScenarioError(self._problems)
+        self._keep(self._wrong_keys())
         jobs = root.entries[KEY]
-        assert isinstance(jobs, Mapping), "which _wrong_keys has found"
-        self._nodes: dict[str, Mapping] = {
-            name: node for name, node in jobs.entries.items() if isinstance(node, Mapping)
-        }
-        self._bases = {name: self._base(name, node) for name, node in self._nodes.items()}
-        self._settings = {key: self._agreed(key) for key in (*OF_NETWORK, *OF_RUN)}
+        entries = jobs.entries if isinstance(jobs, Mapping) else {}
+        nodes = {name: _own(node) for name, node in entries.items() if isinstance(node, Mapping)}
+        self._bases = {}
+        for name, node in nodes.items():
+            with self._collected():
+                self._bases[name] = self._base(name, node)
+        self._nodes = {name: nodes[name] for name in self._bases}
+        if not self._nodes:
+            raise ScenarioError(self._problems)
 
     def read(self) -> ReadJobs:
+        with self._collected():
+            found = self._read()
+        if self._problems:
+            raise ScenarioError(list(dict.fromkeys(self._problems)))
+        return found
+
+    def _read(self) -> ReadJobs:
+        """Read the file. What is wrong in one place is kept in ``_problems``, and the rest is read all the same."""
+        self._settings = {key: self._agreed(key) for key in (*OF_NETWORK, *OF_RUN)}
         file = self._read_file()
         network = file.topology
         assert network is not None, "which _agreed has found"
-        self._refuse(
-            problem_at(self._root, found, (KEY, name, "topology"))
-            for name, section in file.jobs.items()
-            for found in section.topology.mistakes(network)
-        )
-        problems: list[str] = []
         jobs = []
         for name, section in file.jobs.items():
-            try:
-                jobs.append(ReadJob(name, self._job(name, section.topology, network), section.start_s))
-            except ScenarioError as error:
-                problems += error.problems
-        problems += [str(found) for job in jobs for found in self._cannot_share(job, len(self._nodes))]
-        if problems:
-            raise ScenarioError(list(dict.fromkeys(problems)))
+            mistakes = section.topology.mistakes(network)
+            self._keep(problem_at(self._root, found, (KEY, name, "topology")) for found in mistakes)
+            place = JobPlace() if mistakes else section.topology
+            with self._collected():
+                jobs.append(ReadJob(name, self._job(name, place, network), section.start_s))
+        for job in jobs:
+            self._keep(self._cannot_share(job, len(self._nodes)))
+        if self._problems:
+            raise ScenarioError(self._problems)
         first = jobs[0].scenario
         faults = tuple(fault for fault in first.faults if fault.hits_links)
         whole = replace(first, topology=network, background=file.background, faults=faults, seed=file.seed)
         return ReadJobs(file.name, tuple(jobs), whole)
+
+    def _keep(self, problems: Iterator[Problem]) -> None:
+        self._problems += lines_of(list(problems))
+
+    @contextmanager
+    def _collected(self) -> Iterator[None]:
+        """Keep the problems that the block raises, and go on after it."""
+        try:
+            yield
+        except ScenarioError as error:
+            self._problems += error.problems
 
     # ---- the file as a whole ------------------------------------------------------------------------------------
 
@@ -199,10 +219,18 @@ class _Jobs:
                 tree[key] = plain(node)
                 root.entries[key] = node
                 root.keys.setdefault(key, node.where)
+        context = self._context(self._folder_of("topology"))
         try:
-            return read(_File, tree, self._context(self._folder_of("topology")))
+            return read(_File, tree, context)
         except ValidationError as error:
-            raise ScenarioError(lines_of(problems_of(error, root, model_of(_File)))) from error
+            self._problems += lines_of(problems_of(error, root, model_of(_File)))
+        for key, sample in _SAMPLES.items():  # with which the rest is read, to tell what else is wrong
+            self._root.entries[key] = Scalar(sample, self._root.where)
+            tree[key] = plain(self._root.entries[key])
+        try:
+            return read(_File, tree, context)
+        except ValidationError as error:  # of the network or of a job's place, without which nothing else can be told
+            raise ScenarioError(self._problems) from error
 
     def _context(self, folder: Path) -> dict[str, Any]:
         return {"folder": folder, "allow_code": self._allow_code, "code": [], "traces": []}
@@ -212,10 +240,6 @@ class _Jobs:
         if key in self._root.entries:
             return self._folder
         return next((path.parent for path, _ in self._bases.values() if path is not None), self._folder)
-
-    def _refuse(self, problems: Iterator[Problem]) -> None:
-        if found := list(problems):
-            raise ScenarioError(lines_of(found))
 
     # ---- one job ------------------------------------------------------------------------------------------------
 
@@ -343,6 +367,12 @@ class _Jobs:
         if scenario.is_program:
             cure = "leave it out, or give it a run of its own"
             yield at(("workload", "command"), "a program cannot share a network with other jobs", cure)
+
+
+def _own(node: Mapping) -> Mapping:
+    """Return what a job may say, of what it says."""
+    keys = [key for key in node.entries if key in _of_job()]
+    return Mapping(node.where, {key: node.entries[key] for key in keys}, {key: node.keys[key] for key in keys})
 
 
 def _path_in_file(job: str, shared_faults: int, path: str) -> str:

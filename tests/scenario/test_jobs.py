@@ -202,6 +202,26 @@ def test_scenarios_with_different_networks_share_none(tmp_path: Path) -> None:
     assert "jobs: 'a' and 'b' have a different 'topology' each, and jobs share it (write 'topology' beside" in problem
 
 
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    kills = "faults: [{kind: down, link: '*', at: 1 s, for: 1 s}]"
+    text = f"{HEAD.replace('seed: 1', 'tranport: 3')}{NETWORK}jobs:\n"
+    text += "  a: {scenario: quickstart, topology: {sites: [virginia, tokio]}, strat: 3 s}\n"
+    text += f"  b: {{scenario: quickstart, training: {{rounds: 0}}, {kills}}}\n"
+    text += "  c: {scenario: quickstrat}\n"
+    with pytest.raises(ScenarioError) as error:
+        read(tmp_path, text)
+    told = {problem.partition(".yaml:")[2].split(": ")[1] for problem in error.value.problems}
+    assert told == {
+        "tranport",
+        "seed",
+        "jobs.a.topology.sites[1]",
+        "jobs.a.strat",
+        "jobs.b.training.rounds",
+        "jobs.b.faults",
+        "jobs.c.scenario",
+    }
+
+
 def test_faults_are_told_where_the_file_has_them_and_once(tmp_path: Path) -> None:
     faults = "faults: [{kind: down, link: virginia-tokio, at: 1 s, for: 1 s}]\n"
     own = "{scenario: quickstart, faults: [{kind: kill, node: tokyo/worker9, at: 1 s}]}"
