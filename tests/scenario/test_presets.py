@@ -65,6 +65,12 @@ def test_a_preset_is_valid(text: str, name: str) -> None:
         assert build_plan(other) == build_plan(scenario)
 
 
+@for_each("name", presets())
+def test_a_preset_by_itself_repeats_nothing_that_is_sent_once_in_a_while(name: str) -> None:
+    plan = build_plan(named(name, FLAT.replace(OPTIMIZER, "")))
+    assert not [warning for warning in plan.warnings if "repeats it" in warning]
+
+
 @for_each("kind, name", [("deco", "deco_sgd"), ("decoupled", "decoupled_diloco")])
 def test_a_kind_that_is_no_preset_leads_to_its_preset(kind: str, name: str) -> None:
     with pytest.raises(ScenarioError, match=f"'{kind}' is a kind of 'sync'; did you mean '{name}'"):

@@ -63,6 +63,7 @@ class DeCo(Fsa):
             settings={
                 "sync": {},
                 "codec": {"tier1": "none", "tier2": {"kind": "topk", "ratio": "0.05", "pull": "sparse-sum"}},
+                "optimizer": {"kind": "adam", "beta1": 0},  # momentum would repeat what is sent once in a while
             },
             defining=("codec.tier2.kind",),
         ),
