@@ -140,7 +140,7 @@ class Search:
     def _find_paces(self, candidates: Iterable[Candidate], share: float) -> None:
         added = {candidate.name: self._unknown(candidate) for candidate in candidates}
         self.known |= added
-        self.tell(f"time of a round: {counted(len(added), 'technique')}")
+        self.tell(f"looking at some rounds of {counted(len(added), 'technique')}")
         for task, seen in self.simulate(self._samples([(name, 0.0) for name in added], share), share):
             self._take_pace(self.known[task.key[0]], seen)
         later = [(name, start_s) for name, known in added.items() for start_s in self._starts_s(known)]
@@ -162,6 +162,16 @@ class Search:
         wanted = [(name, 0.0) for name in self._without_pace()]
         for task, seen in self.simulate(self._samples(wanted, share, fair=False), share):
             self._take_pace(self.known[task.key[0]], seen)
+        self._tell_paces()
+
+    def _tell_paces(self) -> None:
+        """Tell of how many candidates the time of a round is known, and what would do for all: each takes its part."""
+        missing = len(self._without_pace())
+        paced = sum(known.pace is not None for known in self.known.values())
+        if not missing:
+            return
+        enough = f"; about {math.ceil((paced + missing) / paced)} times the budget would" if paced else ""
+        self.tell(f"time of a round: known of {paced}, and the budget did not suffice for {missing} others{enough}")
 
     def _unknown(self, candidate: Candidate) -> Known:
         plan = candidate.plan

@@ -244,6 +244,20 @@ def test_what_the_budget_leaves_out_is_said() -> None:
     assert "budget" in " ".join(conclusion(small))
 
 
+def test_of_how_many_techniques_rounds_are_known_is_told_with_a_budget_for_all() -> None:
+    told: list[str] = []
+    read = reader()
+    words = Words(None, "time", (), 1, None, None)
+    found = advise(read, TECHNIQUES, wish(read([], "simulate"), words), Simulations(4), told.append)
+    known = sum(row.round_s is not None for row in found.rows)
+    assert told[0] == "looking at some rounds of 4 techniques"
+    assert known == 2
+    assert (
+        "time of a round: known of 2, and the budget did not suffice for 2 others; about 2 times the budget would"
+        in told
+    )
+
+
 def test_a_goal_that_nothing_reaches() -> None:
     advice = asked("training.rounds=8", goal="accuracy=99.9 %", count=40)
     assert not advice.ranked
