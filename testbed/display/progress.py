@@ -106,8 +106,11 @@ class PlainLines(_Estimating):
         self._shown = self._tenth = 0  # rounds of the last line of progress, and the tenth that it was in
 
     def __exit__(self, *error: object) -> None:
+        self._end(self._clock())
+
+    def _end(self, now: float) -> None:
         if self._state.completed > self._shown:
-            self._print_state(self._clock())
+            self._print_state(now)
 
     def show(self, event: Event) -> None:
         self._run_clock.take(event)
@@ -116,6 +119,8 @@ class PlainLines(_Estimating):
             self._last_s = now
         if event["kind"] in _ALWAYS or is_recovered(self._plan, event):
             self._print(describe(event))
+        elif event["kind"] == "ended":  # before others that run beside it
+            self._end(now)
         elif self._is_due() and now - self._last_s >= LINE_EVERY_S:
             self._print_state(now)
 

@@ -98,7 +98,9 @@ class _JobProcesses:
     def _take(self, number: int, line: Line) -> None:
         if line["kind"] != _END:
             self._deployments[number].report(line)
-        elif line["interrupted"]:
+            return
+        self._deployments[number].report({"kind": "ended"})
+        if line["interrupted"]:
             self._ends[number] = Interrupted(line["message"])
         else:
             self._ends[number] = ToldError(line) if line["message"] else None

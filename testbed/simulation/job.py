@@ -277,6 +277,10 @@ class SimulatedJob:
         """Report that the nodes start, later than the network."""
         self._run.on_progress({"kind": "stage", "name": "starting nodes", "t": self.clock.now})
 
+    def tell_end(self) -> None:
+        """Report that the job has ended, and others have not."""
+        self._run.on_progress({"kind": "ended", "t": self.clock.now})
+
     def report(self, wall_s: float, rate: float) -> None:
         """Report how far virtual time is, how fast it passes, and the nodes' status. ``wall_s``: of the whole run.
 

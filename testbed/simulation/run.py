@@ -170,6 +170,7 @@ class Simulation:
         if self._others_run(job):  # which its log is not about
             self.network.monitor.sample()
             self._links.leave(job.log)
+            job.tell_end()
         else:
             self.clock.stopped = True
 

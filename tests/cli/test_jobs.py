@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -80,6 +81,10 @@ def test_every_job_has_a_run_of_its_own_and_the_whole_a_summary(jobs: tuple[Path
         assert open_run(directory / place).status().state == "done", place
         assert (directory / place / "summary.txt").is_file()
     assert "star: training: 6 workers, at most 3 rounds" in ended.stdout
+    times_s = [float(found) for found in re.findall(r"\[virtual +([0-9.]+) s\]", ended.stdout)]
+    assert len(times_s) >= 6
+    assert times_s == sorted(times_s)
+    assert "[virtual     1.00 s] ring: starting nodes" in ended.stdout
     summary = (directory / "summary.txt").read_text()
     assert "two-jobs on simulate: 2 jobs on one network" in summary
     assert "messages over the links" in summary

@@ -181,3 +181,4 @@ def test_progress_of_a_job_has_its_own_times_from_its_start_to_its_end(
     assert times_s == sorted(times_s)
     starts = [event["t"] for event in told["late"] if event["kind"] == "stage"]
     assert starts == [0.25]
+    assert [event["t"] for event in told["first"] if event["kind"] == "ended"] == [end_s]
