@@ -94,7 +94,7 @@ def _seeds(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _trust(runs: Sequence[StoredRun]) -> str:
-    shared = " ".join(_neighbours(runs))
+    shared = " ".join(sharing(runs))
     doubtful = [run for run in runs if run.result and run.result["fidelity"]["status"] != "ok"]
     if not doubtful:
         nothing = "Nothing else speaks" if shared else "Nothing speaks"
@@ -103,7 +103,7 @@ def _trust(runs: Sequence[StoredRun]) -> str:
     return f"{shared} {which} degraded: read the reasons under Fidelity before using the times.".strip()
 
 
-def _neighbours(runs: Sequence[StoredRun]) -> Iterator[str]:
+def sharing(runs: Sequence[StoredRun]) -> Iterator[str]:
     """Yield which runs were not alone on their network: others' bytes are part of their times and of their links."""
     for run in runs:
         if others := neighbours(run.path):

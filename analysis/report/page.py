@@ -21,6 +21,7 @@ from analysis.waits import matrix
 from testbed.errors import ScenarioError
 from testbed.numbers import MISSING, counted, factor, per_worker, rounds_of_workers, seconds, share, short, size
 from testbed.numbers import target as accuracy_wanted
+from testbed.results.job_index import neighbours
 
 STYLE = Path(__file__).parent / "style.css"
 LINES_SHOWN = 12
@@ -231,6 +232,7 @@ def _links(run: StoredRun, label: str) -> Iterator[str]:
         return
     shown = used[: charts.LINKS_SHOWN]
     note = "Configured rate (the trace) and what training used of it; the busiest first, each on its own scale."
+    note += _of_neighbours(run)
     if len(shown) < len(used):
         note += f" {len(used) - len(shown)} more carried less."
     if unused:
@@ -257,11 +259,18 @@ def _topology(run: StoredRun, label: str) -> Iterator[str]:
         yield card("Topology and link load", "", told)
         return
     note = "Blue: the central data centre. Numbers: workers; and how much of each link’s rate training used on average."
+    note += _of_neighbours(run)
     yield card(
         "Topology and link load",
         note,
         charts.svg(partial(charts.topology, run=run), charts.NARROW_IN, 3.7, f"{label}Topology"),
     )
+
+
+def _of_neighbours(run: StoredRun) -> str:
+    """Return whose bytes a link's load includes beside the run's own, as an interface counts all of them."""
+    others = neighbours(run.path)
+    return f" Bytes of {escape(', '.join(others))} on the same network are included." if others else ""
 
 
 def _waited(run: StoredRun, label: str) -> Iterator[str]:

@@ -154,7 +154,10 @@ def test_finished_jobs_are_not_repeated_and_other_verbs_open_them(jobs: tuple[Pa
     compared = command(["compare", str(directory), "--out", str(out)])
     assert compared.returncode == 0, compared.stderr
     assert "star" in compared.stdout
-    assert "ring" in compared.stdout
+    assert "ring shared its network with star" in " ".join(compared.stdout.split())
+    report = directory / "star.html"
+    assert command(["report", str(directory / "jobs" / "star"), "--out", str(report)]).returncode == 0
+    assert "Bytes of ring on the same network are included." in report.read_text()
     told = of_one(load_run(directory / "jobs" / "star"))
     assert "star shared its network with ring, whose bytes its links carried, too. Nothing else speaks against" in told
 
