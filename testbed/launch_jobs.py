@@ -148,16 +148,19 @@ def finish(prepared: PreparedJobs, outcomes: Sequence[SessionResult], **how: Any
     ]
 
 
-def run_alone(prepared: PreparedJobs, carry_out: CarryOut) -> dict[str, SessionResult]:
+def run_alone(
+    prepared: PreparedJobs, carry_out: CarryOut, is_interrupted: Callable[[], bool] = lambda: False
+) -> dict[str, SessionResult]:
     """Run each job by itself on the same network, from the run's beginning, into ``alone/NAME``, unless it has been.
 
-    Return the outcome of each by ``NAME alone``. After an interrupt, none is begun.
+    Return the outcome of each by ``NAME alone``. After an interrupt none is begun: one that ``carry_out`` returns, or
+    that ``is_interrupted`` tells of.
     """
     found: dict[str, SessionResult] = {}
     missing = not_run_alone(prepared)
     for job in missing:
         name = f"{job.name} alone"
-        if any(outcome.status == INTERRUPTED.status for outcome in found.values()):
+        if is_interrupted() or any(outcome.status == INTERRUPTED.status for outcome in found.values()):
             found[name] = NOT_BEGUN
         else:
             (found[name],) = carry_out(_by_itself(prepared, job), name)

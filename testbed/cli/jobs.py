@@ -64,7 +64,7 @@ def run_jobs(
         outcomes = carry_out(prepared, "", early)
         ended = {job.name: outcome for job, outcome in zip(prepared.jobs, outcomes, strict=True)}
     if arguments.alone and not any(outcome.status == "interrupted" for outcome in ended.values()):
-        ended |= launch_jobs.run_alone(prepared, carry_out)
+        ended |= launch_jobs.run_alone(prepared, carry_out, lambda: interrupts.count > 0)
     if ended:
         launch_jobs.write_summary(prepared.directory)
     interrupts.deferred = False

@@ -12,6 +12,8 @@ from rich.console import Console
 from analysis.jobs import StoredJobs
 from testbed.display.jobs import summary_of_jobs
 
+NO_WAN = SimpleNamespace(has_wan=False)
+
 
 class Sent(StoredJobs):
     """Jobs that have sent these bytes over one link."""
@@ -45,5 +47,16 @@ def test_who_crowded_a_job_most_is_told_with_the_bytes_of_all_and_with_its_own()
 
 
 def test_without_a_wan_no_link_carries_bytes() -> None:
-    run: Any = SimpleNamespace(facilities=SimpleNamespace(has_wan=False))
+    run: Any = SimpleNamespace(facilities=NO_WAN)
     assert StoredJobs(Path("run"), "name", {"one": run}, {"one": 0.0}, {}).sent("one") == {}
+
+
+def test_a_job_without_a_result_has_a_mark_in_each_column() -> None:
+    run: Any = SimpleNamespace(
+        result=None, status=SimpleNamespace(state="crashed"), plan={"back_end": "local"}, facilities=NO_WAN
+    )
+    console = Console(width=200, file=StringIO())
+    with console.capture() as captured:
+        console.print(*summary_of_jobs(StoredJobs(Path("run"), "name", {"one": run}, {"one": 0.0}, {})))
+    row = next(line for line in captured.get().splitlines() if line.startswith(" one"))
+    assert row.split()[3:] == ["crashed", "–", "–", "–", "–"]
