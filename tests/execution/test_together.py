@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import Interrupted, NodeLost, RunFailed
-from testbed.execution.deployment import Deployment
+from testbed.execution.deployment import STARTING, Deployment
 from testbed.execution.together import ToldError, run_together
 from testbed.plan.build import build_plan
 from testbed.plan.jobs import Job
@@ -37,7 +37,9 @@ def test_each_job_reports_its_own_and_starts_when_its_time_has_come() -> None:
         deployment.report({"kind": "stage", "pid": os.getpid(), "after_s": time.monotonic() - begin_s})
 
     assert run_together(jobs(heard, a=0.0, b=0.3), run) == [None, None]
-    (a,), (b,) = heard.values()
+    (a, end_of_a), (start_of_b, b, end_of_b) = heard.values()
+    assert start_of_b == STARTING  # a job that starts with the network has heard it from the back end
+    assert end_of_a == end_of_b == {"kind": "ended"}
     assert len({a["pid"], b["pid"], os.getpid()}) == 3
     assert b["after_s"] >= 0.3
 
@@ -98,7 +100,7 @@ def test_an_interrupt_reaches_all_jobs_which_end_in_good_order() -> None:
     threading.Thread(target=interrupt).start()
     errors = run_together(deployments, run)
     assert [type(error) for error in errors] == [Interrupted, Interrupted]
-    assert heard["a"] == heard["b"] == [{"kind": "stage"}, {"kind": "end"}]
+    assert heard["a"] == heard["b"] == [{"kind": "stage"}, {"kind": "end"}, {"kind": "ended"}]
 
 
 def test_what_a_listener_raises_ends_all_jobs() -> None:
