@@ -1,20 +1,12 @@
-"""The processor of a simulated node.
-
-A training step begins at one instant of virtual time, and its result is wanted at a later one. What other nodes do
-between the two cannot change it. So threads compute steps that overlap in virtual time at the same time, each step in
-one thread, and whatever the number of threads, every bit is the same. A model stays as it is while a step computes:
-real worlds, which compute in threads as well, ask that of roles, too.
-"""
+"""The processor of a simulated node."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
-
-import torch
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, COPY
@@ -22,14 +14,10 @@ from testbed.devices.accelerator import Accelerator
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
+from testbed.simulation.step_threads import done_now
 from testbed.world import Work
 
 T = TypeVar("T")
-
-
-def step_threads(count: int) -> Executor:
-    """Return ``count`` threads that compute training steps."""
-    return ThreadPoolExecutor(count, "steps", lambda: torch.set_num_threads(1))
 
 
 class SimulatedProcessor:
@@ -107,7 +95,7 @@ class SimulatedProcessor:
     async def _step_until(self, end_s: float, function: Callable[[], T]) -> T:
         """Compute a step while time passes; return its result at ``end_s``, or raise its error then."""
         threads = self._node.threads
-        begun: Future[T] = _done(function) if threads is None else threads.submit(function)
+        begun: Future[T] = done_now(function) if threads is None else threads.submit(function)
         self._step = begun
         try:
             await Sleep(self._clock, end_s)
@@ -138,16 +126,6 @@ class SimulatedProcessor:
         if self._records:
             self._recorder.computed(work, start_s, duration_s, clock.now)
         return result
-
-
-def _done(function: Callable[[], T]) -> Future[T]:
-    """Compute now; return the result, or the error."""
-    done: Future[T] = Future()
-    try:
-        done.set_result(function())
-    except Exception as error:
-        done.set_exception(error)
-    return done
 
 
 def _complete(accelerator: Accelerator, function: Callable[[], T]) -> T:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from testbed.simulation.fold import fold
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.outbox import Peer
 from testbed.simulation.recorder import VirtualRecorder, left_out
+from testbed.simulation.step_threads import StepThreads
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.worker_group import WorkerGroup
@@ -91,7 +91,7 @@ class Jobs(Protocol):
 
     clock: Clock
     network: SimulatedNetwork
-    threads: Executor | None  # that compute training steps
+    threads: StepThreads | None  # that compute training steps
 
     def failed(self, job: SimulatedJob, error: BaseException) -> None:
         """A node has ended with an error, and so has the job."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from testbed.devices.accelerator import Accelerator
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock, Sleep
+from testbed.simulation.step_threads import StepThreads
 from testbed.simulation.worker_group import WorkerGroup
 from testbed.world import Work
 
@@ -56,7 +56,7 @@ class SimulatedNode:
     paused_until_s: float = 0.0
     ended: bool = False
     accelerator: Accelerator | None = None
-    threads: Executor | None = None
+    threads: StepThreads | None = None
     payloads: float = 1.0
     host: str = ""
     coding: CodingCore = field(default_factory=CodingCore)

@@ -20,11 +20,11 @@ from testbed.plan.model import NetworkPlan, NodePlan, Plan
 from testbed.results.events import DOUBT, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
-from testbed.simulation.compute import step_threads
 from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.job import FoldedJob, JobRun, RoleMaker, SimulatedJob, SimulatedNodeExit, SimulationOptions
 from testbed.simulation.link_monitor import LinkLog
 from testbed.simulation.paths import PathTable
+from testbed.simulation.step_threads import StepThreads
 
 __all__ = ["Exits", "JobRun", "Simulation", "SimulationOptions", "simulate", "simulate_jobs"]
 
@@ -94,7 +94,7 @@ class Simulation:
         self.network = SimulatedNetwork(
             plan, self.clock, first.tcp, paths, first.options.compiled, members, self._links
         )
-        self.threads = step_threads(threads) if threads > 1 else None
+        self.threads = StepThreads(threads) if threads > 1 else None
         self.jobs = [SimulatedJob(each, self) for each in folded]
         self.network.engine.warn = self._warn
         self._start_s = self._reported_s = time.perf_counter()
@@ -149,7 +149,7 @@ class Simulation:
     def close(self) -> None:
         """Write the last samples and warnings, and all that is buffered."""
         if self.threads is not None:
-            self.threads.shutdown()
+            self.threads.close()
         for doubt in self.network.doubts():
             self._warn(doubt, cause=DOUBT)
         self.network.monitor.sample()
