@@ -213,7 +213,9 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
     ("optimizer={kind: adam, at: worker}", "codec=powersgd", "recovery={on_failure: continue}"): [
         "optimizer.at=global"
     ],
-    ("optimizer={kind: adam, at: worker}", "codec=powersgd", "overlay=tree"): ["optimizer.at=global"],
+    ("optimizer={kind: adam, at: worker}", "codec=powersgd", "overlay=tree"): [
+        ("optimizer.at=global", "+overlay={kind: tree, merge: exact}")
+    ],
     ("optimizer={kind: adam, at: worker}", "codec=powersgd", "aggregation=median"): ["optimizer.at=global"],
     ("sync={tier1: fsa, tier2: deco}",): ["sync=deco"],
     ("sync=deco", "recovery={on_failure: continue}"): ["recovery={on_failure: restart}", "sync=fsa"],
