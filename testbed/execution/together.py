@@ -122,6 +122,8 @@ class _JobProcesses:
 
 def _body(deployment: Deployment, begin_s: float, run: RunJob) -> Callable[[int], int]:
     def body(lines: int) -> int:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
+
         def tell(event: dict[str, Any]) -> None:
             data = json.dumps(event).encode() + b"\n"
             while data:

@@ -31,16 +31,18 @@ class Clock:
 def test_a_wait_for_a_score_makes_no_step_longer() -> None:
     """ESync assigns steps by these times: a slow evaluation must not leave its worker with fewer."""
     clock = Clock()
-    told: list[tuple[float, float]] = []
+    told: list[tuple[float, float]] = []  # seconds of a step, and of what followed the push
     exchange: Any = SimpleNamespace(
         _world=clock,
-        _work=SimpleNamespace(run=clock.lasting(2.0, SimpleNamespace(loss=1.0, samples=1, steps=1))),
+        _work=SimpleNamespace(
+            catch_up=clock.lasting(0.0, None), run=clock.lasting(2.0, SimpleNamespace(loss=1.0, samples=1, steps=1))
+        ),
         _assigned_steps=1,
         _note_target=clock.lasting(5.0, None),
         _synchronise=clock.lasting(3.0, [ReplyControl()]),
         _node=SimpleNamespace(name="worker"),
         _handover=None,
-        _report=lambda result, work_s, transfer_s: told.append((work_s, transfer_s)),
+        _report=lambda step_s, transfer_s: told.append((step_s, transfer_s)),
     )
     asyncio.run(ServerExchange.run(exchange, 0, lambda done: None))
     assert told == [(2.0, 3.0)]

@@ -97,8 +97,12 @@ def test_an_interrupt_reaches_all_jobs_which_end_in_good_order() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     deployments = jobs(heard, a=0.0, b=0.0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run in the background
     threading.Thread(target=interrupt).start()
-    errors = run_together(deployments, run)
+    try:
+        errors = run_together(deployments, run)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [type(error) for error in errors] == [Interrupted, Interrupted]
     assert heard["a"] == heard["b"] == [{"kind": "stage"}, {"kind": "end"}, {"kind": "ended"}]
 
