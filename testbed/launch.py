@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import secrets
 import threading
@@ -115,7 +114,7 @@ def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> Sessi
     """Execute a simulated Plan without a host process; its imports may be there already."""
     from testbed.execution import host
 
-    return host.attempt(plan, directory, on_progress, cores=len(os.sched_getaffinity(0)))
+    return host.attempt(plan, directory, on_progress, cores=capacity.usable_cores())
 
 
 def train(

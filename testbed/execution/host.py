@@ -25,6 +25,7 @@ from testbed.axes import place_in_code
 from testbed.environment import allow_descriptors
 from testbed.errors import Diverged, Interrupted, RunFailed, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution import early_imports
+from testbed.execution.capacity import usable_cores
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.deployment import Deployment, Ground, alone, read_ground
 from testbed.execution.resume import FOLDER
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
         directory = Path(arguments[0])
     _listen_to_launcher()
     events = _Events()
-    ground = replace(read_ground(directory, events.report), cores=len(os.sched_getaffinity(0)))
+    ground = replace(read_ground(directory, events.report), cores=usable_cores())
     plan = ground.plan
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there

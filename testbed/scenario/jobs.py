@@ -370,7 +370,7 @@ class _Jobs:
 
 
 def _own(node: Mapping) -> Mapping:
-    """Return what a job may say, of what it says."""
+    """Return the entries of a job without the keys that a job may not have."""
     keys = [key for key in node.entries if key in _of_job()]
     return Mapping(node.where, {key: node.entries[key] for key in keys}, {key: node.keys[key] for key in keys})
 

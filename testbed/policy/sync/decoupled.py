@@ -13,9 +13,11 @@ the window ends before the first of those who are there would have to wait. A co
 the next round of its fragment (``policy.sync.quorum``).
 
 A learner is a worker here, or a data centre whose workers wait for each other; the syncer is the global server. Each
-fragment has rounds of its own. A learner that waits for one pushes nothing to another, so that nobody waits for it
-there. Weights and merging are as in a collection of published formulas (junaidaliop/zij), the slack as in a summary of
-the paper; its radial-directional averaging is not here.
+fragment has rounds of its own. A learner that waits for one fragment pushes no other one, so the rounds of the others
+close without it.
+
+Weights and merging are as in a collection of published formulas (junaidaliop/zij), the slack as in a summary of the
+paper; its radial-directional averaging is not here.
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ class DecoupledDiLoCo(SyncPolicy):
         return self._of_key[key].waiting_for(key, round_) if key in self._of_key else ()
 
     def _look(self, beside: Fragment, now_s: float) -> list[Effect]:
-        """Close the rounds of other fragments to which nobody else can come any more."""
+        """Close the rounds of other fragments to which no further learner can contribute."""
         others = [each for each in self._fragments if each is not beside and each.arrived_s]
         return [effect for each in others for effect in each.look(now_s)]
 
