@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import secrets
 import threading
 import time
@@ -31,9 +30,6 @@ _OF_FINISHING = ("testbed.results.tables", "pandas", "analysis.figures.run", "ma
 Execute = Callable[[Plan, Path, Progress], SessionResult]
 
 
-_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
-
-
 def check_before_training(scenario: Scenario, plan: Plan) -> None:
     """Raise ``ScenarioError``, with its place, for what the run would refuse before its first step: data, split, model.
 
@@ -51,11 +47,7 @@ def check_before_training(scenario: Scenario, plan: Plan) -> None:
     try:
         rehearse(plan)
     except ScenarioError as error:
-        first, *others = error.problems
-        key, _, problem = first.partition(": ")
-        if not problem or not _KEY.fullmatch(key):
-            raise
-        raise ScenarioError([f"{scenario.place_of(*key.split('.'))}: {first}", *others]) from error
+        raise scenario.placed(error) from error
 
 
 def prepare(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from testbed.codec.base import Codec, MakeCodec
 from testbed.codec.context import CodecContext
 from testbed.codec.demo import DeMo
@@ -46,3 +48,9 @@ def make_codec(
     codec = make(CODECS.options(kind, options), CodecContext(tier, contributors, seed, changes, sender))
     codec.cost_name = codec.cost_name or kind
     return codec
+
+
+def payload_bytes(kind: str, options: dict[str, Any], elements: int, seed: int = 0) -> int:
+    """Return the bytes of so many elements of activations as this codec sends them, or of the most that they may be."""
+    codec = make_codec(kind, options, seed=seed, changes=True)
+    return sum(part.nbytes for part in codec.encode(0, torch.empty(elements, device="meta")))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from testbed.engine.exchange import FinalScore, RoundDone
-from testbed.engine.learner import step_shares
 from testbed.engine.local_work import LocalResult, copying
 from testbed.engine.reply import merge_controls
 from testbed.engine.server_exchange import ServerExchange, ServerParts
 from testbed.plan.model import NodePlan, Plan
+from testbed.plan.pace import step_shares
 from testbed.training.learner import SegmentedStep
 from testbed.training.shapes import ModelShape
 from testbed.world import Work, World

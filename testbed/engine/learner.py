@@ -10,14 +10,14 @@ from torch import nn
 from testbed.devices.accelerator import CPU
 from testbed.engine.loading import LoadingTrainer
 from testbed.engine.slicing import overlaps
-from testbed.errors import ScenarioError
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan, computes_in_real_time
 from testbed.plan.once import once_per_plan
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, load_dataset
 from testbed.training.learner import SegmentedLearner
-from testbed.training.models import assemble, build_model, shape_of_model, trained
+from testbed.training.models import assemble, build_model, trained
+from testbed.training.models.job import shape_of_job
 from testbed.training.options import DATASETS, LOADINGS, MODELS
 from testbed.training.options.declarations import NOTHING, OWN_JOBS, PROGRAM, SCRIPT, TRACE
 from testbed.training.seeds import seed_for
@@ -109,15 +109,7 @@ def samples_of(plan: Plan) -> list[int]:
 @once_per_plan
 def shape_only(plan: Plan) -> ModelShape:
     """Return the shape of the Plan's model; nothing is computed."""
-    model = plan.training.model
-    data = plan.training.data
-    input_shape: tuple[int, ...] = ()
-    classes = 0
-    if DATASETS[data.kind].gives != NOTHING:
-        dataset = load_dataset(data.kind, data.options, plan.seed)
-        input_shape = dataset.input_shape
-        classes = dataset.classes
-    return shape_of_model(model.kind, model.options, input_shape, classes)
+    return shape_of_job(plan.training.model, plan.training.data, plan.seed)
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
@@ -129,23 +121,6 @@ def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
         _shapes.clear()
         _shapes[job] = learner.shape
     return _shapes[job]
-
-
-def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float], ...]:
-    """Return each segment's (forward, backward) share of a step's time: as measured, or by operations; the sum is 1.
-
-    Raise ``ScenarioError`` if another model was measured.
-    """
-    layers = node.device.layers
-    if not layers:
-        return shape.time_shares()
-    if len(layers) != len(shape.segments):
-        raise ScenarioError(
-            f"device.profile: has {len(layers)} segments, and the model '{shape.name}' has {len(shape.segments)}; "
-            "measure this model with 'testbed profile'"
-        )
-    total = sum(map(sum, layers))
-    return tuple((forward / total, backward / total) for forward, backward in layers)
 
 
 _shapes: dict[tuple[type[Any], type[Any], str], ModelShape] = {}  # of the last job

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from testbed.axes import names_code, options_of, place_in_code
 from testbed.errors import ScenarioError, TestbedError
 from testbed.plan.model import Plan
+from testbed.plan.pace import step_shares
 from testbed.plan.stages import plan_of_stage
 from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
@@ -71,7 +72,7 @@ def rehearse(plan: Plan) -> None:
     Raise ``ScenarioError`` for what the run itself would refuse, as soon as its nodes have started.
     """
     from testbed.devices.accelerator import CPU
-    from testbed.engine.learner import make_learner, samples_of, step_shares
+    from testbed.engine.learner import make_learner, samples_of
     from testbed.engine.pipeline.layout import layout_of
     from testbed.engine.pipeline.memory import check_memory, check_whole_memory
     from testbed.engine.slicing import overlaps, slicer_of, table_widths

@@ -11,9 +11,10 @@ from testbed.plan.jobs import Job, SharedNetwork
 from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_links, build_network
 from testbed.plan.network_model import simulation_of
+from testbed.plan.pipeline import staged
 from testbed.plan.placement import build_nodes, build_program_nodes
 from testbed.plan.sharing import sharing
-from testbed.plan.stages import stages_by_site
+from testbed.plan.stages import Sent, sent_in_step, stages_by_site
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
@@ -62,9 +63,16 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         nodes = build_nodes(scenario, topology, stages)
     settings.check_gpu_links(scenario, network, nodes)
     training = settings.training_of(scenario)
+    sent: tuple[Sent, ...] = ()
+    if pipeline is not None:
+        try:
+            pipeline = staged(pipeline, training, nodes, network, scenario.seed).pipeline
+        except ScenarioError as error:
+            raise scenario.placed(error) from error
+        sent = tuple(sent_in_step(pipeline, nodes))
     technique = settings.technique_of(scenario)
     faults = build_faults(scenario, network, nodes)
-    timeouts = derive(scenario, network, nodes, training, faults)
+    timeouts = derive(scenario, network, nodes, training, faults, sent)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     faulty_network = with_faults(network, faults)
     slowed_nodes = slowed(nodes, faults)

@@ -27,6 +27,8 @@ AXES: dict[str, Axis[Any]] = {
     )
 }  # fmt: skip
 
+_DECIDED = (SCHEDULES.name, PLACEMENTS.name)  # their tasks, and the stages of workers, are in the Plan
+
 
 def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile, ...]:
     """Return the files of all techniques that are not shipped, each once, in a fixed order. Import them."""
@@ -55,9 +57,9 @@ def code_of_pipeline(options: Pipeline | None) -> tuple[CodeFile, ...]:
 
 
 def check_code(plan: Plan) -> None:
-    """Raise ``ScenarioError`` unless every file still has the content that it had when the Plan was made."""
+    """Raise ``ScenarioError`` unless files that nodes need still have the content that they had for the Plan."""
     for file in plan.code:
-        if sha256_of(Path(file.path)) != file.sha256:
+        if file.axis not in _DECIDED and sha256_of(Path(file.path)) != file.sha256:
             raise ScenarioError(
                 f"{file.path}: has changed since this run was planned; start it again from its scenario"
             )

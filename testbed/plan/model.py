@@ -204,7 +204,11 @@ class TechniquePlan:
 class PipelinePlan:
     """How the workers of a replica make each step together. ``TechniquePlan.paradigm`` is that of a stage's replicas.
 
-    cuts  the first segments of all parts but the first; empty: evenly, by what segments cost
+    cuts              the first segments of all parts but the first
+    tasks             by stage, the passes that it computes, in order: F0 is micro-batch 0 forward, B backward, W the
+                      gradients of weights; F0.1 is that of its second chunk. The schedule has made them
+    activation_bytes  of a micro-batch, as they travel from each part of the model to the next one; ``gradient_bytes``:
+                      those of the gradients that come back
     """
 
     stages: int
@@ -215,6 +219,9 @@ class PipelinePlan:
     activation_gradients: Choice
     recompute: bool = False
     error_feedback: bool = False
+    tasks: tuple[str, ...] = ()  # empty in Plans of an earlier release, as what follows
+    activation_bytes: tuple[int, ...] = ()
+    gradient_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

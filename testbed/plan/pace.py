@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
+from testbed.errors import ScenarioError
+from testbed.plan.model import NodePlan
 from testbed.settings.job import Device
 from testbed.settings.series import Series
 from testbed.state import State
+from testbed.training.shapes import ModelShape
 
 _NORMAL = NormalDist()
 
@@ -90,3 +93,20 @@ def longest_step_s(device: Device) -> float:
     slowest = max(device.slowdown.values) if device.slowdown else 1.0
     sigma = math.sqrt(math.log1p(device.variation**2))
     return device.step_time_s * slowest * math.exp(4 * sigma)
+
+
+def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float], ...]:
+    """Return each segment's (forward, backward) share of a step's time: as measured, or by operations; the sum is 1.
+
+    Raise ``ScenarioError`` if another model was measured.
+    """
+    layers = node.device.layers
+    if not layers:
+        return shape.time_shares()
+    if len(layers) != len(shape.segments):
+        raise ScenarioError(
+            f"device.profile: has {len(layers)} segments, and the model '{shape.name}' has {len(shape.segments)}; "
+            "measure this model with 'testbed profile'"
+        )
+    total = sum(map(sum, layers))
+    return tuple((forward / total, backward / total) for forward, backward in layers)

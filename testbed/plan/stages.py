@@ -6,12 +6,12 @@ is given the Plan of the stage (``plan_of_stage``): its workers and its servers,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from testbed.errors import ScenarioError
 from testbed.ids import data_center_of
-from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, Plan
+from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, PipelinePlan, Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.pipeline.base import Hop
 from testbed.scenario import Scenario
@@ -118,5 +118,43 @@ def plan_of_stage(plan: Plan, stage: int) -> Plan:
 def replicas_of(plan: Plan) -> tuple[tuple[str, ...], ...]:
     """Return the workers of each replica, by stage."""
     assert plan.pipeline is not None, "only a pipeline has replicas"
-    stages = [plan_of_stage(plan, stage).training_workers for stage in range(plan.pipeline.stages)]
-    return tuple(tuple(node.name for node in replica) for replica in zip(*stages, strict=True))
+    replicas = replicas_among(plan.nodes, plan.pipeline.stages)
+    return tuple(tuple(node.name for node in replica) for replica in replicas)
+
+
+def workers_of_stage(nodes: Iterable[NodePlan], stage: int) -> tuple[NodePlan, ...]:
+    """Return the workers that compute a stage, by replica."""
+    return tuple(node for node in nodes if node.role == "worker" and node.trains and node.stage == stage)
+
+
+def replicas_among(nodes: Sequence[NodePlan], stages: int) -> tuple[tuple[NodePlan, ...], ...]:
+    """Return the workers of each replica, by stage."""
+    return tuple(zip(*(workers_of_stage(nodes, stage) for stage in range(stages)), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a replica sends in each step from one data centre to another, or inside one: size, and messages."""
+
+    replica: int
+    source: str
+    target: str
+    size_bytes: int
+    messages: int
+
+    @property
+    def crosses_wan(self) -> bool:
+        return self.source != self.target
+
+
+def sent_in_step(pipeline: PipelinePlan, nodes: Sequence[NodePlan]) -> Iterator[Sent]:
+    """Yield the activations and the gradients that go between each two parts of the model."""
+    count = pipeline.micro_batches
+    sizes = [*zip(pipeline.activation_bytes, pipeline.gradient_bytes, strict=True)]
+    for number, replica in enumerate(replicas_among(nodes, pipeline.stages)):
+        for part, (activation_bytes, gradient_bytes) in enumerate(sizes):
+            before = replica[part % pipeline.stages]
+            after = replica[(part + 1) % pipeline.stages]
+            if before != after:
+                yield Sent(number, before.data_center, after.data_center, count * activation_bytes, count)
+                yield Sent(number, after.data_center, before.data_center, count * gradient_bytes, count)

@@ -13,6 +13,9 @@ A link's own outages (``down``, and rates of 0 in its trace) are known beforehan
 the longest of them, as TCP doubles the time between its retransmissions. ``dead_after`` is then at least outage + 3
 heartbeats, and ``step_deadline`` has 4 outages more. Rates are those of the time when a link is up.
 
+A step of a pipeline has the time that activations and their gradients travel, too, all of it one after another: at
+each moment either a stage computes or something is on its way.
+
 Where many nodes push across one link, their models take turns there: ``step_deadline`` is at least twice, and
 ``run_deadline`` five times as long as that takes, up and down, but not for that above what is allowed.
 
@@ -26,8 +29,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
 
@@ -38,6 +41,7 @@ from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, Train
 from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
 from testbed.plan.pace import longest_step_s
 from testbed.plan.silence import longest_outage, longest_wait_s
+from testbed.plan.stages import Sent
 from testbed.scenario import Scenario
 from testbed.settings.job import Choice
 from testbed.settings.run import Timeouts
@@ -92,7 +96,8 @@ class Pace:
     rtt_s: float
     slowest_bps: float
     transfer_s: float  # of one model over the slowest link, without a margin
-    step_s: float
+    step_s: float  # with what its activations take to travel
+    travel_s: float  # of activations and their gradients of a pipeline's step
     round_s: float  # of a worker's computing between two pushes
     apart_s: float  # of a data centre's between two exchanges with the others
     size_bytes: int  # of one model, at most
@@ -108,20 +113,25 @@ def derive(
     nodes: tuple[NodePlan, ...],
     training: TrainingPlan,
     faults: tuple[FaultPlan, ...] = (),
+    sent: tuple[Sent, ...] = (),
 ) -> Timeouts:
     """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order.
+
+    ``sent``: of a pipeline, what travels between its stages in a step.
 
     Steps and the run get the time that they need while ``faults`` slow links and devices down, as far as is allowed.
     Who is dead is found out as soon as without them.
     """
     size_bytes = _sent_bytes(model_bytes(training.model, training.data), nodes)
     _refuse_dead_links(scenario, network)
-    pace = _pace(scenario, network, nodes, size_bytes)
+    pace = _pace(scenario, network, nodes, size_bytes, _travel_s(network, sent))
     changes = {name: value for name, value in vars(scenario.timeouts).items() if value is not None}
     rounds = scenario.training.rounds
     derived = _derive(pace, rounds, changes)
     if faults:
-        slowest = _pace(scenario, with_faults(network, faults), slowed(nodes, faults), size_bytes)
+        hit_network = with_faults(network, faults)
+        travel_s = _travel_s(hit_network, sent)
+        slowest = _pace(scenario, hit_network, slowed(nodes, faults), size_bytes, travel_s)
         slowest = replace(slowest, outage_s=pace.outage_s)
         hit = _derive(slowest, rounds, changes)
         for key, name in (("step_deadline_s", "step_deadline"), ("run_deadline_s", "run_deadline")):
@@ -233,7 +243,28 @@ def slowest_mean(series: Series, window_s: float) -> float:
     return min((integral(start + window_s) - integral(start)) / window_s for start in starts)
 
 
-def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:
+def _travel_s(network: NetworkPlan, sent: Sequence[Sent]) -> float:
+    """Return how long activations and their gradients travel in a step, if they do so one after another.
+
+    Those of all replicas take turns on the links that they share; the delays of two replicas pass at the same time.
+    """
+    links = {link.name: link for link in network.links}
+    sites = {site.name: site for site in network.sites}
+    occupied_s = 0.0
+    delays_s = defaultdict[int, float](float)  # by replica
+    for each in sent:
+        route = [links[name] for name in network.between(each.source, each.target)] if each.crosses_wan else []
+        ends = (sites[each.source], sites[each.target])
+        rates_bps = [*(end.lan_rate_bps for end in ends), *map(slowest_bps, route)]
+        occupied_s += sum(8 * each.size_bytes / rate_bps for rate_bps in rates_bps)
+        delay_s = sum(end.lan_delay_s for end in ends) + sum(longest_delay_s(link) + link.jitter_s for link in route)
+        delays_s[each.replica] += each.messages * delay_s
+    return occupied_s + max(delays_s.values(), default=0.0)
+
+
+def _pace(
+    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int, travel_s: float
+) -> Pace:
     links = {link.name: link for link in network.links}
     lan_rate = min(site.lan_rate_bps for site in network.sites)
     sharers = max((len(node.children) for node in nodes), default=1)  # share one LAN port at the busiest server
@@ -242,7 +273,7 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     worst = max((links[name] for name in longest), key=_seconds, default=None)
     rtt = 2 * (sum(_seconds(links[name]) for name in longest) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
-    step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
+    step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0) + travel_s
     start = _GPU_START_S * any(node.device.kind != "cpu" for node in nodes)
     start += _COMPILATION_S * scenario.training.compile
     home = next((node for node in nodes if node.role == "scheduler"), nodes[0]).data_center
@@ -251,6 +282,7 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
         slowest,
         transfer,
         step,
+        travel_s,
         *_work(scenario, step),
         size_bytes,
         worst,
@@ -331,11 +363,13 @@ def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
         return _queue_reason(part_s, pace.worst, slowest_bps(pace.worst))
 
     model = f"a model of {format_size(pace.size_bytes)} takes {pace.transfer_s:.3g} s to transfer, as {slow}"
-    step = f"a training step takes up to {pace.step_s:.3g} s (its time, speed, variation and slowdown)"
+    work_s = pace.step_s - pace.travel_s
+    step = f"a training step takes up to {work_s:.3g} s (its time, speed, variation and slowdown)"
     if scenario.is_traced:  # whose user has written neither a model nor the time of a step
         device = ("workload", "trace")
         model = f"a rank's {format_size(pace.size_bytes)} take {pace.transfer_s:.3g} s to transfer, as {slow}"
-        step = f"the work of all ranks, one after another, takes up to {pace.step_s:.3g} s"
+        step = f"the work of all ranks, one after another, takes up to {work_s:.3g} s"
+    travel = f"activations and their gradients of a step take {pace.travel_s:.3g} s to travel, as {slow}"
     work = f"a worker computes for {pace.apart_s:.3g} s between two exchanges"
     total = f"{rounds} rounds of {pace.round_s + 4 * (pace.transfer_s + rtt_s):.3g} s, and a margin of {RUN_MARGIN}"
     packet_s = MARGIN * PACKET_BITS / pace.slowest_bps
@@ -343,7 +377,8 @@ def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
         path(40 * max(1.0, rtt_s)),
         Reason(packet_s, links, slow),
         Reason(4 * MARGIN * pace.transfer_s, links, model),
-        Reason(MARGIN * pace.step_s, device, step),
+        Reason(MARGIN * work_s, device, step),
+        Reason(MARGIN * pace.travel_s, links, travel),
         Reason(2 * pace.apart_s, device, work),
     )
     return {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from pydantic import BeforeValidator, TypeAdapter
 
 from testbed.axes import CodeFile
 from testbed.declaration import option, required
+from testbed.errors import ScenarioError
 from testbed.scenario import presets
 from testbed.scenario.reading.axes import PerTier, Technique
 from testbed.scenario.reading.declared import changes_of, model_of, resolved
@@ -38,6 +40,8 @@ from testbed.settings.run import (
     Timeouts,
     Transport,
 )
+
+_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 
 TimeoutChanges = changes_of(
     Timeouts, "TimeoutChanges", "Deadlines that differ from the ones derived from rates, delays and sizes."
@@ -152,6 +156,14 @@ class Scenario:
     def place_of(self, *path: str | int) -> Where:
         """Return where the value at ``path`` was written, for a problem that is found after reading."""
         return self.origin.place_of(path) if self.origin else Where(self.name)
+
+    def placed(self, error: ScenarioError) -> ScenarioError:
+        """Return what was found after reading, ``training.model: …``, with the place in the file; or as it is."""
+        first, *others = error.problems
+        key, _, problem = first.partition(": ")
+        if not problem or not _KEY.fullmatch(key):
+            return error
+        return ScenarioError([f"{self.place_of(*key.split('.'))}: {first}", *others])
 
     def path_in_file(self, path: str) -> str:
         """Return how its file writes a path: a job's is ``jobs.NAME.training.rounds`` there."""

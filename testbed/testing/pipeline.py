@@ -56,15 +56,15 @@ def a_pipeline_can_compute_it(subject: Subject) -> None:
 
 
 @requirement("compute tasks from the shape and the options alone")
-def every_worker_computes_the_same_tasks(subject: Subject) -> None:
-    """A new object has the tasks of one that was used before."""
+def made_twice_a_schedule_is_the_same(subject: Subject) -> None:
+    """A new object has the tasks of one that was used before, so that one scenario makes one Plan."""
     used = _schedule(subject)
     for shape in _possible(subject):
         same = used.tasks(shape) == _schedule(subject).tasks(shape)
         require(same, f"other tasks for {shape.stages} stages the second time")
 
 
-SCHEDULE = (a_pipeline_can_compute_it, every_worker_computes_the_same_tasks)
+SCHEDULE = (a_pipeline_can_compute_it, made_twice_a_schedule_is_the_same)
 
 
 def grounds() -> Iterator[Ground]:

@@ -24,6 +24,9 @@ from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
 from testbed.training.trainer import Computing, Trainer, complete, mean_loss, returned
 
+ACTIVATION_TYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+"""Of what segments hand on, by ``training.precision``."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageCut:

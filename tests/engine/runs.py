@@ -50,8 +50,12 @@ def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simul
 
     Over flows, which are quick, unless ``overrides`` say otherwise.
     """
+    return run_plan(directory, build_plan(load(scenario, ("simulation.network=flows", *overrides)), "simulate"))
+
+
+def run_plan(directory: Path, plan: Plan) -> Simulated:
+    """Simulate a Plan likewise."""
     torch.set_num_threads(1)
-    plan = build_plan(load(scenario, ("simulation.network=flows", *overrides)), "simulate")
     files = CheckpointFiles(directory / "checkpoints", plan) if plan.checkpoint_every else None
     exits = simulate(plan, partial(make_role, files=files), directory, lambda event: None)
     errors = {name: end.error for name, end in exits.items() if end.error is not None}

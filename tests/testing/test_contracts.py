@@ -82,7 +82,7 @@ BROKEN = [
     ("NoiseAsData", "made twice it is the same"),
     ("Twice", "no sample is dealt twice"),
     ("LastFirst", "a pipeline can compute it"),
-    ("OtherEveryTime", "every worker computes the same tasks"),
+    ("OtherEveryTime", "made twice a schedule is the same"),
     ("AllOnOne", "every stage has as many workers"),
     ("OtherPlaces", "made twice a placement is the same"),
     ("RefusesItsSample", "a scenario can use it"),

@@ -31,13 +31,13 @@ from testbed.engine.collectives.operation import CollectiveMail, unless_changed
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.exchange import FinalScore, RoundDone
-from testbed.engine.learner import step_shares
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
 from testbed.engine.peers import NOTHING
 from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, split
 from testbed.engine.slicing import optimizer_at_top
 from testbed.plan.model import Plan
+from testbed.plan.pace import step_shares
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of

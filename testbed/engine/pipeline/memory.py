@@ -15,7 +15,7 @@ import torch
 
 from testbed.engine import sync_setup
 from testbed.engine.learner import shape_only
-from testbed.engine.pipeline.layout import ACTIVATION_TYPES, Layout
+from testbed.engine.pipeline.layout import Layout
 from testbed.engine.slicing import optimizer_at_top
 from testbed.errors import ScenarioError
 from testbed.numbers import size
@@ -23,8 +23,10 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.plan.once import once_per_plan
 from testbed.plan.stages import plan_of_stage
 from testbed.policy.events import Contribution
+from testbed.policy.pipeline.base import most_held
 from testbed.settings.job import Choice
 from testbed.training.optimizers import KeyOptimizer
+from testbed.training.stage import ACTIVATION_TYPES
 
 _NUMBER_BYTES = 4  # of a parameter, a gradient, and a number of an optimizer's state
 _PROBED = 64  # elements, of an optimizer whose state is counted
@@ -57,7 +59,7 @@ def memory_of(plan: Plan, layout: Layout, stage: int) -> DeviceMemory:
     elements = sum(count for segment in segments for count in segment.sizes)
     assert plan.pipeline is not None, "only a pipeline has stages"
     samples = -(-plan.training.batch_size // plan.pipeline.micro_batches)
-    under_way = layout.timing.held[stage]
+    under_way = most_held(layout.tasks[stage])
     held = sum(segment.held for segment in segments) * under_way / len(chunks)
     if plan.pipeline.recompute:  # inputs of all that are under way, and all of the one that goes backward
         inputs = [layout.model.segments[chunk[0] - 1].outputs for chunk in chunks if chunk[0]]

@@ -15,7 +15,7 @@ from testbed.codec.table import make_codec
 from testbed.engine.guard import guarded
 from testbed.engine.learner import training_parts, warms_up
 from testbed.engine.pipeline.evaluation import StageEvaluation
-from testbed.engine.pipeline.layout import ACTIVATION_TYPES, Layout, layout_of, shares_of, text_of
+from testbed.engine.pipeline.layout import Layout, layout_of
 from testbed.engine.pipeline.mail import PipelineMail
 from testbed.engine.pipeline.memory import check_memory, memory_of
 from testbed.engine.pipeline.step import Codecs, PipelinedStep, StagePart, keys_of_stage, samples_of
@@ -23,10 +23,12 @@ from testbed.engine.serverless import StepAndScore
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, PipelinePlan, Plan
-from testbed.plan.stages import plan_of_stage, replicas_of
+from testbed.plan.pipeline import shares_of
+from testbed.plan.stages import plan_of_stage, replicas_of, workers_of_stage
+from testbed.policy.pipeline.base import WEIGHTS, most_held, text_of
 from testbed.settings.job import Choice
 from testbed.training.learner import SegmentedLearner
-from testbed.training.stage import ShapeStage, StageCut, StageTrainer
+from testbed.training.stage import ACTIVATION_TYPES, ShapeStage, StageCut, StageTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +92,18 @@ def _part(plan: Plan, node: NodePlan, layout: Layout, replica: tuple[str, ...]) 
     pipeline = plan.pipeline
     assert pipeline is not None and node.stage is not None, "a worker of a pipeline has a stage"
     chunks = layout.chunks[node.stage]
+    tasks = layout.tasks[node.stage]
+    first = workers_of_stage(plan.nodes, node.stage)[0]
     return StagePart(
         stage=node.stage,
         stages=pipeline.stages,
         before=replica[node.stage - 1],
         after=replica[(node.stage + 1) % pipeline.stages],
         chunks=len(chunks),
-        tasks=layout.tasks[node.stage],
-        shares=shares_of(plan, node.stage, layout.model, chunks),
+        tasks=tasks,
+        shares=shares_of(first, layout.model, chunks, recompute=pipeline.recompute),
         samples=samples_of(plan.training.batch_size, pipeline.micro_batches),
-        splits=layout.schedule.splits_backward,
+        splits=any(task.kind == WEIGHTS for task in tasks),
     )
 
 
@@ -112,7 +116,7 @@ def _record(session: Session, node: NodePlan, layout: Layout) -> None:
         stage=stage,
         segments=layout.segments_of(stage),
         tasks=text_of(layout.tasks[stage]),
-        held=layout.timing.held[stage],
+        held=most_held(layout.tasks[stage]),
         memory_bytes=memory_of(session.plan, layout, stage).total,
     )
 

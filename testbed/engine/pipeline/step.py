@@ -16,10 +16,10 @@ from testbed.engine import coding
 from testbed.engine.guard import Guarded
 from testbed.engine.local_work import OwnStep
 from testbed.engine.pipeline.evaluation import StageEvaluation
-from testbed.engine.pipeline.layout import Shares
 from testbed.engine.pipeline.mail import PipelineMail
 from testbed.key_shape import MATRIX, KeyShape
 from testbed.messages import Message, MessageKind
+from testbed.plan.pipeline import Shares
 from testbed.policy.pipeline.base import BACKWARD, FORWARD, Task
 from testbed.state import PartsByKey
 from testbed.training.learner import Learner, StepResult

@@ -10,8 +10,9 @@ forward through all parts in order, and backward through all in reverse.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 from testbed.preset import Preset
@@ -32,6 +33,28 @@ class Task(NamedTuple):
 
 Tasks = tuple[tuple[Task, ...], ...]
 """What each stage computes, by stage, in order."""
+
+_KINDS = {kind[0].upper(): kind for kind in (FORWARD, BACKWARD, WEIGHTS)}
+
+
+def text_of(tasks: Iterable[Task]) -> str:
+    """Return a stage's tasks as the Plan has them: ``F0 F1 B0``; of several chunks, ``F0.1`` is of the second one."""
+    return " ".join(
+        f"{task.kind[0].upper()}{task.micro_batch}{f'.{task.chunk}' if task.chunk else ''}" for task in tasks
+    )
+
+
+def tasks_of(text: str) -> tuple[Task, ...]:
+    """Inverse of ``text_of``."""
+    return tuple(Task(_KINDS[word[0]], *map(int, word[1:].split("."))) for word in text.split())
+
+
+def most_held(tasks: Iterable[Task]) -> int:
+    """Return of how many chunks of micro-batches a stage holds activations at most, if it computes these tasks."""
+    mine = tuple(tasks)
+    last = WEIGHTS if any(task.kind == WEIGHTS for task in mine) else BACKWARD
+    changes = (1 if task.kind == FORWARD else -1 if task.kind == last else 0 for task in mine)
+    return max(accumulate(changes), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +103,7 @@ def even_shape(
 
 
 class Schedule(ABC):
-    """Made as ``cls(cls.Options(...))``. Every worker computes the same tasks from the same shape by itself.
+    """Made as ``cls(cls.Options(...))``, when the Plan is made, which has its tasks.
 
     splits_backward  whether the gradients of the weights are tasks of their own (``WEIGHTS``)
     presets          techniques by name that this class carries; those of a base class are not its own

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.policy.pipeline.base import BACKWARD, FORWARD, WEIGHTS, PipelineShape, Schedule, Task, Tasks
+from testbed.policy.pipeline.base import BACKWARD, FORWARD, WEIGHTS, PipelineShape, Schedule, Task, Tasks, most_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The intervals of each stage. ``held``: by stage, chunks of micro-batches whose activations it holds at most."""
+    """The intervals of each stage."""
 
     intervals: tuple[tuple[Interval, ...], ...]
-    held: tuple[int, ...]
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Return by stage of how many chunks of micro-batches it holds the activations at most."""
+        return tuple(most_held(each.task for each in intervals) for intervals in self.intervals)
 
     @property
     def end_s(self) -> float:
@@ -50,8 +54,6 @@ class Clockwork:
         self._arrived_s: dict[tuple[int, Task], float] = {}  # when the input of a task at a stage is there
         self._down_free_s = [0.0] * shape.stages
         self._up_free_s = [0.0] * shape.stages
-        self._held = [0] * shape.stages
-        self._most_held = [0] * shape.stages
         for micro_batch in range(shape.micro_batches):
             self._arrived_s[0, Task(FORWARD, micro_batch)] = 0.0
 
@@ -62,7 +64,7 @@ class Clockwork:
 
     @property
     def timing(self) -> Timing:
-        return Timing(tuple(map(tuple, self._intervals)), tuple(self._most_held))
+        return Timing(tuple(map(tuple, self._intervals)))
 
     def start_s(self, stage: int, task: Task) -> float | None:
         """Return when a task could begin; ``None`` while what it needs has not been computed."""
@@ -80,12 +82,9 @@ class Clockwork:
         end_s = start_s + self._duration_s(stage, task)
         self._intervals[stage].append(Interval(task, start_s, end_s))
         if task.kind == FORWARD:
-            self._hold(stage, 1)
             self._forward(stage, task, end_s)
         elif task.kind == BACKWARD:
             self._backward(stage, task, end_s)
-        if task.kind == (WEIGHTS if self._splits else BACKWARD):
-            self._hold(stage, -1)
 
     def _duration_s(self, stage: int, task: Task) -> float:
         shape = self._shape
@@ -94,10 +93,6 @@ class Clockwork:
         if task.kind == WEIGHTS:
             return shape.weights_s[stage]
         return shape.backward_s[stage] - (shape.weights_s[stage] if self._splits else 0.0)
-
-    def _hold(self, stage: int, more: int) -> None:
-        self._held[stage] += more
-        self._most_held[stage] = max(self._most_held[stage], self._held[stage])
 
     def _forward(self, stage: int, task: Task, end_s: float) -> None:
         last = self._shape.stages - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +19,13 @@ from testbed.engine.pipeline.layout import layout_of
 from testbed.engine.pipeline.step import keys_of_stage
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.model import to_json
+from testbed.plan.code import check_code
+from testbed.plan.model import from_json, to_json
 from testbed.plan.stages import replicas_of
 from testbed.results.summary import final_digests
 from testbed.scenario.load import loads
-from tests.engine.runs import Simulated, run
+from testbed.settings.job import Choice
+from tests.engine.runs import Simulated, run, run_plan
 from tests.for_each import for_each
 
 EXAMPLES = Path(__file__).parents[2] / "testing" / "examples"
@@ -221,7 +224,25 @@ def test_a_schedule_and_a_placement_from_files_of_ones_own(tmp_path: Path, monke
     done = run(tmp_path, own, scenario=tmp_path / "scenario.yaml")
     assert torch.equal(model_of(done), model_of(trained(2, 2, pipeline(2))))
     assert {event["tasks"] for event in done.of_kind("stage")} == {"F0 F1 B0 B1 F2 F3 B2 B3"}
+    assert done.plan.pipeline is not None
+    assert done.plan.pipeline.tasks == ("F0 F1 B0 B1 F2 F3 B2 B3",) * 2
     assert [Path(file.path).name for file in done.plan.code] == ["waves.py", "largest_first.py"]
+    (tmp_path / "waves.py").unlink()
+    check_code(done.plan)
+
+
+def test_nodes_take_their_tasks_from_the_plan(tmp_path: Path) -> None:
+    """The Plan is all that they have: a schedule that is nowhere else trains to the same bits."""
+    plan = build_plan(loads(scenario_of(2, 2), overrides=(pipeline(2), "simulation.network=flows")), "simulate")
+    assert plan.pipeline is not None
+    gone = Choice(kind="./gone.py:Gone")
+    given = replace(plan.pipeline, schedule=gone, tasks=("F0 F1 F2 B0 F3 B1 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3"))
+    done = run_plan(tmp_path, from_json(to_json(replace(plan, pipeline=given))))
+    passes = [
+        event["part"] for event in done.of_kind("compute", "a/worker0") if event["round"] == 1 and event.get("part")
+    ]
+    assert passes == [f"{'forward' if word[0] == 'F' else 'backward'} {word[1]}" for word in given.tasks[0].split()]
+    assert torch.equal(model_of(done), model_of(trained(2, 2, pipeline(2))))
 
 
 def test_what_codecs_leave_out_is_lost_or_added_to_the_next_step() -> None:

@@ -15,7 +15,9 @@ from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.launch import check_before_training
 from testbed.plan.build import build_plan
-from testbed.plan.model import to_json
+from testbed.plan.model import Plan, to_json
+from testbed.plan.pipeline import staged
+from testbed.policy.pipeline.timing import Timing
 from testbed.results import tables
 from testbed.results.pipelines import pipeline_result
 from testbed.results.summary import Ending, summarise
@@ -52,6 +54,12 @@ def trained(*overrides: str) -> tuple[Simulated, dict[str, Any]]:
         return done, dict(pipeline_result(frames))
 
 
+def timing_when_planned(plan: Plan) -> Timing:
+    """Return when the tasks of a Plan are computed, by its times and rates."""
+    assert plan.pipeline is not None
+    return staged(plan.pipeline, plan.training, plan.nodes, plan.network, plan.seed).timing
+
+
 def test_a_model_whose_activations_are_unknown_is_refused(tmp_path: Path) -> None:
     rows = "".join(f"{name},w,{100 + number},1e9\n" for number, name in enumerate("abcd"))
     (tmp_path / "layers.csv").write_text(f"{','.join(COLUMNS)}\n{rows}")
@@ -59,7 +67,7 @@ def test_a_model_whose_activations_are_unknown_is_refused(tmp_path: Path) -> Non
     model = f"training.model={{kind: declared, file: {tmp_path}/layers.csv}}"
     unsized = load(tmp_path / "scenario.yaml", [model, "training.batch=64"])
     with pytest.raises(ScenarioError, match="nothing would travel between stages"):
-        check_before_training(unsized, build_plan(unsized))
+        build_plan(unsized)
 
 
 def test_a_whole_model_that_does_not_fit_is_refused_too() -> None:
@@ -81,7 +89,7 @@ def test_a_whole_model_that_does_not_fit_is_refused_too() -> None:
 @for_each("schedule", ["gpipe", "1f1b", "zero_bubble", "greedy"])
 def test_the_engine_takes_the_time_that_the_schedule_says(schedule: str) -> None:
     done, told = trained(f"paradigm.schedule={schedule}")
-    timing = layout_of(done.plan).timing
+    timing = timing_when_planned(done.plan)
     assert told["bubble"] == pytest.approx(timing.bubble, abs=0.005)
     first = [event for event in done.of_kind("compute") if event["round"] == 1 and event.get("part")]
     span_s = max(event["t"] for event in first) - min(event["t0"] for event in first)
@@ -123,7 +131,7 @@ def test_that_is_said_before_anything_starts_with_its_place() -> None:
 
 def test_computing_forward_again_takes_its_time() -> None:
     shares = [
-        layout_of(build_plan(loads(SCENARIO, overrides=each))).timing for each in ((), ("paradigm.recompute=true",))
+        timing_when_planned(build_plan(loads(SCENARIO, overrides=each))) for each in ((), ("paradigm.recompute=true",))
     ]
     assert shares[1].end_s == pytest.approx(shares[0].end_s * 4 / 3, rel=0.02)
 
@@ -144,6 +152,40 @@ def test_a_slow_wan_has_deadlines_for_parts_of_a_model() -> None:
         )
 
 
+LARGE_ACTIVATIONS = """
+version: 1
+name: large-activations
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 100 Mbit/s, delay: 5 ms}]
+training: {model: {kind: declared, name: resnet18}, data: none, compute: modelled, batch: 32768, rounds: 2,
+  evaluate_every: 2}
+device: {step_time: 1 s}
+optimizer: {kind: sgd, learning_rate: 0.1}
+paradigm: {kind: pipeline, micro_batches: 8, cuts: 2, schedule: gpipe}
+"""
+
+
+def test_deadlines_wait_for_activations(tmp_path: Path) -> None:
+    """Stage 0 waits half an hour for its first gradient, as 26 GB are before it, of a model of 47 MB."""
+    (tmp_path / "scenario.yaml").write_text(LARGE_ACTIVATIONS)
+    done = run(tmp_path, scenario=tmp_path / "scenario.yaml")
+    ended = [event["t"] for event in done.of_kind("round")]
+    way_s = 32768 * 200_704 * 4 * 8 / 100e6
+    timeouts = done.plan.timeouts
+    assert max(ended) == pytest.approx(2 * 2 * way_s, rel=0.1)
+    assert timeouts.step_deadline_s > 20 * 2 * way_s
+    slower = ("faults=[{kind: rate, link: a>b, at: 1 min, for: 1 h, rate: 80 Mbit/s}]",)
+    slowed = build_plan(load(tmp_path / "scenario.yaml", slower)).timeouts
+    assert slowed.step_deadline_s - timeouts.step_deadline_s > 20 * way_s / 5
+    many = build_plan(load(tmp_path / "scenario.yaml", ("training.rounds=20", "sync={kind: diloco, h: 3}"))).timeouts
+    assert many.run_deadline_s > 20 * 3 * 2 * way_s
+    with pytest.raises(ScenarioError, match=r"step_deadline would be .* activations and their gradients of a step"):
+        build_plan(load(tmp_path / "scenario.yaml", ("topology.links[*].rate=20 Mbit/s",)))
+
+
 def test_a_round_has_the_samples_of_one_batch(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     done = run(tmp_path, scenario=tmp_path / "scenario.yaml")
@@ -161,10 +203,10 @@ def test_a_round_has_the_samples_of_one_batch(tmp_path: Path) -> None:
 def test_a_codec_that_would_send_all_as_it_is_is_refused(name: str) -> None:
     sent = TOKENS * WIDTH  # elements of a micro-batch of one sample
 
-    def layout_with(bound: int) -> None:
+    def plan_with(bound: int) -> None:
         codec = f"paradigm.{name}={{kind: topk, ratio: 0.1, bound: {bound}}}"
-        layout_of(build_plan(loads(SCENARIO, overrides=(codec,))))
+        build_plan(loads(SCENARIO, overrides=(codec,)))
 
-    layout_with(sent)
+    plan_with(sent)
     with pytest.raises(ScenarioError, match=f"paradigm.{name}: 'topk' sends .* write 'bound: {sent}'"):
-        layout_with(sent + 1)
+        plan_with(sent + 1)

@@ -10,7 +10,20 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.policy.pipeline import SCHEDULES
-from testbed.policy.pipeline.base import BACKWARD, FORWARD, Hop, PipelineShape, Schedule, Task, Tasks, even_shape
+from testbed.policy.pipeline.base import (
+    BACKWARD,
+    FORWARD,
+    WEIGHTS,
+    Hop,
+    PipelineShape,
+    Schedule,
+    Task,
+    Tasks,
+    even_shape,
+    most_held,
+    tasks_of,
+    text_of,
+)
 from testbed.policy.pipeline.timing import Timing, timing_of
 
 SIZES = [(stages, micro_batches) for stages in (1, 2, 3, 5, 8) for micro_batches in (1, 4, 8, 15, 40)]
@@ -142,3 +155,13 @@ def test_every_schedule_is_complete_for_unequal_stages_and_ways() -> None:
             tuple(Hop(0.01, 0.2 * stage) for stage in range(stages)),
         )
         assert timed(kind, shape).end_s > 0
+
+
+def test_tasks_are_text_in_the_plan() -> None:
+    tasks = SCHEDULES["interleaved"](SCHEDULES.options("interleaved", {})).tasks(even_shape(2, 4))
+    texts = [text_of(mine) for mine in tasks]
+    assert texts[0].startswith("F0 F1 F0.1 F1.1")
+    assert tuple(map(tasks_of, texts)) == tasks
+    split = (Task(FORWARD, 0), Task(FORWARD, 1), Task(BACKWARD, 0), Task(FORWARD, 2), Task(WEIGHTS, 0))
+    assert (text_of(split), most_held(split)) == ("F0 F1 B0 F2 W0", 3)
+    assert tasks_of("") == ()

@@ -1,0 +1,218 @@
+"""How a model is computed in stages: where it is cut, in which order each stage computes, and how much it hands on.
+
+All of it is decided here, once, when the Plan is made, which has it from then on (``PipelinePlan``): nodes need neither
+the schedule's code nor the times that it was made for. The model's segments, and the sizes of what codecs send, are
+asked of PyTorch, on its meta device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from testbed.codec.options import CODECS
+from testbed.errors import ScenarioError
+from testbed.plan.model import NetworkPlan, NodePlan, PipelinePlan, TrainingPlan
+from testbed.plan.pace import step_shares
+from testbed.plan.stages import hop_between, replicas_among, workers_of_stage
+from testbed.policy.pipeline import SCHEDULES
+from testbed.policy.pipeline.base import Hop, PipelineShape, Schedule, text_of
+from testbed.policy.pipeline.cuts import cut_at, cut_evenly
+from testbed.policy.pipeline.timing import Timing, timing_of
+from testbed.settings.job import Choice
+from testbed.training.shapes import ModelShape
+
+Chunks = tuple[tuple[range, ...], ...]
+"""By stage, the parts of the model that it holds, as numbers of segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What was decided, and when the tasks would be computed, with the Plan's times and rates."""
+
+    pipeline: PipelinePlan
+    timing: Timing
+
+
+def staged(
+    pipeline: PipelinePlan, training: TrainingPlan, nodes: Sequence[NodePlan], network: NetworkPlan, seed: int
+) -> Staged:
+    """Return the pipeline with its cuts, its tasks and the sizes of what it sends.
+
+    Raise ``ScenarioError`` if the model cannot be cut so, or the tasks be computed.
+    """
+    return _Maker(pipeline, training, nodes, network, seed).staged()
+
+
+def chunks_of(cuts: Sequence[int], segments: int, stages: int) -> Chunks:
+    """Return the parts of a model of so many segments that each stage holds."""
+    parts = cut_at(cuts, segments)
+    return tuple(parts[stage::stages] for stage in range(stages))
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Of a whole step's time, what the passes of the whole batch through one chunk take.
+
+    backward  with the forward pass before it, where that is computed again
+    weights   the part of ``backward`` that is the gradients of the parameters: as many operations as forward
+    """
+
+    forward: float
+    backward: float
+    weights: float
+
+
+def shares_of(worker: NodePlan, shape: ModelShape, chunks: Sequence[range], *, recompute: bool) -> tuple[Shares, ...]:
+    """Return the shares of each chunk of a stage: as measured on the worker's device, or by operations."""
+    segments = step_shares(worker, shape)
+    found = []
+    for chunk in chunks:
+        forward = sum(segments[number][0] for number in chunk)
+        backward = sum(segments[number][1] for number in chunk)
+        again = forward if recompute else 0.0
+        found.append(Shares(forward, backward + again, min(forward, backward)))
+    return tuple(found)
+
+
+class _Maker:
+    """Makes the decisions for one Plan."""
+
+    def __init__(
+        self,
+        pipeline: PipelinePlan,
+        training: TrainingPlan,
+        nodes: Sequence[NodePlan],
+        network: NetworkPlan,
+        seed: int,
+    ) -> None:
+        from testbed.training.models.job import shape_of_job
+
+        self._pipeline = pipeline
+        self._training = training
+        self._network = network
+        self._seed = seed
+        self._model: ModelShape = shape_of_job(training.model, training.data, seed)
+        self._workers = [workers_of_stage(nodes, stage) for stage in range(pipeline.stages)]
+        self._replicas = replicas_among(nodes, pipeline.stages)
+        self._samples = -(-training.batch_size // pipeline.micro_batches)  # of the largest micro-batch
+
+    def staged(self) -> Staged:
+        choice = self._pipeline.schedule
+        schedule = SCHEDULES[choice.kind](SCHEDULES.options(choice.kind, choice.options))
+        parts = self._parts(schedule)
+        sent = [self._samples * self._model.segments[part[-1]].outputs for part in parts[:-1]]
+        pipeline = replace(
+            self._pipeline,
+            cuts=tuple(part.start for part in parts[1:]),
+            activation_bytes=self._payloads("activations", self._pipeline.activations, sent),
+            gradient_bytes=self._payloads("activation_gradients", self._pipeline.activation_gradients, sent),
+        )
+        shape = self._shape(chunks_of(pipeline.cuts, len(self._model.segments), pipeline.stages), pipeline)
+        tasks = schedule.tasks(shape)
+        timing = timing_of(schedule, tasks, shape)
+        return Staged(replace(pipeline, tasks=tuple(map(text_of, tasks))), timing)
+
+    def _parts(self, schedule: Schedule) -> tuple[range, ...]:
+        """Return the segments of each part of the model, in its order."""
+        shape = self._model
+        stages = self._pipeline.stages
+        chunks = schedule.chunks()
+        parts = stages * chunks
+        segments = len(shape.segments)
+        if parts > segments:
+            raise ScenarioError(
+                f"paradigm.stages: {stages} stages of {chunks} parts each are {parts}, and '{shape.name}' has "
+                f"{segments} segments, which are not cut; write fewer stages, or a deeper model"
+            )
+        if shape.tied and stages > 1:
+            raise ScenarioError(
+                f"training.model: the last segment of '{shape.name}' computes with the embeddings of the first one, "
+                "which another stage holds; write a model whose embeddings are not tied, such as llama2-7b"
+            )
+        found = self._ranges(chunks)
+        last = [part[-1] for part in found[:-1] if not shape.segments[part[-1]].outputs]
+        if last and self._training.compute == "modelled":
+            raise ScenarioError(
+                f"training.model: of segment {last[0]} of '{shape.name}' the size of activations is unknown, so "
+                "nothing would travel between stages; write a declared model by name, or 'compute: real'"
+            )
+        return found
+
+    def _ranges(self, chunks: int) -> tuple[range, ...]:
+        shape = self._model
+        segments = len(shape.segments)
+        cuts = self._pipeline.cuts
+        if not cuts:
+            return cut_evenly([sum(share) for share in shape.time_shares()], self._step_times_s() * chunks)
+        if cuts[-1] >= segments:
+            raise ScenarioError(
+                f"paradigm.cuts: there is no segment {cuts[-1]}: '{shape.name}' has {segments}, from 0 on"
+            )
+        return cut_at(cuts, segments)
+
+    def _step_times_s(self) -> tuple[float, ...]:
+        """Return how long a whole step takes on the slowest worker of each stage."""
+        return tuple(max(worker.device.step_time_s for worker in workers) for workers in self._workers)
+
+    def _payloads(self, name: str, choice: Choice, sent: list[int]) -> tuple[int, ...]:
+        """Return the bytes of so many elements of activations, or of their gradients, as they travel.
+
+        Raise ``ScenarioError`` where a codec would send all messages as they are.
+        """
+        from testbed.codec.table import payload_bytes
+        from testbed.training.stage import ACTIVATION_TYPES
+
+        options = CODECS.options(choice.kind, choice.options)
+        bound = getattr(options, "bound", 0)
+        if sent and max(sent) < bound:
+            raise ScenarioError(
+                f"paradigm.{name}: '{choice.kind}' sends what has less than {bound} elements as it is, and a "
+                f"micro-batch's activations have {max(sent)}; write 'bound: {max(2, min(sent))}', larger "
+                "micro-batches, or 'none'"
+            )
+        if CODECS[choice.kind].exact:
+            return tuple(elements * ACTIVATION_TYPES[self._training.precision].itemsize for elements in sent)
+        return tuple(payload_bytes(choice.kind, choice.options, elements, self._seed) for elements in sent)
+
+    def _shape(self, chunks: Chunks, pipeline: PipelinePlan) -> PipelineShape:
+        """Return what a schedule is made for. Chunks of one stage count alike, and the slowest replica for all."""
+        forward_s = []
+        backward_s = []
+        weights_s = []
+        for step_s, mine, workers in zip(self._step_times_s(), chunks, self._workers, strict=True):
+            shares = shares_of(workers[0], self._model, mine, recompute=pipeline.recompute)
+            each_s = step_s / len(mine) / pipeline.micro_batches
+            forward_s.append(each_s * sum(share.forward for share in shares))
+            backward_s.append(each_s * sum(share.backward for share in shares))
+            weights_s.append(each_s * sum(share.weights for share in shares))
+        stages = range(pipeline.stages)
+        down = [self._hop(stage, stage + 1, _of_part(pipeline.activation_bytes, stage)) for stage in stages]
+        up = [
+            self._hop(stage, stage - 1, _of_part(pipeline.gradient_bytes, (stage - 1) % len(stages)))
+            for stage in stages
+        ]
+        return PipelineShape(
+            pipeline.micro_batches,
+            tuple(forward_s),
+            tuple(backward_s),
+            tuple(weights_s),
+            tuple(down),
+            tuple(up),
+        )
+
+    def _hop(self, source: int, target: int, size_bytes: int) -> Hop:
+        """Return the way of a message between two stages, in the replica where it takes longest."""
+        longest = Hop()
+        for replica in self._replicas:
+            ends = replica[source], replica[target % len(replica)]
+            if ends[0] == ends[1]:
+                continue
+            hop = hop_between(self._network, ends[0].data_center, ends[1].data_center, 8.0 * size_bytes)
+            longest = max(longest, hop, key=lambda each: each.occupied_s + each.delay_s)
+        return longest
+
+
+def _of_part(sizes: Sequence[int], part: int) -> int:
+    """Return the size of what goes from this part of the model to the next one; nothing comes after the last."""
+    return sizes[part] if part < len(sizes) else 0
