@@ -328,6 +328,16 @@ class PowerSgdOptions(CodecDeclarations):
     start: int = option(0, "steps, at first, in which all is sent as it is", max=10**9)
 
 
+@dataclass(frozen=True, slots=True)
+class SubspaceOptions(CodecDeclarations):
+    """Of each row of a tensor its coordinates in a fixed random subspace (Protocol Models, 2025): for activations."""
+
+    size_only: ClassVar[bool] = True
+
+    rank: int = option(8, "dimensions of the subspace: numbers that are sent of a row", min=1, max=65_536)
+    width: int = option(64, "elements of a row: of activations, the width of the model", min=2, max=65_536)
+
+
 CODECS: Axis[CodecDeclarations] = Axis(
     "codec",
     {
@@ -343,6 +353,7 @@ CODECS: Axis[CodecDeclarations] = Axis(
         "sparseloco": SparseLoCoOptions,
         "demo": DeMoOptions,
         "powersgd": PowerSgdOptions,
+        "subspace": SubspaceOptions,
     },
     base="testbed.codec.base:Codec",
 )

@@ -15,6 +15,7 @@ from testbed.codec.options import CODECS
 from testbed.codec.powersgd import PowerSgd
 from testbed.codec.sparse import bisparse, dgc, mpq, mstopk, randomk, topk
 from testbed.codec.sparseloco import SparseLoCo
+from testbed.codec.subspace import Subspace
 from testbed.codec.twobit import TwoBitCodec
 
 _MAKERS: dict[str, MakeCodec] = {
@@ -30,6 +31,7 @@ _MAKERS: dict[str, MakeCodec] = {
     "sparseloco": SparseLoCo,
     "demo": DeMo,
     "powersgd": PowerSgd,
+    "subspace": Subspace,
 }
 
 

@@ -207,8 +207,8 @@ class PipelinePlan:
     cuts              the first segments of all parts but the first
     tasks             by stage, the passes that it computes, in order: F0 is micro-batch 0 forward, B backward, W the
                       gradients of weights; F0.1 is that of its second chunk. The schedule has made them
-    activation_bytes  of a micro-batch, as they travel from each part of the model to the next one; ``gradient_bytes``:
-                      those of the gradients that come back
+    activation_bytes  of a micro-batch, as they travel from each part of the model to the next one, at most;
+                      ``gradient_bytes``: those of the gradients that come back
     """
 
     stages: int
