@@ -152,22 +152,36 @@ class Estimate:
     chance: float
 
 
-def estimates(found: Mapping[str, Known], values: Mapping[str, Sequence[float]], seed: int) -> dict[str, Estimate]:
-    """Return an estimate for each candidate that has values: one for each of its seeds. ``seed``: of the draws."""
-    if not values:
+def grain(known: Known, ends: Sequence[Reached]) -> float:
+    """Return half of what one evaluation more takes, as a difference of logarithms.
+
+    A goal is seen to be reached at an evaluation only. Where seeds reach it at one of two in a row, their standard
+    deviation is half of the difference at most, however alike the few seeds are that were tried.
+    """
+    return sum(math.log1p(known.every / end.rounds) for end in ends) / len(ends) / 2
+
+
+def estimates(
+    found: Mapping[str, Known], ends: Mapping[str, Sequence[Reached]], value: Value, seed: int
+) -> dict[str, Estimate]:
+    """Return an estimate for each candidate that has ``ends``: one for each of its seeds. ``seed``: of the draws."""
+    if not ends:
         return {}
-    by_mathematics = {found[name].mathematics: each for name, each in values.items()}
-    spread = seed_spread(by_mathematics)
+    values = {name: [value(end) for end in each] for name, each in ends.items()}
+    learned = {found[name].mathematics: name for name in values if found[name].curves}  # else no seed matters
+    spread = seed_spread({key: values[name] for key, name in learned.items()})
     generator = np.random.default_rng(seed)
     shared = {
-        key: generator.standard_normal(DRAWS) * spread * math.sqrt(1 / len(each) + 1 / SEEDS_OF_A_VALUE)
-        for key, each in by_mathematics.items()
+        key: generator.standard_normal(DRAWS)
+        * max(spread, grain(found[name], ends[name]))
+        * math.sqrt(1 / len(values[name]) + 1 / SEEDS_OF_A_VALUE)
+        for key, name in learned.items()
     }
     drawn = {}
     for name, each in values.items():
         known = found[name]
         own = generator.standard_normal(DRAWS) * math.hypot(_extrapolated(known), known.error)
-        drawn[name] = np.exp(np.log(each).mean() + shared[known.mathematics] + own)
+        drawn[name] = np.exp(np.log(each).mean() + shared.get(known.mathematics, 0.0) + own)
     first = np.stack(list(drawn.values())).argmin(axis=0)
     found_estimates = {}
     for place, (name, draws) in enumerate(drawn.items()):

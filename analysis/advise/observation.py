@@ -19,6 +19,7 @@ from typing import Any
 
 from testbed.errors import Diverged, Interrupted, TestbedError
 from testbed.ids import data_center_of
+from testbed.paradigms import PARADIGMS
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import Plan
 from testbed.results.events import read
@@ -66,8 +67,9 @@ class Observation:
     """What a run has shown.
 
     status      ``done`` | ``stopped`` (by its limits) | ``diverged`` | ``failed``; ``message``: why
-    ends_s      when each round was over at the worker that is scored; where workers do not wait for each other, when
-                they had made that many rounds on average
+    ends_s      when the values after each round were there that are scored: at the worker that is scored, or at all of
+                them where their models' mean is; where workers do not wait for each other, when they had made that many
+                rounds on average
     wan_bytes   of payload and headers that had crossed the WAN by then, since the start of training
     pairs       of all these bytes: by the data centres that they left and reached
     by_site     rounds of the workers of each data centre
@@ -148,7 +150,7 @@ class _Watch:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._rounds: list[tuple[float, int, int, str]] = []  # end, steps, samples, worker
+        self._rounds: list[_Round] = []
         self._scores: list[tuple[int, float, float]] = []
         self._last_begin_s = 0.0  # of a round
         self._received_bytes: dict[str, int] = {}  # over the WAN, by node
@@ -163,7 +165,8 @@ class _Watch:
             self.start_s = event["t"]
             self._master = event["node"]
         elif kind == "round":
-            self._rounds.append((event["t"], event.get("steps") or 1, event.get("samples") or 0, event["node"]))
+            steps, samples = event.get("steps") or 1, event.get("samples") or 0
+            self._rounds.append(_Round(event["t"], event["round"], event["node"], steps, samples))
             self._last_begin_s = max(self._last_begin_s, event["t0"])
         elif kind == "evaluate" and event.get("accuracy") is not None:
             self._scores.append((event["round"], event["snapshot_t"], event["accuracy"]))
@@ -183,12 +186,10 @@ class _Watch:
         )
 
     def observation(self, status: str, message: str, plan: Plan, transfers: list[Arrival]) -> Observation:
-        rounds = sorted(self._rounds)
+        rounds = sorted(self._rounds, key=lambda each: each.end_s)
         workers = len(plan.training_workers)
-        told = len({worker for *_, worker in rounds}) or workers  # fewer than there are, where workers are folded
-        of_all = [end - self.start_s for end, *_ in rounds[told - 1 :: told]]
-        of_master = [end - self.start_s for end, *_, worker in rounds if worker == self._master]
-        ends = of_master if of_master and not is_asynchronous(plan) else of_all
+        told = len({each.worker for each in rounds}) or workers  # fewer than there are, where workers are folded
+        ends = [end_s - self.start_s for end_s in self._ends_s(rounds, told, plan)]
         counted = sorted(transfers)
         sums = [0]
         pairs: Counter[tuple[str, str]] = Counter()
@@ -203,8 +204,31 @@ class _Watch:
             steady=bisect_right(ends, self._last_begin_s - self.start_s) if is_asynchronous(plan) else len(ends),
             wan_bytes=tuple(sums[bisect_right(times, end + 1e-9)] for end in ends),
             pairs=dict(pairs),
-            by_site=dict(Counter(data_center_of(worker) for *_, worker in rounds)),
-            steps=sum(steps for _, steps, *_ in rounds) / max(1, len(rounds)),
-            samples=workers * sum(samples for _, _, samples, _ in rounds) / max(1, len(rounds)),
+            by_site=dict(Counter(data_center_of(each.worker) for each in rounds)),
+            steps=sum(each.steps for each in rounds) / max(1, len(rounds)),
+            samples=workers * sum(each.samples for each in rounds) / max(1, len(rounds)),
             scores=tuple(Score(number, at - self.start_s, accuracy) for number, at, accuracy in sorted(self._scores)),
         )
+
+    def _ends_s(self, rounds: list[_Round], workers: int, plan: Plan) -> list[float]:
+        """Return ``Observation.ends_s`` on the run's clock. ``rounds``: of all ``workers``, in the order of ends."""
+        of_master = [each.end_s for each in rounds if each.worker == self._master]
+        if is_asynchronous(plan) or not of_master:
+            return [each.end_s for each in rounds[workers - 1 :: workers]]
+        if not PARADIGMS[plan.technique.paradigm.kind].models:
+            return of_master
+        of_round: dict[int, list[float]] = {}
+        for each in rounds:
+            of_round.setdefault(each.round, []).append(each.end_s)
+        return [ends_s[-1] for _, ends_s in sorted(of_round.items()) if len(ends_s) == workers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round of a worker: when it ended there, its number, and what the worker trained in it."""
+
+    end_s: float
+    round: int
+    worker: str
+    steps: int
+    samples: int

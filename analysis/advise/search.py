@@ -104,25 +104,24 @@ class Search:
     def paced(self) -> list[Known]:
         return [known for known in self.known.values() if known.pace is not None]
 
-    def values(self) -> dict[str, list[float]]:
-        """Return the values at the goal of the candidates that reach it with some seed, one for each seed.
+    def at_goal(self) -> dict[str, list[Reached]]:
+        """Return what candidates that reach the goal with some seed take to it, with each of their seeds.
 
-        With a seed that does not reach it in all rounds, that of all rounds: it would be even more.
+        With a seed that does not reach it in all rounds, what all rounds take: it would be even more. Without a goal,
+        what a training sample takes.
         """
-        value = self.question.value
         accuracy = self.question.accuracy
         if accuracy is None:
-            return {known.candidate.name: [value(self._of_a_sample(known))] for known in self.paced}
-        found: dict[str, list[float]] = {}
+            return {known.candidate.name: [self._of_a_sample(known)] for known in self.paced}
+        found: dict[str, list[Reached]] = {}
         for known in self.paced:
             reached = estimate.reached(known, accuracy)
             if reached:
-                ends = [*reached.values(), *estimate.missed(known, reached)]
-                found[known.candidate.name] = [value(each) for each in ends]
+                found[known.candidate.name] = [*reached.values(), *estimate.missed(known, reached)]
         return found
 
     def estimates(self) -> dict[str, Estimate]:
-        return estimate.estimates(self.known, self.values(), self.seed)
+        return estimate.estimates(self.known, self.at_goal(), self.question.value, self.seed)
 
     @property
     def seed(self) -> int:
@@ -277,7 +276,8 @@ class Search:
 
     def bound(self) -> float:
         """Return the value up to which candidates are followed."""
-        return MARGIN * min((sum(each) / len(each) for each in self.values().values()), default=math.inf)
+        value = self.question.value
+        return MARGIN * min((sum(map(value, ends)) / len(ends) for ends in self.at_goal().values()), default=math.inf)
 
     def _rounds_within(self, known: Known, bound: float, most: float) -> int:
         """Return the rounds after which a candidate's value is above ``bound``, as whole evaluations."""

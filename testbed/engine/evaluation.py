@@ -36,7 +36,10 @@ class _Snapshot:
 
 
 class Scores:
-    """Scores one model after the other. ``reached``: two in a row were at or above the target accuracy."""
+    """Scores one model after the other.
+
+    reached_in  the round of the second score in a row that was at or above the target accuracy; ``None``: none was yet
+    """
 
     def __init__(self, world: World, evaluate: Evaluate, target: float | None) -> None:
         self._world = world
@@ -45,7 +48,11 @@ class Scores:
         self._snapshot: _Snapshot | None = None
         self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
         self._above = False  # whether the latest score is at or above the target
-        self.reached = False
+        self.reached_in: int | None = None
+
+    @property
+    def reached(self) -> bool:
+        return self.reached_in is not None
 
     @property
     def round(self) -> int | None:
@@ -76,7 +83,8 @@ class Scores:
             snapshot_t=snapshot.time_s,
         )
         above = self._target is not None and score.accuracy >= self._target
-        self.reached = self.reached or (self._above and above)
+        if self._above and above and self.reached_in is None:
+            self.reached_in = snapshot.round
         self._above = above
 
     def resume(self, resumed: Checkpoint | None) -> None:
@@ -86,7 +94,9 @@ class Scores:
 
     async def state(self) -> State:
         """Return what is known of the target, and a score that is not collected yet."""
-        state: State = {"above": int(self._above), "reached": int(self.reached)}
+        state: State = {"above": int(self._above)}
+        if self.reached_in is not None:
+            state["reached_in"] = self.reached_in
         if self._snapshot is not None:
             score = await self._world.wait(self._snapshot.score, EVALUATING)
             taken_s = self._snapshot.time_s
@@ -98,7 +108,7 @@ class Scores:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._above = bool(state["above"])
-        self.reached = bool(state["reached"])
+        self.reached_in = int(state["reached_in"]) if "reached_in" in state else None
         if "round" in state:
             score: Future[Score | None] = self._world.future()
             known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
@@ -172,9 +182,19 @@ class Evaluation:
         if self.due(round_):
             self._take(round_)
 
+    def reached_by(self, round_: int) -> bool:
+        """Return whether the scores up to that of ``round_``, all of which are collected, have reached the target."""
+        reached_in = self._scores.reached_in
+        return reached_in is not None and reached_in <= round_
+
     def take(self, round_: int, values: list[Tensor], time_s: float) -> None:
         """Start scoring values that are not the learner's own; the score before has been collected."""
         self._scores.take(round_, self._model.epoch, values, time_s)
+
+    async def score(self, round_: int, values: list[Tensor], time_s: float) -> None:
+        """Score values that are not the learner's own, and return when their score is recorded."""
+        self.take(round_, values, time_s)
+        await self._scores.collect()
 
     async def finish(self, round_: int, *, changed: bool = False) -> None:
         """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
@@ -190,7 +210,7 @@ class Evaluation:
         return await self._scores.state() if self._is_first else {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        if "reached" in state:
+        if "above" in state:
             self._is_first = True
             self._scores.load_state(state)
 

@@ -7,7 +7,7 @@ and it scores their mean. How far they are from it is the event ``consensus``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
+from math import inf, sqrt
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from testbed.world import Future, World
 class MeanModel:
     """The mean model at the worker that evaluates, and what this worker gives to that one.
 
-    on_reached  called when a score that is due has reached the target
+    on_reached  called when a mean is to be scored after the target has been reached
     """
 
     def __init__(self, world: World, mail: GossipMail, sizes: Sequence[int], evaluation: Evaluation) -> None:
@@ -32,7 +32,7 @@ class MeanModel:
         self.on_reached: Callable[[], object] = lambda: None
         self._models: dict[int, dict[str, Tensor]] = {}  # by round and worker, of rounds that are not scored yet
         self._waiting: dict[int, tuple[Mapping[str, int | None], Future[None]]] = {}  # by round: for whom
-        self._scoring: Future[None] | None = None  # of the last round
+        self._scorings: dict[int, Future[None]] = {}  # by round, each of which ends after the one before
         mail.on("snapshot", lambda message: self._take(message.sender, message.round, message.parts[0]))
         mail.peers.on_change.append(lambda _: self._check())
 
@@ -46,19 +46,19 @@ class MeanModel:
     def score(self, round_: int, joined_in: Mapping[str, int | None]) -> None:
         """Score the mean of the models that workers have after ``round_``, once all have come.
 
-        The score before is due then. ``joined_in``: the epochs in which the processes of these workers joined.
+        ``joined_in``: the epochs in which the processes of these workers joined.
         """
-        before = self._scoring
-        time_s = self._world.now()
         waiting: Future[None] = self._world.future()
         self._waiting[round_] = joined_in, waiting
-        self._scoring = self._world.spawn(self._score(round_, time_s, before, waiting), "score the mean model")
+        self._scorings = {earlier: scoring for earlier, scoring in self._scorings.items() if not scoring.done()}
+        before = list(self._scorings.values())[-1:]
+        self._scorings[round_] = self._world.spawn(self._score(round_, before, waiting), "score the mean model")
         self._check()
 
-    async def settled(self) -> None:
-        """Return when the last mean has been made."""
-        if self._scoring is not None:
-            await self._world.wait(self._scoring, EVALUATING)
+    async def settled(self, round_: float = inf) -> None:
+        """Return when the means of the models after all rounds up to ``round_`` have been scored."""
+        for scoring in [scoring for scored, scoring in self._scorings.items() if scored <= round_][-1:]:
+            await self._world.wait(scoring, EVALUATING)
 
     def _check(self) -> None:
         """Go on where all models have come, but for those of processes that are lost, even if others replaced them."""
@@ -76,19 +76,20 @@ class MeanModel:
         self._models.setdefault(round_, {})[worker] = flat
         self._check()
 
-    async def _score(self, round_: int, time_s: float, before: Future[None] | None, waiting: Future[None]) -> None:
-        if before is not None:
-            await self._world.wait(before, EVALUATING)
-        if await self._evaluation.before_push(round_):
+    async def _score(self, round_: int, before: Sequence[Future[None]], waiting: Future[None]) -> None:
+        for scoring in before:
+            await self._world.wait(scoring, EVALUATING)
+        if self._evaluation.reached_by(round_ - 1):
             self.on_reached()
         await self._world.wait(waiting, f"all models of round {round_}, to score their mean")
+        time_s = self._world.now()  # the slowest worker's: before, there was no such mean
         names, _ = self._waiting.pop(round_)
         came = self._models[round_]
         self._models = {later: models for later, models in self._models.items() if later > round_}
         models = [came[name] for name in names if name in came]
         mean, distance = await self._world.wait(self._world.aside(lambda: mean_of(models)), EVALUATING)
         self._world.record("consensus", round=round_, distance=distance)
-        self._evaluation.take(round_, list(torch.split(mean, list(self._sizes))), time_s)
+        await self._evaluation.score(round_, list(torch.split(mean, list(self._sizes))), time_s)
 
 
 def mean_of(models: Sequence[Tensor]) -> tuple[Tensor, float | None]:

@@ -74,6 +74,7 @@ class SynchronousGossip(GossipAlgorithm):
         super().__init__(world, parts)
         self._reached = False  # the target, as far as this worker has announced
         self._every = plan.training.evaluate_every
+        self._ends_at_target = plan.training.target_accuracy is not None
         self._make_mixing, self._make_compression = make
         self._weight = 1.0
         self._push = push
@@ -164,9 +165,10 @@ class SynchronousGossip(GossipAlgorithm):
         started_s = self._world.now()
         result = await (self._push_round if self._push else self._mix_round)(round_)
         self._model.show(self.value)
-        if self._evaluation.due(round_):
-            await self._mean.settled()
-        self._reached = await self._evaluation.before_push(round_)
+        if self._ends_at_target and self._evaluation.active:
+            scored = round_ - self._rounds_until_scored
+            await self._mean.settled(scored)
+            self._reached = self._evaluation.reached_by(scored)
         if self._reached and self._agrees:  # else when they agree again
             self._announce(round_ + 1)
         over(RoundDone(round_, started_s, result))
@@ -182,6 +184,15 @@ class SynchronousGossip(GossipAlgorithm):
 
     def final_round(self, rounds: int) -> int:
         return rounds - 1
+
+    @property
+    def _rounds_until_scored(self) -> int:
+        """Return after how many more rounds the score of a round decides whether training goes on.
+
+        By then every worker is past that round, as far as models have come from all: an earlier decision would let this
+        worker wait for the slowest one, which no algorithm of gossip does.
+        """
+        return max(self._every, 1 + rounds_to_reach_all(self._phases[0].mixing))
 
     def _announce(self, round_: int) -> None:
         """Let the run end when all know of it: the messages of ``round_`` say so first.

@@ -143,13 +143,12 @@ class FixedPeers:
 class NoEvaluation:
     """Stands in for ``Evaluation`` at workers that never evaluate."""
 
-    async def before_push(self, round_: int) -> bool:
+    active = False
+
+    def reached_by(self, round_: int) -> bool:
         return False
 
-    def due(self, round_: int) -> bool:
-        return False
-
-    def take(self, round_: int, values: list[torch.Tensor], time_s: float) -> None:
+    async def score(self, round_: int, values: list[torch.Tensor], time_s: float) -> None:
         pass
 
 
