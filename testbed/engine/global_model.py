@@ -25,16 +25,15 @@ from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.aggregation_weights import summed_workers
 from testbed.engine.buckets import buckets_of
 from testbed.engine.evaluation import Scores
-from testbed.engine.kvworker import CodecChoice
+from testbed.engine.keys import Declaration, declared
 from testbed.engine.reply import PULL_ROUND, Value
 from testbed.engine.root_store import ParameterState, RootStore
-from testbed.engine.slicing import slicer_of, table_widths
+from testbed.engine.slicing import cut, slicer_of, table_widths
 from testbed.errors import ScenarioError
-from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.shard.slices import Slice, by_rows
+from testbed.policy.shard.slices import Slice
 from testbed.policy.sync.base import Member
 from testbed.results.events import EVALUATING
 from testbed.state import Remembering, State, below, under
@@ -93,21 +92,17 @@ class SharedRounds(Remembering):
         self._left = -math.inf
 
 
-def slices_of_hops(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> list[tuple[Slice, ...]]:
-    """Return how keys of ``sizes`` elements are cut at each hop from a worker to the global servers, in that order.
+def slices_of_hops(plan: Plan, declaration: Declaration) -> list[tuple[Slice, ...]]:
+    """Return how the keys of a worker are cut at each hop from it to the global servers, in that order.
 
-    A local server cuts what it receives once more, as there may be several global servers. ``widths``: of the rows of
-    tables.
+    A local server cuts what it receives once more, as there may be several global servers.
     """
     hops: list[tuple[Slice, ...]] = []
     parents = next(worker.parents for worker in plan.training_workers if worker.parents)
     while parents:
-        slices = slicer_of(plan)(tuple(sizes), len(parents), None)
-        if widths:
-            slices = by_rows(slices, widths)
+        slices = cut(slicer_of(plan), declaration, len(parents))
         hops.append(slices)
-        sizes = [piece.stop - piece.start for piece in slices]
-        widths = {piece.wire_key: widths[piece.key] for piece in slices if piece.key in widths}
+        declaration = declaration.of_slices(slices)
         parents = plan.node(parents[0]).parents
     return hops
 
@@ -132,7 +127,7 @@ class GlobalModel:
         self._local_steps = sync_setup.local_steps(plan)
         widths = table_widths(plan, learner)
         self._buckets = buckets_of(plan, learner.sizes, widths)
-        self._hops = slices_of_hops(plan, self._buckets.sizes, widths)
+        self._hops = slices_of_hops(plan, declared(self._buckets.sizes, widths))
         self.scores = Scores(world, learner.evaluate, plan.training.target_accuracy)
         self._values: dict[int, dict[int, Tensor]] = {}  # by round and wire key, of models that are not complete
         self._turn: Future[None] | None = None  # of the last model that has come, set when it is being scored
@@ -216,18 +211,12 @@ class AsynchronousRootStore(RootStore):
         self._asked_for = plan.training.rounds
         self._scores: State = {}  # of the model, for a checkpoint
 
-    async def declare(
-        self,
-        sizes: dict[int, int],
-        codec: CodecChoice | None,
-        widths: dict[int, int],
-        shapes: dict[int, KeyShape],
-    ) -> None:
+    async def declare(self, declaration: Declaration) -> None:
         if self._model is None:
             return
-        if not sizes:
+        if not declaration.keys:
             raise ScenarioError("shard: no key is on the first global server, which counts the rounds of all workers")
-        self._first_key = min(sizes)
+        self._first_key = min(declaration.keys)
 
     async def apply(self, total: AggregatedPush) -> Value:
         value = await super().apply(total)

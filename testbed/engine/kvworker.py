@@ -6,10 +6,9 @@ A worker uses it towards its local server, a local server towards the global ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from testbed import buffers
@@ -24,20 +23,19 @@ from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
+from testbed.engine.keys import CodecChoice, Declaration, KeyPush
 from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
-from testbed.engine.slicing import Slicer, sums_in_steps
+from testbed.engine.slicing import Slicer, cut, sums_in_steps
 from testbed.errors import ScenarioError
-from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
-from testbed.policy.shard.slices import Slice, by_rows
+from testbed.policy.shard.slices import Slice
 from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.world import Future, Work, World
 
-CodecChoice = tuple[str, dict[str, Any]]  # the codec that a script has chosen, and its options
 # Takes a CodecChoice (``None``: the scenario's), and at a server the child at the other end.
 CodecMaker = Callable[..., Codec]
 
@@ -60,7 +58,8 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
     def make(choice: CodecChoice | None = None, child: str = child) -> Codec:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
         if sums_in_steps(plan, tier):
-            kind, options = CODECS.default, {}  # what is summed is not encoded once more
+            kind = CODECS.default  # what is summed is not encoded once more
+            options = {}
         as_changes = contribution is Contribution.MODEL and CODECS[kind].has_memory and child != ""
         changes = as_changes or contribution is Contribution.DELTA
         codec = make_codec(kind, options, tier, members, plan.seed, changes, child)
@@ -90,12 +89,12 @@ class PushRoute:
     """How pushes reach a server.
 
     send         takes the place of ``World.send`` for pushes
-    on_declared  is called with each server and the elements of the wire keys that live there
+    on_declared  is called with each server and what is declared to it
     memories     what order or overlay remember from round to round, by name
     """
 
     send: Send
-    on_declared: Callable[[str, dict[int, int]], None] | None = None
+    on_declared: Callable[[str, Declaration], None] | None = None
     memories: Mapping[str, Stateful] = field(default_factory=dict)
 
 
@@ -150,14 +149,12 @@ class KVWorker:
         self._codec = codec()
         self._peers = servers.peers
         self._repeats = servers.together and servers.peers.continues
-        self._choice: CodecChoice | None = None  # as declared
+        self._declared = Declaration({})  # of all slices, by wire key
         self._tables: dict[int, TableCodec] = {}  # by wire key: the codecs of tables that travel by rows
         self._slicer = slicer
         self._priority = priority
         self._route = route or PushRoute(world.send)
         self._slices: dict[int, list[Slice]] = {}
-        self._sizes: dict[int, int] = {}
-        self._shapes: dict[int, KeyShape] = {}  # by wire key, where they are declared
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._unanswered: dict[tuple[int, int], tuple[int, Message]] = {}  # each with the number of its server
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
@@ -175,34 +172,17 @@ class KVWorker:
 
     # ---- keys and first values ----------------------------------------------------------------------------------
 
-    async def declare(
-        self,
-        sizes: Sequence[int],
-        codec: CodecChoice | None = None,
-        widths: Mapping[int, int] | None = None,
-        shapes: Mapping[int, KeyShape] | None = None,
-    ) -> None:
-        """Declare the keys to the servers: key ``k`` has ``sizes[k]`` elements.
-
-        codec   chosen by a script
-        widths  the elements of a row of each key that is a table of which rows are pulled
-        shapes  of the keys, where a codec of this tier or of one above treats tensors by them
-        """
-        self._choice = codec
-        if codec is not None:
-            self._refuse_memory(codec[0])
-            self._codec = self._make_codec(codec)
-        slices = self._slicer(tuple(sizes), len(self._servers), codec[0] if codec else None)
-        if widths:
-            slices = by_rows(slices, widths)
+    async def declare(self, declaration: Declaration) -> None:
+        """Declare keys 0, 1, 2, … to the servers, in slices."""
+        if declaration.codec is not None:
+            self._refuse_memory(declaration.codec[0])
+            self._codec = self._make_codec(declaration.codec)
+        slices = cut(self._slicer, declaration, len(self._servers))
         for piece in slices:
             self._slices.setdefault(piece.key, []).append(piece)
-            self._sizes[piece.wire_key] = piece.stop - piece.start
-            if widths and piece.key in widths:
-                self._tables[piece.wire_key] = TableCodec(self._codec, widths[piece.key])
-            if shapes:
-                self._shapes[piece.wire_key] = shapes[piece.key].part(piece.start, piece.stop)
-        for wire_key, shape in self._shapes.items():
+        self._declared = declaration.of_slices(slices)
+        self._tables = {wire_key: TableCodec(self._codec, width) for wire_key, width in self._declared.widths.items()}
+        for wire_key, shape in self._declared.shapes.items():
             self._codec.declare(wire_key, shape)
         if self._resumed:
             self._codec.load_state(below("codec", self._resumed))
@@ -210,12 +190,10 @@ class KVWorker:
         await self._peers.settle()  # a child that joins has no part before
         self._declared_to = self._servers
         for index, server in enumerate(self._declared_to):
-            placed = [piece for piece in slices if piece.server == index]
+            declared = self._declared.only(piece.wire_key for piece in slices if piece.server == index)
             if self._route.on_declared is not None:
-                self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
-            meta = self._declared_meta(placed)
-            parts = self._declaration(placed)
-            await self._send(server, Message(MessageKind.DECLARE, meta=meta, parts=parts))
+                self._route.on_declared(server, declared)
+            await self._send(server, declared.message())
 
     async def _send(self, server: str, message: Message) -> None:
         message.meta |= self._peers.round_stamp
@@ -229,25 +207,11 @@ class KVWorker:
                 f"{' or '.join(CODECS.where(lambda codec: not codec.has_memory))}, or write 'recovery.replicas: 0'"
             )
 
-    def _declaration(self, pieces: Sequence[Slice]) -> tuple[Tensor, ...]:
-        """Return wire keys and their elements and, where there are tables, the elements of a row or 0, as int64."""
-        columns = [[piece.wire_key for piece in pieces], [piece.stop - piece.start for piece in pieces]]
-        if self._tables:
-            tables = [self._tables.get(piece.wire_key) for piece in pieces]
-            columns.append([table.width if table else 0 for table in tables])
-        return tuple(torch.tensor(column, dtype=torch.int64) for column in columns)
-
     def _codec_of(self, wire_key: int) -> Codec:
         return self._tables.get(wire_key, self._codec)
 
     def _states_of_tables(self) -> dict[str, Stateful]:
         return {str(wire_key): table for wire_key, table in self._tables.items()}
-
-    def _declared_meta(self, pieces: Sequence[Slice]) -> dict[str, Any]:
-        meta: dict[str, Any] = {"codec": list(self._choice)} if self._choice else {}
-        if self._shapes:
-            meta["shapes"] = [astuple(self._shapes[piece.wire_key]) for piece in pieces]
-        return meta
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Set the first value of a key. Exactly one node of a run does this; ``notes`` may name the optimizer."""
@@ -276,25 +240,13 @@ class KVWorker:
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
-    def push(
-        self,
-        key: int,
-        round_: int,
-        tensor: Tensor,
-        notes: Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        wanted: Tensor | None = None,
-    ) -> Coroutine[Any, Any, None]:
-        """Send this child's contribution to a key's round, with ``notes``; ``value`` may be awaited from this call on.
-
-        priority  that of the contributions from below, if this child is a server; ``None``: the order axis decides
-        wanted    of a table, the rows that the reply is to bring, int64 and ascending; ``None``: all
-        """
-        for piece in self._slices[key]:
-            self._expect(piece.wire_key, round_)
+    def push(self, push: KeyPush) -> Coroutine[Any, Any, None]:
+        """Send this child's contribution to a key's round; ``value`` may be awaited from this call on."""
+        for piece in self._slices[push.key]:
+            self._expect(piece.wire_key, push.round)
             if piece.wire_key in self._tables:
-                self._ask(self._tables[piece.wire_key], piece, wanted)
-        return self._push(key, round_, tensor, dict(notes or {}), self._priority(key) if priority is None else priority)
+                self._ask(self._tables[piece.wire_key], piece, push.wanted)
+        return self._push(push)
 
     @staticmethod
     def _ask(table: TableCodec, piece: Slice, wanted: Tensor | None) -> None:
@@ -305,18 +257,21 @@ class KVWorker:
             wanted = wanted[(wanted >= first) & (wanted < end)] - first
         table.asked = wanted
 
-    async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
+    async def _push(self, push: KeyPush) -> None:
+        round_ = push.round
+        tensor = push.tensor
+        priority = self._priority(push.key) if push.priority is None else push.priority
         if self._repeats:
             await self._peers.settle()
         self._peers.begun(round_)
-        for piece in self._slices[key]:
+        for piece in self._slices[push.key]:
             size = piece.stop - piece.start
             codec = self._codec_of(piece.wire_key)
             elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]  # no view of a whole key
             parts = await coding.encode(self._world, codec, piece.wire_key, elements, round_)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
-            about = notes | self._peers.round_stamp
+            about = {**push.notes, **self._peers.round_stamp}
             message = Message(MessageKind.PUSH, piece.wire_key, round_, about, parts, priority)
             message.decoding = coding.codec_work(codec, DECODE, size, round_, parts)
             if self._repeats:
@@ -377,8 +332,8 @@ class KVWorker:
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
             codec.begin(key, message.parts[0])
             self._on_tensor(message, message.parts[0])
-        elif codec.cost(DECODE_VALUE, self._sizes[key]) is None:
-            self._on_tensor(message, codec.decode_value(key, message.parts, self._sizes[key]))
+        elif codec.cost(DECODE_VALUE, self._declared.keys[key].size) is None:
+            self._on_tensor(message, codec.decode_value(key, message.parts, self._declared.keys[key].size))
         else:
             self._decoding.add(where)
             self._world.spawn(self._decode(message), f"decode key {key}")
@@ -386,7 +341,8 @@ class KVWorker:
     async def _decode(self, message: Message) -> None:
         key = message.key
         round_ = message.round
-        tensor = await coding.decode_value(self._world, self._codec_of(key), message, self._sizes[key])
+        size = self._declared.keys[key].size
+        tensor = await coding.decode_value(self._world, self._codec_of(key), message, size)
         self._decoding.discard((key, round_))
         self._on_tensor(message, tensor)
 
@@ -432,10 +388,8 @@ class KVWorker:
         pieces = [piece for key in sorted(self._slices) for piece in self._slices[key]]
         for index in moved:
             placed = [piece for piece in pieces if piece.server == index]
-            meta = self._declared_meta(placed)
-            parts = self._declaration(placed)
-            declaration = Message(MessageKind.DECLARE, meta=meta, parts=parts, priority=_BEFORE_ALL)
-            await self._send(self._servers[index], declaration)
+            declaration = self._declared.only(piece.wire_key for piece in placed)
+            await self._send(self._servers[index], declaration.message(_BEFORE_ALL))
             for piece in placed:
                 pulled = self._pending.get((piece.wire_key, PULL_ROUND))
                 if pulled is not None and not pulled.done():

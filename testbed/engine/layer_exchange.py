@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from testbed.engine.exchange import FinalScore, RoundDone
+from testbed.engine.keys import KeyPush
 from testbed.engine.local_work import LocalResult, copying
 from testbed.engine.reply import merge_controls
 from testbed.engine.server_exchange import ServerExchange, ServerParts
@@ -77,9 +78,9 @@ class LayerExchange(ServerExchange):
             work = Work("step", current.round, steps=self._shares[segment][1], part=f"backward {segment}")
             gradients = await self._world.compute(work, partial(current.step.backward_segment, segment))
             for key, gradient in zip(self._keys[segment], gradients, strict=True):
-                notes = dict(self._notes) if key == 0 else None
+                notes = dict(self._notes) if key == 0 else {}
                 # in a task: a full queue must hold up the sending of gradients, not their computation
-                pushing = self._store.push(key, current.round, gradient, notes, wanted=wanted.get(key))
+                pushing = self._store.push(KeyPush(key, current.round, gradient, notes, wanted=wanted.get(key)))
                 self._world.spawn(pushing, f"push key {key}")
 
     async def _take(self, segment: int) -> None:

@@ -7,7 +7,6 @@ updates, and once only until the answer is there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,12 +14,13 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
+from testbed.engine.keys import KeyPush
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import optimizer_work
 from testbed.engine.reply import ReplyControl, Value
 from testbed.engine.upstream import ParentServers
 from testbed.policy.sync.base import LocalModel
-from testbed.state import State, below, under
+from testbed.state import PartsByKey
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
 
@@ -28,10 +28,12 @@ from testbed.world import Future, Work, World
 class LocalModelStore(ParentServers):
     """The global servers, and the model between them and the workers of this data centre."""
 
+    remembers = ("_store", "_last", "_merged", "_updates", "_rounds", "_keys")
+
     def __init__(self, world: World, store: KVWorker, declared: LocalModel) -> None:
         super().__init__(world, store)
         self._model = declared
-        self._keys: dict[int, KeyOptimizer] = {}
+        self._keys: PartsByKey[int, KeyOptimizer] = PartsByKey(self._made)
         self._merged: dict[int, Tensor] = {}  # by key: the value after the last merging
         self._updates: dict[int, int] = {}  # by key: since then
         self._rounds: dict[int, int] = {}  # by key: pushes to the global servers
@@ -41,14 +43,14 @@ class LocalModelStore(ParentServers):
     async def pull(self, key: int, newest: bool = False) -> Tensor:
         value = await super().pull(key, newest)
         if key not in self._keys:
-            self._begin(key, value, value)
+            self._merged[key] = value.clone()
+            self._keys[key] = self._made(key)
+            self._updates[key] = 0
+            self._rounds[key] = 0
         return value
 
-    def _begin(self, key: int, value: Tensor, merged: Tensor) -> None:
-        self._keys[key] = KeyOptimizer(self._model.optimizer, self._model.options, value)
-        self._merged[key] = merged.clone()
-        self._updates.setdefault(key, 0)
-        self._rounds.setdefault(key, 0)
+    def _made(self, key: int) -> KeyOptimizer:
+        return KeyOptimizer(self._model.optimizer, self._model.options, self._merged[key])
 
     async def apply(self, total: AggregatedPush) -> Value:
         key = total.key
@@ -73,7 +75,7 @@ class LocalModelStore(ParentServers):
         round_ = self._rounds[key]
         self._rounds[key] += 1
         notes: dict[str, Any] = {name: total.notes[name] for name in ("loss", "last") if name in total.notes}
-        await self._store.push(key, round_, moved, notes, total.priority)
+        await self._store.push(KeyPush(key, round_, moved, notes, total.priority))
         answer = await self._store.value(key, round_)
 
         def merge() -> None:
@@ -93,21 +95,3 @@ class LocalModelStore(ParentServers):
     async def leave(self) -> None:
         await self.settle()
         await super().leave()
-
-    def state(self) -> State:
-        state: State = {"last": int(self._last)} | under("store", self._store.state())
-        for key, content in self._keys.items():
-            of_key = {"merged": self._merged[key], "updates": self._updates[key], "rounds": self._rounds[key]}
-            state |= under(f"key/{key}", of_key | under("optimizer", content.state()))
-        return state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._last = bool(state["last"])
-        self._store.load_state(below("store", state))
-        for key in {int(name.split("/")[0]) for name in below("key", state)}:
-            of_key = below(f"key/{key}", state)
-            optimizer = below("optimizer", of_key)
-            self._updates[key] = int(of_key["updates"])
-            self._rounds[key] = int(of_key["rounds"])
-            self._begin(key, optimizer["value"], of_key["merged"])
-            self._keys[key].load_state(optimizer)

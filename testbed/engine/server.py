@@ -43,12 +43,12 @@ from testbed.engine.aggregation import (
 )
 from testbed.engine.combining import Combining
 from testbed.engine.inbox import Mail
+from testbed.engine.keys import DeclaredKey, declaration_of
 from testbed.engine.kvworker import CodecMaker, Send
 from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.engine.upstream import Upstream
 from testbed.errors import RunFailed
-from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.policy.events import Aggregate, Alarm, Discard, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
@@ -104,7 +104,7 @@ class Server:
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
         self._processes: dict[str, int | None] = {}  # of these children, each by the epoch in which it has joined
         self._tables: dict[tuple[str, int], TableCodec] = {}  # of keys that travel by rows
-        self._sizes: dict[int, int] = {}
+        self._keys: Mapping[int, DeclaredKey] = {}
         self._knows_keys = False  # a script may have none
         self._first_key = -1  # the one that records speak of: keys travel together
         self._values: dict[int, Value] = {}
@@ -220,16 +220,11 @@ class Server:
     def _on_declare(self, message: Message) -> None:
         member = message.sender
         self._ended_members.discard(member)
-        keys, *columns = (part.tolist() for part in message.parts)
-        sizes = dict(zip(keys, columns[0], strict=True))
-        widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
-        choice = message.meta.get("codec")
-        given = message.meta.get("shapes", ())
-        shapes = {key: KeyShape(tuple(each), role) for key, (each, role) in zip(keys, given, strict=bool(given))}
-        codec = self._codecs[member] = self._make_codec(choice, member)
-        for key, shape in shapes.items():
+        declaration = declaration_of(message)
+        codec = self._codecs[member] = self._make_codec(declaration.codec, member)
+        for key, shape in declaration.shapes.items():
             codec.declare(key, shape)
-        self._tables |= {(member, key): TableCodec(codec, width) for key, width in widths.items()}
+        self._tables |= {(member, key): TableCodec(codec, width) for key, width in declaration.widths.items()}
         self._processes[member] = self._members.peers.joined_in(member)
         if member in self._lost:
             self._lost.remove(member)
@@ -240,10 +235,10 @@ class Server:
         }
         if not self._knows_keys:
             self._knows_keys = True
-            self._sizes = sizes
-            self._first_key = min(sizes, default=-1)
-            self._world.spawn(self._upstream.declare(sizes, choice, widths, shapes), "declare keys")
-        assert self._sizes == sizes, f"{member} declares other keys than the children before it"
+            self._keys = declaration.keys
+            self._first_key = min(self._keys, default=-1)
+            self._world.spawn(self._upstream.declare(declaration), "declare keys")
+        assert self._keys == declaration.keys, f"{member} declares other keys than the children before it"
 
     def _on_init(self, message: Message) -> None:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
@@ -330,7 +325,7 @@ class Server:
             self._answer_waiting(key)
             return
         codec = self._codec(member, key)
-        size = self._sizes[key]
+        size = self._keys[key].size
         if not message.parts:  # an overlay has added it to the push of another member
             self._on_contribution(message, None)
         elif codec.cost(DECODE, size) is None:
@@ -342,7 +337,7 @@ class Server:
         key = message.key
         member = message.sender
         groupings = self._groupings
-        tensor = await coding.decode(self._world, codec, message, self._sizes[key])
+        tensor = await coding.decode(self._world, codec, message, self._keys[key].size)
         if self._policy.waits and groupings != self._groupings:
             return  # it is pushed once more
         if self._is_present(member) and self._codec(member, key) is codec:  # else it was lost meanwhile
@@ -445,7 +440,7 @@ class Server:
         if sum(copies for _, copies in sizes) == 1:
             size_bytes = 0  # one contribution is its own sum
         if self._combining is not None:
-            tensor = await self._combining.total(effect, tensors, size_bytes, len(self._sizes))
+            tensor = await self._combining.total(effect, tensors, size_bytes, len(self._keys))
         else:
             work = Work("sum", effect.round, size_bytes=size_bytes)
             tensor = await self._world.compute(work, lambda: sum_in_order(tensors))

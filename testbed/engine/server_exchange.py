@@ -19,6 +19,7 @@ from testbed.engine.collectives.inside import InsideStore
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange, FinalScore, RoundDone
 from testbed.engine.handover import Handover
+from testbed.engine.keys import KeyPush, declared
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.lagging import Arrivals
 from testbed.engine.local_work import LocalResult, LocalWork
@@ -127,7 +128,7 @@ class ServerExchange(Exchange):
         return self._buckets.sizes * (1 + len(self._moments))
 
     async def _declare(self) -> None:
-        await self._store.declare(self._sizes, widths=self._widths, shapes=self._shapes)
+        await self._store.declare(declared(self._sizes, self._widths, self._shapes))
 
     async def _provide(self) -> State:
         """Return what a worker that joins needs; as work, so that no step is changing it meanwhile."""
@@ -214,7 +215,7 @@ class ServerExchange(Exchange):
         trained = {"trained": [result.samples, result.steps]} if self._weighs_tokens else {}
         for key, tensor in contributions.items():
             notes = {**trained, **(self._notes if key == keys[0] else {})}
-            pushing = self._store.push(key, round_, tensor, notes, wanted=wanted.get(key))
+            pushing = self._store.push(KeyPush(key, round_, tensor, notes, wanted=wanted.get(key)))
             if late:
                 self._world.spawn(pushing, f"push key {key}")  # a full queue must not hold up the next steps
             else:
@@ -248,7 +249,7 @@ class ServerExchange(Exchange):
         copying = Work("copy", round_, size_bytes=size_bytes)
         mine = await self._world.compute(copying, lambda: self._work.moments(which))
         for number, tensor in (await self._buckets.joined(self._world, mine)).items():
-            await self._store.push(first + number, round_, tensor, dict(notes))
+            await self._store.push(KeyPush(first + number, round_, tensor, notes))
 
     async def _take_moments(self, which: str, round_: int) -> None:
         first = self._first_key_of(which)

@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.codec.options import CODECS, ROWS
 from testbed.engine import sync_setup
+from testbed.engine.keys import Declaration
 from testbed.errors import ScenarioError
 from testbed.key_shape import KeyShape
 from testbed.plan.model import Plan
@@ -20,7 +21,7 @@ from testbed.policy.order.dgt import Dgt
 from testbed.policy.order.fifo import AUTO, WHOLE, together
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
-from testbed.policy.shard.slices import Slice
+from testbed.policy.shard.slices import Slice, by_rows
 from testbed.policy.sync import SYNC
 from testbed.training.learner import SegmentedLearner
 from testbed.training.options import MODELS, OPTIMIZERS
@@ -118,6 +119,12 @@ def slicer_of(plan: Plan) -> Slicer:
     nodes share it, and what it has returned: most ask for the same slices.
     """
     return cache(_make_slicer(plan))
+
+
+def cut(slicer: Slicer, declaration: Declaration, servers: int) -> tuple[Slice, ...]:
+    """Return the slices of what a child declares to so many servers: tables are cut between rows only."""
+    slices = slicer(tuple(declaration.sizes.values()), servers, declaration.codec[0] if declaration.codec else None)
+    return by_rows(slices, declaration.widths) if declaration.widths else slices
 
 
 def keys_together(plan: Plan, sizes: Sequence[int], script_codec: str | None = None) -> list[list[int]] | None:

@@ -9,6 +9,7 @@ for the sum of its data centre.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,10 +19,10 @@ from testbed.codec.base import Parts, SummedCodec, advanced
 from testbed.codec.table import make_codec
 from testbed.costs import ENCODE
 from testbed.engine import coding, sync_setup
-from testbed.engine.kvworker import CodecChoice, KVWorker
+from testbed.engine.keys import Declaration, DeclaredKey, KeyPush
+from testbed.engine.kvworker import KVWorker
 from testbed.engine.reply import ReplyControl, Value, merge_controls
 from testbed.engine.slicing import sums_in_steps
-from testbed.key_shape import KeyShape
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import Remembering
 from testbed.world import Future, World
@@ -49,23 +50,17 @@ class SummedStore(Remembering):
     def idle(self) -> bool:
         return not self._under_way and self._store.idle
 
-    async def declare(
-        self,
-        sizes: Sequence[int],
-        codec: CodecChoice | None = None,
-        widths: Mapping[int, int] | None = None,
-        shapes: Mapping[int, KeyShape] | None = None,
-    ) -> None:
+    async def declare(self, declaration: Declaration) -> None:
         """As ``KVWorker.declare``; the shapes are for the codec, which is here."""
-        declared = [*sizes]
-        for key, size in enumerate(sizes):
-            if shapes:
-                self._codec.declare(key, shapes[key])
-            further = self._codec.sums(key, size)
-            self._further[key] = tuple(range(len(declared), len(declared) + len(further)))
-            self._sizes |= dict(zip(self._further[key], further, strict=True))
-            declared += further
-        await self._store.declare(declared, codec, widths)
+        keys = {number: replace(key, shape=None) for number, key in declaration.keys.items()}
+        for number, key in declaration.keys.items():
+            if key.shape is not None:
+                self._codec.declare(number, key.shape)
+            further = self._codec.sums(number, key.size)
+            self._further[number] = tuple(range(len(keys), len(keys) + len(further)))
+            self._sizes |= dict(zip(self._further[number], further, strict=True))
+            keys |= dict(zip(self._further[number], map(DeclaredKey, further), strict=True))
+        await self._store.declare(replace(declaration, keys=keys))
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         await self._store.init(key, tensor, notes)
@@ -75,19 +70,10 @@ class SummedStore(Remembering):
     async def pull(self, keys: Sequence[int], newest: bool = False) -> list[Tensor]:
         return await self._store.pull(keys, newest)
 
-    def push(
-        self,
-        key: int,
-        round_: int,
-        tensor: Tensor,
-        notes: Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        wanted: Tensor | None = None,
-    ) -> Coroutine[Any, Any, None]:
+    def push(self, push: KeyPush) -> Coroutine[Any, Any, None]:
         """As ``KVWorker.push``; ``notes`` travel with the first of the sums."""
-        assert wanted is None, "tables travel whole here"
-        summing = self._summed(key, round_, tensor, notes, priority)
-        self._under_way[key, round_] = self._world.spawn(summing, f"sum key {key}")
+        assert push.wanted is None, "tables travel whole here"
+        self._under_way[push.key, push.round] = self._world.spawn(self._summed(push), f"sum key {push.key}")
         return _done()
 
     async def value(self, key: int, round_: int) -> Value:
@@ -99,31 +85,31 @@ class SummedStore(Remembering):
     async def leave(self) -> None:
         await self._store.leave()
 
-    async def _summed(
-        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None, priority: int | None
-    ) -> Value:
-        steps = self._codec.summing(key, tensor, self._contributors)
-        further = iter(self._further[key])
+    async def _summed(self, push: KeyPush) -> Value:
+        tensor = push.tensor
+        steps = self._codec.summing(push.key, tensor, self._contributors)
+        further = iter(self._further[push.key])
         controls: list[ReplyControl] = []
-        mine, total = await self._advanced(steps, None, tensor, round_)
+        mine, total = await self._advanced(steps, None, push)
         while mine is not None:
             sums = []
             for part in mine:
-                number = key if part.numel() == tensor.numel() else next(further)
-                await self._store.push(number, round_, part.flatten(), notes if not controls else None, priority)
-                value = await self._store.value(number, round_)
+                number = push.key if part.numel() == tensor.numel() else next(further)
+                notes = push.notes if not controls else {}
+                await self._store.push(replace(push, key=number, tensor=part.flatten(), notes=notes))
+                value = await self._store.value(number, push.round)
                 controls.append(value.control)
                 sums.append(value.tensor.view(part.shape))
-            mine, total = await self._advanced(steps, tuple(sums), tensor, round_)
+            mine, total = await self._advanced(steps, tuple(sums), push)
         assert total is not None, "what is not to be summed is the sum"
         control = merge_controls(controls)
         control.waited_s = sum(each.waited_s for each in controls)
         return Value(total, control, self._world.now())
 
     async def _advanced(
-        self, steps: Generator[Parts, Parts, Tensor], sums: Parts | None, tensor: Tensor, round_: int
+        self, steps: Generator[Parts, Parts, Tensor], sums: Parts | None, push: KeyPush
     ) -> tuple[Parts | None, Tensor | None]:
-        work = coding.codec_work(self._codec, ENCODE, tensor.numel(), round_)
+        work = coding.codec_work(self._codec, ENCODE, push.tensor.numel(), push.round)
         assert work is not None, "codecs that are summed compute"
         return await self._world.compute(work, lambda: advanced(steps, sums))
 

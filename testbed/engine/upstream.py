@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
-from testbed.engine.kvworker import CodecChoice, KVWorker
+from testbed.engine.keys import Declaration, KeyPush
+from testbed.engine.kvworker import KVWorker
 from testbed.engine.reply import PULL_ROUND, Value
 from testbed.engine.summed_store import SummedStore
-from testbed.key_shape import KeyShape
 from testbed.state import Remembering
 from testbed.world import Future, Work, World
 
@@ -29,13 +29,7 @@ class Upstream(Remembering, ABC):
     is_top = False
     ends = False
 
-    async def declare(
-        self,
-        sizes: dict[int, int],
-        codec: CodecChoice | None,
-        widths: dict[int, int],
-        shapes: dict[int, KeyShape],
-    ) -> None:
+    async def declare(self, declaration: Declaration) -> None:
         """Declare the keys, as ``KVWorker.declare``."""
 
     @abstractmethod
@@ -122,7 +116,7 @@ class ParentServers(Upstream):
     first_round       returns the first round of the workers below
     """
 
-    remembers = ("_begun", "_next_round", "_bases", "_store")
+    remembers: ClassVar[tuple[str, ...]] = ("_begun", "_next_round", "_bases", "_store")
 
     def __init__(
         self,
@@ -146,15 +140,9 @@ class ParentServers(Upstream):
     def ends(self) -> bool:  # type: ignore[override]
         return self._store.first_control.last
 
-    async def declare(
-        self,
-        sizes: dict[int, int],
-        codec: CodecChoice | None,
-        widths: dict[int, int],
-        shapes: dict[int, KeyShape],
-    ) -> None:
+    async def declare(self, declaration: Declaration) -> None:
         self._begun = max(self._begun, self._first_round() * self._pushes_per_round)
-        await self._store.declare([sizes[key] for key in sorted(sizes)], codec, widths, shapes)
+        await self._store.declare(declaration)
         self._declared.set_result(None)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -175,7 +163,7 @@ class ParentServers(Upstream):
         if self._weight != 1.0:
             work = Work("copy", total.round, size_bytes=tensor.nbytes)
             tensor = await self._world.compute(work, lambda: buffers.computed(torch.mul, total.tensor, self._weight))
-        await self._store.push(total.key, round_, tensor, notes, total.priority, total.wanted)
+        await self._store.push(KeyPush(total.key, round_, tensor, notes, total.priority, total.wanted))
         value = await self._store.value(total.key, round_)
         if self._bases is not None:
             self._bases.arrived(total.key, round_)

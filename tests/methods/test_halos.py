@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed.engine.aggregation import AggregatedPush
+from testbed.engine.keys import KeyPush, declared
 from testbed.engine.local_model import LocalModelStore
 from testbed.engine.reply import ReplyControl, Value
 from testbed.policy.events import Push, WorkerReport
@@ -91,8 +92,8 @@ class Surroundings:
     def spawn(self, coroutine: Any, name: str) -> Any:
         return asyncio.ensure_future(coroutine)
 
-    async def push(self, key: int, round_: int, tensor: Tensor, notes: object, priority: int) -> None:
-        self.sent.append(tensor)
+    async def push(self, push: KeyPush) -> None:
+        self.sent.append(push.tensor)
 
     async def value(self, key: int, round_: int) -> Value:
         return await self.answered
@@ -105,7 +106,7 @@ async def both(problem: Problem) -> tuple[Tensor, Tensor]:
     model = Halos.local_model(OPTIONS)
     ours = [LocalModelStore(each, each, model) for each in around]  # type: ignore[arg-type]
     for store in ours:
-        await store.declare({0: problem.first.numel()}, None, {}, {})
+        await store.declare(declared([problem.first.numel()]))
         await store.pull(0)
     world = KeyOptimizer(*Halos.outer_optimizer(OPTIONS), problem.first.flatten())
     local = [[problem.first.flatten() for _ in range(2)] for _ in range(SITES)]

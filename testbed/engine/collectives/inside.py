@@ -20,11 +20,11 @@ from testbed.engine.aggregation import merge_notes
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.sums import OwnSiteSums, SiteSums
+from testbed.engine.keys import Declaration, KeyPush
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import needs_loss
-from testbed.key_shape import KeyShape
 from testbed.placing import SIZES_ONLY, place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.options import inside_of
@@ -97,20 +97,14 @@ class InsideStore(Remembering):
     def _is_first(self) -> bool:
         return self._group.rank == 0
 
-    async def declare(
-        self,
-        sizes: Sequence[int],
-        codec: None = None,
-        widths: Mapping[int, int] | None = None,
-        shapes: Mapping[int, KeyShape] | None = None,
-    ) -> None:
+    async def declare(self, declaration: Declaration) -> None:
         """As ``KVWorker.declare``: the first worker does it for all."""
-        assert not widths, "tables travel whole here"
-        self._sizes = tuple(sizes)
-        self._buckets = grouped(range(len(sizes)), sizes, BUCKET_BYTES)
+        assert not declaration.widths, "tables travel whole here"
+        self._sizes = tuple(declaration.sizes.values())
+        self._buckets = grouped(range(len(self._sizes)), self._sizes, BUCKET_BYTES)
         self._bucket_of = {key: number for number, bucket in enumerate(self._buckets) for key in bucket}
         if self._is_first:
-            await self._store.declare(sizes, shapes=shapes)
+            await self._store.declare(declaration)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """As ``KVWorker.init``; the master worker is the first of its data centre."""
@@ -127,20 +121,12 @@ class InsideStore(Remembering):
         self.first_control = merge_controls([value.control for value in values])
         return [value.tensor for value in values]
 
-    def push(
-        self,
-        key: int,
-        round_: int,
-        tensor: Tensor,
-        notes: Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        wanted: Tensor | None = None,
-    ) -> Coroutine[Any, Any, None]:
+    def push(self, push: KeyPush) -> Coroutine[Any, Any, None]:
         """As ``KVWorker.push``, by all keys in ascending order: with the last key of a bucket its sum begins."""
-        self._contributions[key] = tensor
-        self._notes |= notes or {}
-        number = self._bucket_of[key]
-        return self._add_up(number, round_) if key == self._buckets[number][-1] else _nothing()
+        self._contributions[push.key] = push.tensor
+        self._notes |= push.notes
+        number = self._bucket_of[push.key]
+        return self._add_up(number, push.round) if push.key == self._buckets[number][-1] else _nothing()
 
     async def _add_up(self, number: int, round_: int) -> None:
         """Sum a bucket, and push its keys. What the workers noted travels with the first key."""
@@ -154,7 +140,7 @@ class InsideStore(Remembering):
         total = await self._sums.reduce(flat, number, round_)
         if self._is_first:
             for key, part in zip(bucket, self._split(total, bucket), strict=True):
-                await self._store.push(key, round_, part, notes if key == bucket[0] else None)
+                await self._store.push(KeyPush(key, round_, part, notes if key == bucket[0] else {}))
 
     async def _gather_notes(self) -> dict[str, Any]:
         notes, self._notes = self._notes, {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.engine.inbox import Handler, Mail
+from testbed.engine.keys import Declaration
 from testbed.engine.peers import Agreed, Peers
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ROOT, Overlay, TreeOverlay
@@ -111,9 +112,9 @@ class OverlayNode:
         tree = self._trees[chunk]
         return tree.without([rank for rank in range(len(self._group.members)) if self._is_direct(rank, round_)])
 
-    def declare(self, sizes: Mapping[int, int]) -> None:
-        """Note the elements of the wire keys that live on the group's root."""
-        for chunk in chunks_of(sizes, self._group.chunk_bytes):
+    def declare(self, declaration: Declaration) -> None:
+        """Note the wire keys that live on the group's root."""
+        for chunk in chunks_of(declaration.sizes, self._group.chunk_bytes):
             self._chunks[chunk.name] = chunk
             self._chunk_of_key.update(dict.fromkeys(chunk.sizes, chunk))
         self._trees = self._new_trees()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.engine.keys import Declaration, declaration_of
 from testbed.engine.overlay.entries import Entry, packed, unpack
 from testbed.engine.overlay.group import (
     CONTROL_PRIORITY,
@@ -71,11 +72,10 @@ class Root(OverlayNode):
     def on_declare(self, message: Message) -> None:
         """Note the keys, which all children declare alike."""
         if not self._chunks:
-            keys, counts = message.parts
-            self.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
+            self.declare(declaration_of(message))
 
-    def declare(self, sizes: Mapping[int, int]) -> None:
-        super().declare(sizes)
+    def declare(self, declaration: Declaration) -> None:
+        super().declare(declaration)
         if self._resumed:
             return
         self._planned_trees = self._new_trees()

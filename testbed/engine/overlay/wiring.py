@@ -51,7 +51,7 @@ class NodeOverlays:
         self._peers.greets.update(*(group.members for group in groups.values()))
         return mail, PushRoute(
             lambda server, message: members[server].push(message),
-            lambda server, sizes: members[server].declare(sizes),
+            lambda server, declaration: members[server].declare(declaration),
             members,
         )
 

@@ -27,6 +27,7 @@ from testbed.engine.buckets import Buckets, script_buckets_of
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange, FinalScore, RoundDone
 from testbed.engine.handover import Handover
+from testbed.engine.keys import KeyPush, declared
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, copying
 from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN
@@ -146,7 +147,7 @@ class ScriptExchange(Exchange):
         if state is not None:
             self._store.load_state(below("store", state))
         shapes = shapes_to_declare(self._plan, shapes_of(dimensions), codec)
-        await self._store.declare(self._buckets.sizes, compression, shapes=shapes)
+        await self._store.declare(declared(self._buckets.sizes, shapes=shapes, codec=compression))
         if optimizer is not None:
             self._handover = None  # values at the servers are all that there is
         if state is not None:
@@ -282,7 +283,7 @@ class ScriptExchange(Exchange):
         self._next_round[key] = round_ + 1
         if round_ >= self._timed_steps:
             await self._step(round_)
-        await self._store.push(key, round_, tensor, None, priority)
+        await self._store.push(KeyPush(key, round_, tensor, priority=priority))
         return round_
 
     async def value(self, key: int, after: int | Posted) -> tuple[Sequence[Tensor], Tensor]:
@@ -302,8 +303,8 @@ class ScriptExchange(Exchange):
         await self._step(round_)
         contributions = await self._buckets.joined(self._world, tensors)
         for number, tensor in contributions.items():
-            notes = {"no_gradient": True} if without.issuperset(self._buckets.keys[number]) else None
-            await self._store.push(number, round_, tensor, notes)
+            notes = {"no_gradient": True} if without.issuperset(self._buckets.keys[number]) else {}
+            await self._store.push(KeyPush(number, round_, tensor, notes))
         control = merge_controls([await self._receive(number, round_) for number in contributions])
         self._round_is_over(round_, steps, control.waited_s)
         copies = await self._copies([self._values[key] for key in tensors])
