@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from math import inf
 from typing import Any, Protocol
 
 OnStart = Callable[[], None]
@@ -39,64 +38,46 @@ class SimulatedConnection(Protocol):
 
 
 class SimulatedSendQueue:
-    """``length`` and ``size_bytes``: of all messages in it."""
+    """The messages of a ``PacketConnection``; a ``FlowConnection`` has them in its network (``flows.waiting``).
 
-    __slots__ = ("_by_priority", "_least_priority", "_number", "_taken", "_taken_bytes", "length", "size_bytes")
+    ``length`` and ``size_bytes``: of all messages in it.
+    """
+
+    __slots__ = ("_by_priority", "_number", "_taken", "length", "size_bytes")
 
     def __init__(self) -> None:
         self._by_priority: list[_Waiting] = []  # and by their order
-        self._least_priority = inf  # of these
+        self._number = 0
         self._taken: deque[_Waiting] = deque()
-        self._taken_bytes = self.size_bytes = 0.0
-        self._number = self.length = 0
-
-    def overtakes(self, priority: float) -> bool:
-        """Return whether a message of this priority overtakes another, if the kernel has taken none of them."""
-        return bool(self._by_priority) and priority > self._least_priority
-
-    def take(self, room_bytes: float) -> None:
-        """Let the kernel take messages until these are as long as ``room_bytes``, those before included."""
-        while self._by_priority and self._taken_bytes < room_bytes:
-            message = heappop(self._by_priority)
-            self._taken.append(message)
-            self._taken_bytes += message[2]
-
-    def take_batch(self, size_bytes: float) -> None:
-        """Take the next messages, ``size_bytes`` or a little more, unless some of an earlier batch are left."""
-        if not self._taken:
-            self.take(size_bytes)
+        self.length = 0
+        self.size_bytes = 0.0
 
     def push(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None) -> None:
-        self._least_priority = min(priority, self._least_priority) if self._by_priority else priority
         self._number += 1
         heappush(self._by_priority, (-priority, self._number, size_bytes, item, on_start))
         self.size_bytes += size_bytes
         self.length += 1
 
-    @property
-    def taken(self) -> int:
-        """How many messages the kernel has taken."""
-        return len(self._taken)
+    def take_batch(self, size_bytes: float) -> None:
+        """Take the next messages, ``size_bytes`` or a little more, unless some of an earlier batch are left."""
+        if self._taken:
+            return
+        taken_bytes = 0.0
+        while self._by_priority and taken_bytes < size_bytes:
+            message = heappop(self._by_priority)
+            self._taken.append(message)
+            taken_bytes += message[2]
 
-    def drop_rest(self) -> None:
-        """Drop the messages that the kernel has not taken."""
-        self.length = len(self._taken)
-        self.size_bytes = self._taken_bytes
-        self._by_priority.clear()
+    def pop(self) -> tuple[float, Any, OnStart | None]:
+        """Return and remove the next message: size, item, ``on_start``."""
+        _, _, size_bytes, item, on_start = self._taken.popleft() if self._taken else heappop(self._by_priority)
+        self.size_bytes -= size_bytes
+        self.length -= 1
+        return size_bytes, item, on_start
 
     def clear(self) -> None:
         """Drop all messages."""
         self._taken.clear()
-        self._taken_bytes = 0.0
-        self.drop_rest()
-
-    def pop(self) -> tuple[float, Any, OnStart | None]:
-        """Return and remove the next message: size, item, ``on_start``."""
-        if self._taken:
-            _, _, size_bytes, item, on_start = self._taken.popleft()
-            self._taken_bytes -= size_bytes
-        else:
-            _, _, size_bytes, item, on_start = heappop(self._by_priority)
-        self.size_bytes -= size_bytes
-        self.length -= 1
-        return size_bytes, item, on_start
+        self._by_priority.clear()
+        self.length = 0
+        self.size_bytes = 0.0
