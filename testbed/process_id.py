@@ -1,6 +1,6 @@
 """Processes of this machine: an identity that no later process with the same number has.
 
-A ``ProcessId`` is the owner of a file or a network, a ``RunOwner`` that of a run, which other machines may see, too.
+A ``ProcessId`` is the owner of a file, a ``RunOwner`` that of a run, which other machines may see, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import hashlib
 import os
 import platform
 import re
-import signal
 import time
 from pathlib import Path
 from typing import Annotated
@@ -30,41 +29,9 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pid = os.getpid()
         return cls(pid, start_ticks(pid) or 0, boot_id())
 
-    @classmethod
-    def of(cls, pid: int) -> ProcessId:
-        """Return the process that has this number now. Raise ``ProcessLookupError`` if there is none."""
-        ticks = start_ticks(pid)
-        if ticks is None:
-            raise ProcessLookupError(f"no process {pid}")
-        return cls(pid, ticks, boot_id())
-
     def alive(self) -> bool:
         """Return whether this very process still runs."""
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
-
-    def ours(self) -> bool:
-        """Return whether it runs, and with no other user's rights than those of the calling process."""
-        return self.alive() and _users(self.pid) == {os.geteuid()}
-
-    def kill(self) -> None:
-        """End it at once if it is ``ours`` and neither the calling process nor the first one.
-
-        Raise ``OSError`` if the kernel does not let us.
-        """
-        if self.pid in (1, os.getpid()):
-            return
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return
-        try:
-            # The descriptor stays with one process: if the checks pass, the signal cannot reach another.
-            if self.ours():
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        finally:
-            os.close(descriptor)
 
 
 class RunOwner(ProcessId, frozen=True, forbid_unknown_fields=True):
@@ -101,18 +68,6 @@ def _machine() -> str:
         return ""
     known = re.fullmatch("[0-9a-f]{32}", number)
     return hashlib.sha256(f"{platform.node()} {number}".encode()).hexdigest()[:8] if known else ""
-
-
-def _users(pid: int) -> set[int]:
-    """Return the users whose rights a process has: real, effective, saved, of the file system. Empty if it has ended.
-
-    The owner of ``/proc/<pid>`` would not do: it is root for a process that cannot be dumped.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
-    except (FileNotFoundError, PermissionError, ProcessLookupError):
-        return set()
-    return {int(word) for line in lines if line.startswith(b"Uid:") for word in line.split()[1:]}
 
 
 def age_s() -> float:

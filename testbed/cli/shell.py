@@ -144,7 +144,6 @@ def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str], int
 
 
 def _run(plan: Plan, events: str, command: list[str], interrupts: Interrupts) -> int:
-    from emulation.journal import Journal
     from emulation.sandbox import Sandbox
     from testbed.plan.model import to_json
 
@@ -152,15 +151,12 @@ def _run(plan: Plan, events: str, command: list[str], interrupts: Interrupts) ->
     descriptor = os.memfd_create("plan")
     os.write(descriptor, to_json(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
-    journal = Journal()
     argv = [*own_interpreter(), "-m", "emulation.shell", str(descriptor), events, *command]
     try:
         with Sandbox(argv, pass_fds=[descriptor]) as sandbox:
-            journal.process(sandbox.process.pid)
             return _wait(sandbox, interrupts)
     finally:
         os.close(descriptor)
-        journal.close()
 
 
 def _wait(sandbox: Sandbox, interrupts: Interrupts) -> int:

@@ -124,8 +124,6 @@ def run_jobs(ground: Ground, early: HostProcess | None = None) -> list[SessionRe
     plan = ground.plan
     directory = ground.directory
     on_progress = ground.take
-    from emulation.journal import Journal, clean
-
     if plan.is_emulated:
         from emulation.sandbox import require_seen
         from testbed.execution.sweep_files import named_files
@@ -133,27 +131,18 @@ def run_jobs(ground: Ground, early: HostProcess | None = None) -> list[SessionRe
         named = [each.sent for deployment in ground.deployments for each in named_files(deployment.plan)]
         require_seen([directory, *named])
 
-    def warn(message: str) -> None:
-        on_progress({"kind": "warning", "t": 0.0, "node": "journal", "message": message})
-
-    clean(warn)  # of runs that were killed
-    journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
+    host = early or _start(plan, directory)
+    others = SessionResult("failed", "", 1)
     try:
-        host = early or _start(plan, directory)
-        others = SessionResult("failed", "", 1)
-        try:
-            journal.process(host.process.pid)
-            _tell(host, directory)
-            others = _follow(host, plan, directory, on_progress)
-        except KeyboardInterrupt:
-            others = _stop(host, on_progress)
-        finally:
-            _end(host)
-            if plan.is_exact:
-                exact.close(directory, "failed" if _any_failed(host, others) else "done")
-        return [host.told.get(each.job.name, others) for each in ground.deployments]
+        _tell(host, directory)
+        others = _follow(host, plan, directory, on_progress)
+    except KeyboardInterrupt:
+        others = _stop(host, on_progress)
     finally:
-        journal.close()
+        _end(host)
+        if plan.is_exact:
+            exact.close(directory, "failed" if _any_failed(host, others) else "done")
+    return [host.told.get(each.job.name, others) for each in ground.deployments]
 
 
 def _any_failed(host: HostProcess, others: SessionResult) -> bool:

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 def mount_own() -> None:
     """Give the calling process' namespaces directories of their own."""
     _mount("tmpfs", "/run")  # a place of our own for sockets and locks, without root as well
-    Path("/run/testbed").mkdir(mode=0o700)  # as testbed.runtime_directory wants it
+    Path("/run/testbed").mkdir()
     Path("/run/testbed/sandbox").write_text("")
     Path("/run/lock").mkdir()
     Path("/run/netns").mkdir()

@@ -101,8 +101,6 @@ def test_without_root_programs_run_all_the_same(tmp_path: Path, monkeypatch: pyt
     workload = {"first": "iperf3 -s", "command": ["sh", "-c", about], "listens": 5201, "ends": "others"}
     (tmp_path / "two.yaml").write_text(f"{TWO}\nworkload: {json.dumps(workload)}\n")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     ended = command(["run", "two.yaml", "--on", "emulate", "--quiet", "--out", "run"], prepare=leave_root)
     assert ended.returncode == 0, ended.stderr
     words = (tmp_path / "run" / "logs" / "b.worker0.log").read_text().split("\n")

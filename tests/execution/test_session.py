@@ -49,18 +49,6 @@ def test_an_emulated_run_is_refused_what_its_sandbox_does_not_see(tmp_path: Path
         session.run(plan, hidden if what == "run" else tmp_path, lambda event: None)
 
 
-def test_a_host_that_cannot_be_recorded_is_ended(
-    host: HostProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def record(*_: Any) -> None:
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("emulation.journal.Journal.process", record)
-    with pytest.raises(OSError, match="the disk is full"):
-        session.run(make_plan(back_end="local"), tmp_path, lambda event: None)
-    assert host.process.wait(0) == -signal.SIGKILL
-
-
 def test_how_a_host_ended_is_told_even_if_it_has_before_the_run_begins(host: HostProcess, tmp_path: Path) -> None:
     """Such as one that the kernel kills for want of memory, while it imports torch."""
     host.process.kill_group()

@@ -1,7 +1,7 @@
 """Kill any process of an exact run at random moments: no process, mount or temporary file may be left.
 
 ``python -m tests.emulation.exact.deaths --moments 20``, as root. Folders for temporary files are empty at first, and
-processes whose parent has ended come to this process. The journal of a killed command stays until the next one.
+processes whose parent has ended come to this process.
 """
 
 # ruff: noqa: T201
