@@ -156,15 +156,21 @@ def _loaded(name: str, before: Any, state: Mapping[str, Any]) -> Any:
     """Return the value of an attribute, of which ``before`` is the value now: it says what the state holds."""
     content = state.get(name)
     if _is_tensor(content):
-        return content.to(before.device if _is_tensor(before) else content.device, copy=True)
+        return _copy(content, before)
     if isinstance(before, float) and isinstance(content, str):
         return literal_eval(content)
     if not isinstance(before, list | dict | tuple | set):
         return content
     if content is not None:
         return literal_eval(content)
-    tensors = {literal_eval(key): each.clone() for key, each in below(name, state).items()}
+    near = next((each for each in _items_of(before).values() if _is_tensor(each)), None)
+    tensors = {literal_eval(key): _copy(each, near) for key, each in below(name, state).items()}
     return list(tensors.values()) if isinstance(before, list) else tensors
+
+
+def _copy(tensor: Any, near: Any) -> Any:
+    """Return a copy of a tensor, on the device of another one if ``near`` is one."""
+    return tensor.to(near.device if _is_tensor(near) else tensor.device, copy=True)
 
 
 def under(prefix: str, state: Mapping[str, Any]) -> State:

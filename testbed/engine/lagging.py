@@ -13,7 +13,7 @@ from torch import Tensor
 
 from testbed.engine.local_work import LocalOptimizerWork, OneGradient, copying
 from testbed.engine.reply import Value
-from testbed.state import Remembering, State, below, under
+from testbed.state import Remembering
 from testbed.world import World
 
 RECENT = 200  # rounds of which one has had the shortest delay
@@ -52,22 +52,27 @@ class Lagging(OneGradient):
     """What is added to the work of one gradient; the exchange appends to ``pending``."""
 
     is_late = True
-    remembers: ClassVar[tuple[str, ...]] = (*OneGradient.remembers, "staleness")
+    remembers: ClassVar[tuple[str, ...]] = (*OneGradient.remembers, "staleness", "_early")
 
     def __init__(self, *parts: Any, staleness: int) -> None:
         super().__init__(*parts)
         self.staleness = staleness
         self._keeps = False
-        self._early: dict[int, dict[int, Tensor]] = {}  # by round and key: what came at a checkpoint, to be taken later
+        self._early: dict[tuple[int, int], Tensor] = {}  # by round and key: what came at a checkpoint, for later
 
     async def catch_up(self, world: World) -> None:
-        while len(self._early) + len(self.pending) > self.staleness:
+        while len(self._early_rounds) + len(self.pending) > self.staleness:
             await self._take_oldest(world)
+
+    @property
+    def _early_rounds(self) -> set[int]:
+        return {round_ for round_, _ in self._early}
 
     async def _take_oldest(self, world: World) -> None:
         if self._early:
-            round_ = min(self._early)
-            await self.take(world, round_, self._early.pop(round_))
+            round_ = min(self._early_rounds)
+            keys = [key for key_round, key in self._early if key_round == round_]
+            await self.take(world, round_, {key: self._early.pop((round_, key)) for key in keys})
         else:
             await self.pending.popleft()()
 
@@ -76,8 +81,8 @@ class Lagging(OneGradient):
             await super().take(world, round_, values)
             return
         tensors = list(values.values())
-        kept = await world.compute(copying(tensors), lambda: {key: value.clone() for key, value in values.items()})
-        self._early[round_] = kept
+        kept = await world.compute(copying(tensors), lambda: [value.clone() for value in tensors])
+        self._early |= {(round_, key): value for key, value in zip(values, kept, strict=True)}
 
     async def receive_pending(self) -> None:
         self._keeps = True
@@ -90,17 +95,6 @@ class Lagging(OneGradient):
         while self._early or self.pending:
             await self._take_oldest(world)
         return changed
-
-    def state(self) -> State:
-        early = {f"{round_}/{key}": each for round_, values in self._early.items() for key, each in values.items()}
-        return super().state() | under("early", early)
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        self._early = {}
-        for name, value in below("early", state).items():
-            round_, key = map(int, name.split("/"))
-            self._early.setdefault(round_, {})[key] = value
 
 
 class LaggingGradient(Lagging):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from testbed.engine.local_work import LocalResult, LocalSteps, copying, joined_r
 from testbed.errors import ScenarioError
 from testbed.policy.events import Contribution
 from testbed.policy.sync.streaming import Streaming, fragments_of
-from testbed.state import State, below, under
 from testbed.training.learner import Learner
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import World
@@ -30,6 +28,8 @@ def check_fragments(fragments: int, tensors: int) -> None:
 
 class StreamedSteps(LocalSteps):
     """Keeps, besides the model that it trains, every fragment as it was after its last outer step."""
+
+    remembers = (*LocalSteps.remembers, "_outer", "_kept", "_sent")
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, weight: float, streaming: Streaming) -> None:
         super().__init__(learner, optimizer, Contribution.DELTA, weight)
@@ -90,12 +90,13 @@ class StreamedSteps(LocalSteps):
 
         def mix() -> None:
             mine = self._optimizer.values()
-            for key, value in values.items():
+            for key, received in values.items():
+                value = received.to(mine[key].device)  # what a checkpoint kept is in main memory
                 self._outer[key] = value.clone()
                 if self._streaming.compensation is None:
                     mine[key].mul_(own).add_(value, alpha=1 - own)
                 else:
-                    mine[key].copy_(self._compensated(mine[key], value, self._sent.pop(key)))
+                    mine[key].copy_(self._compensated(mine[key], value, self._sent.pop(key).to(value.device)))
             self._learner.load(mine)
 
         await world.compute(copying(list(values.values())), mix)
@@ -113,17 +114,3 @@ class StreamedSteps(LocalSteps):
         await self._take_all(world)
         await self.begin(world, self._outer)
         return True
-
-    def state(self) -> State:
-        outer = under("outer", {str(key): value for key, value in enumerate(self._outer)})
-        early = under("early", {str(key): value for key, value in self._kept.items()})
-        return super().state() | outer | early | under("sent", {str(key): each for key, each in self._sent.items()})
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        # a checkpoint's are in main memory
-        outer = below("outer", state)
-        device = self._outer[0].device
-        self._outer = [outer[str(key)].to(device) for key in range(len(self._outer))]
-        self._kept = {int(key): value.to(device) for key, value in below("early", state).items()}
-        self._sent = {int(key): value.to(device) for key, value in below("sent", state).items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from testbed.engine.local_work import optimizer_work
 from testbed.key_shape import KeyShape
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
 from testbed.settings.job import Choice
-from testbed.state import Remembering, State, below, under
+from testbed.state import Remembering
 from testbed.training.optimizers import KeyOptimizer, Norms, clipped
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
@@ -29,7 +29,7 @@ from testbed.world import Work, World
 class OptimizerStep(Remembering, ABC):
     """``_optimizers``: of the keys, or of the pieces of keys, that this worker updates."""
 
-    remembers = ("_optimizers",)
+    remembers: ClassVar[tuple[str, ...]] = ("_optimizers",)
 
     _optimizers: Sequence[KeyOptimizer]
 
@@ -78,6 +78,8 @@ class WholeStep(OptimizerStep):
 class SharedStep(OptimizerStep):
     """Each worker computes the norms of its share. It updates that share (``updates``), or all with all norms."""
 
+    remembers = ("_optimizers", "_values")
+
     def __init__(
         self,
         optimizer: Choice,
@@ -105,25 +107,16 @@ class SharedStep(OptimizerStep):
             return [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in cut]
 
         self._optimizers = make(self._stepped)
-        self._values = list(values)
+        self._values = list(values) if updates else []  # of all keys, where this worker updates its share alone
 
     def values(self) -> list[Tensor]:
         return self._values if self._updates else [one.value for one in self._optimizers]
 
     def load(self, values: Sequence[Tensor]) -> None:
-        self._values = list(values)
+        if self._updates:
+            self._values = list(values)
         for one, piece in zip(self._optimizers, self._stepped, strict=True):
             one.value.copy_(values[piece.key][piece.start : piece.stop])
-
-    def state(self) -> State:
-        whole = {str(key): value for key, value in enumerate(self._values)} if self._updates else {}
-        return super().state() | under("whole", whole)
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        if self._updates:
-            whole = below("whole", state)
-            self._values = [whole[str(key)].to(value.device) for key, value in enumerate(self._values)]
 
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         self._group.round = round_

@@ -17,7 +17,6 @@ The engine keeps the LPS' model (``engine.local_model``). With one tier, HALoS i
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from testbed.axes import option
 from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
 from testbed.policy.sync.base import LocalModel, SyncPolicy, Tier
 from testbed.preset import Preset
-from testbed.state import State
 
 
 class AsyncLocalSgd(SyncPolicy):
@@ -62,6 +60,8 @@ class AsyncLocalSgd(SyncPolicy):
             """The steps of every worker, where they do not follow from its speed; else 0."""
             return 0 if self.dynamic else self.h
 
+    remembers = ("_step_s",)
+
     def __init__(self, tier: Tier, options: Any) -> None:
         self._options = options
         self._assigns = options.dynamic and not tier.steps_assigned_above
@@ -95,12 +95,6 @@ class AsyncLocalSgd(SyncPolicy):
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         return ()
-
-    def state(self) -> State:
-        return {"step_s": json.dumps(self._step_s)}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._step_s = json.loads(state["step_s"])
 
 
 class Halos(AsyncLocalSgd):

@@ -10,23 +10,22 @@ one update has changed, however many there were since the sender pulled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from testbed.state import below, under
-from testbed.training.learner import State
+from testbed.state import Remembering
 from testbed.training.options.optimizers import ANY, DcAsgd
 
 EPSILON = 1e-7  # the paper's, under the root of the adaptive variant
 
 
-class Compensation:
+class Compensation(Remembering):
     """One backup per member, and the mean square of gradients for the adaptive variant.
 
     A member is a party, or a worker of one whose workers do not wait for each other.
     """
+
+    remembers = ("_first", "_backups", "_mean_square")
 
     def __init__(self, options: DcAsgd, value: Tensor) -> None:
         self._options = options
@@ -55,7 +54,8 @@ class Compensation:
             self._first = value.clone()
         if member is None or self._options.compensation == 0:
             return gradient
-        return gradient + factor * gradient * gradient * (value - earlier)
+        # what a checkpoint kept of members is in main memory
+        return gradient + factor * gradient * gradient * (value - earlier.to(value.device))
 
     def _factor(self, gradient: Tensor) -> Tensor | float:
         if self._mean_square is None:
@@ -63,21 +63,3 @@ class Compensation:
         memory = self._options.mean_square_decay
         self._mean_square.mul_(memory).addcmul_(gradient, gradient, value=1 - memory)
         return self._options.compensation / (self._mean_square + EPSILON).sqrt()
-
-    def state(self) -> State:
-        """Return the backups, which are immutable, and a copy of the mean square, by name."""
-        state: State = {**under("backup", self._backups), "first": self._first}
-        if self._mean_square is not None:
-            state["mean_square"] = self._mean_square.clone()
-        return state
-
-    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Restore ``state``, which may be in main memory; ignore other names."""
-        device = self._first.device
-        tensors = {
-            name: content.to(device, copy=True) for name, content in state.items() if isinstance(content, Tensor)
-        }
-        self._first = tensors["first"]
-        if self._mean_square is not None:
-            self._mean_square = tensors["mean_square"]
-        self._backups = below("backup", tensors)

@@ -58,9 +58,13 @@ class Lars(torch.optim.Optimizer):
 
     def __init__(self, value: Tensor, momentum: float, weight_decay: float, trust: float, adapt_from: int) -> None:
         defaults = {
-            "lr": 0.0, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt_from": adapt_from,
+            "lr": 0.0,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "trust": trust,
+            "adapt_from": adapt_from,
             "norms": None,
-        }  # fmt: skip
+        }
         super().__init__([value], defaults)
 
     @torch.no_grad()

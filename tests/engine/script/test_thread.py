@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from testbed.engine.keys import KeyPush
 from testbed.engine.script import thread as script_thread
 from testbed.engine.script.exchange import ScriptExchange
 from testbed.engine.script.thread import ScriptThread
@@ -116,9 +117,9 @@ class _Node:
     async def wait(self, future: asyncio.Task[None], waiting_for: str) -> None:
         await future
 
-    async def push(self, key: int, round_: int, *arguments: object) -> None:
+    async def push(self, push: KeyPush) -> None:
         await asyncio.sleep(0.01)  # as if the queue of the connection were full
-        self.calls.append(f"push {key}")
+        self.calls.append(f"push {push.key}")
 
     async def barrier(self, name: str, size: int) -> None:
         self.calls.append("barrier")
