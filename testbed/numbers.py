@@ -13,8 +13,11 @@ from typing import Any
 MISSING = "–"
 LEAST = 1e-3  # smaller numbers are printed as '<0.001'
 _TIMES = (  # below, unit in seconds, its name
-    (0.9995e-3, 1e-6, "µs"), (0.9995, 1e-3, "ms"), (999.5, 1.0, "s"), (59_970.0, 60.0, "min"),
-)  # fmt: skip
+    (0.9995e-3, 1e-6, "µs"),
+    (0.9995, 1e-3, "ms"),
+    (999.5, 1.0, "s"),
+    (59_970.0, 60.0, "min"),
+)
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 

@@ -354,11 +354,14 @@ def _not_reached(
     is_near = accuracy is not None and wanted is not None and accuracy >= wanted
     unreached = "without two scores in a row at the goal" if is_near else "without reaching the goal"
     if estimate.gave_up(known):
-        outcome, why = MISSED, f"the goal is not reached in {left.rounds:g} rounds"
+        outcome = MISSED
+        why = f"the goal is not reached in {left.rounds:g} rounds"
     elif bound >= surely_more:
-        outcome, why = BEATEN, unreached if is_near else ""
+        outcome = BEATEN
+        why = unreached if is_near else ""
     else:
-        outcome, why = UNKNOWN, f"the budget sufficed for {left.rounds:g} rounds, {unreached}"
+        outcome = UNKNOWN
+        why = f"the budget sufficed for {left.rounds:g} rounds, {unreached}"
     return Row(
         **about,
         outcome=outcome,

@@ -88,7 +88,9 @@ class _Bench:
     """``kind``: ``cuda``, or ``cpu`` for a rehearsal."""
 
     def __init__(self, kind: str) -> None:
-        self.kind, self.rehearses, self.device = kind, kind == "cpu", torch_device(kind)
+        self.kind = kind
+        self.rehearses = kind == "cpu"
+        self.device = torch_device(kind)
         self.accelerator = accelerator_of(self.device) or HostAccelerator(self.device)
         torch.set_num_threads(1)
 

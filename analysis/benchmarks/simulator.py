@@ -111,7 +111,8 @@ def rounds_of(text: str, rounds: int) -> Measured:
         if end.error is not None:
             raise end.error
     assert len(ends) == rounds
-    (first_s, first_t), (last_s, last_t) = ends[0], ends[-1]
+    first_s, first_t = ends[0]
+    last_s, last_t = ends[-1]
     return Measured((last_s - first_s) / (rounds - 1), first_s - begin_s, (last_t - first_t) / (rounds - 1))
 
 

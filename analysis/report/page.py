@@ -142,8 +142,18 @@ def _headline(run: StoredRun) -> str:
 def _comparison(compared: Sequence[Mapping[str, Any]], looks: list[Identity]) -> str:
     wanted = compared[0]["target"]
     to_target = f">to {accuracy_wanted(wanted)}" if wanted else ">to target"
-    head = ("run", ">accuracy", ">per round", ">per step", ">samples/s", to_target, ">speed-up", ">WAN", ">waiting",
-            "fidelity")  # fmt: skip
+    head = (
+        "run",
+        ">accuracy",
+        ">per round",
+        ">per step",
+        ">samples/s",
+        to_target,
+        ">speed-up",
+        ">WAN",
+        ">waiting",
+        "fidelity",
+    )
     rows = []
     for row, look in zip(compared, looks, strict=True):
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"

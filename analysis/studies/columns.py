@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.metrics import accuracy_curve, stands_for
+from analysis.studies.results import PLACE
 from analysis.studies.study import StudyRun
 from testbed.costs import CODING
 from testbed.results.intervals import union
@@ -99,7 +100,7 @@ def sooner_than(twin: str, *varied: str) -> Callable[[pd.DataFrame], pd.DataFram
 
     varied  columns in which, besides, cases vary
     """
-    place = ["sweep", "back_end", "seed", *varied]
+    place = [*(each for each in PLACE if each != "variant"), *varied]
 
     def derive(runs: pd.DataFrame) -> pd.DataFrame:
         twins = runs[runs["variant"] == twin].drop_duplicates(place).set_index(place)

@@ -29,7 +29,7 @@ from analysis.studies import verdict
 from analysis.studies.claims import UNRESOLVED, Claim, unresolved
 from analysis.studies.columns import accuracy, round_s
 from analysis.studies.drawing import draw, values_of
-from analysis.studies.results import Results, published, select
+from analysis.studies.results import PLACE, Results, published, select
 from analysis.studies.study import RATE, Request, Study, StudyRun, StudySweep
 from testbed import numbers
 from testbed.errors import RunFailed, ScenarioError
@@ -43,9 +43,6 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 # metadata without anything that changes when a figure is drawn again
 FORMATS: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DEFAULT_TARGET = 0.9
-PLACE = ["sweep", "variant", "back_end", "seed"]
-"""Columns that, with the settings of the grid, name a run."""
-
 _OF_COMPARISONS = {"training.rounds", "training.evaluate_every", "optimizer.learning_rate"}
 """Settings in which variants may differ only for a fair comparison."""
 

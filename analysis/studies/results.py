@@ -29,6 +29,10 @@ def published(figure: str) -> list[Published]:
     return [Published(**{str(name): value for name, value in row.items()}) for row in rows.to_dict("records")]
 
 
+PLACE = ("sweep", "variant", "back_end", "seed")
+"""Columns that, with the settings of the grid, name a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """``runs``: one row per run; ``curves``: one row per evaluation, or ``runs`` again without any curve."""

@@ -196,7 +196,9 @@ def _messages(transfers: pd.DataFrame, names: Names, part: Part) -> Columns:
 
 
 def _work(between: Frames, names: Names, part: Part) -> Columns:
-    computes, waits, holds = between["computes"], between["waits"], between["holds"]
+    computes = between["computes"]
+    waits = between["waits"]
+    holds = between["holds"]
     coding = computes["work"].isin(CODING)
     told = computes["part"].fillna("").where(computes["part"].fillna("") != "", computes["work"])
     spans = [
@@ -299,7 +301,8 @@ def _carried(transfers: pd.DataFrame) -> Columns:
 def _marks(frames: Frames, names: Names) -> Columns:
     """Return at most one mark of a kind for a node and round: the most stale key, blocks late, blocks lost."""
     place = ["node", "round"]
-    updates, blocks = frames["updates"], frames.get("blocks", pd.DataFrame())
+    updates = frames["updates"]
+    blocks = frames.get("blocks", pd.DataFrame())
     found = [updates.groupby(place, sort=False).agg(t_s=("t_s", "max"), count=("staleness", "max")).assign(sign=0)]
     for sign, name in enumerate(SIGNS[1:], 1):
         if len(blocks):

@@ -93,8 +93,11 @@ def _coordinates(resolved: Path) -> dict[str, tuple[float, float]]:
 
 def _mapped(places: Mapping[str, tuple[float, float]]) -> tuple[list[list[Place]], dict[str, Place]]:
     """Return the coasts, and the places of vertices, in the part of an equirectangular map that has them all."""
-    north, south = max(lat for lat, _ in places.values()), min(lat for lat, _ in places.values())
-    east, west = max(lon for _, lon in places.values()), min(lon for _, lon in places.values())
+    latitudes, longitudes = zip(*places.values(), strict=True)
+    north = max(latitudes)
+    south = min(latitudes)
+    east = max(longitudes)
+    west = min(longitudes)
     tall = 1 / max(0.3, math.cos(math.radians((north + south) / 2)))  # as a degree of longitude is shorter there
     span = max(east - west, (north - south) * tall, 1.0)
     left = (west + east - span) / 2
@@ -200,8 +203,8 @@ def _in_rings(hub: str, neighbours: Mapping[str, set[str]], vertices: Iterable[s
 
 def _within(places: Mapping[str, Place]) -> dict[str, Place]:
     """Move and scale places into the middle of the square between 0 and 1."""
-    left, right = min(x for x, _ in places.values()), max(x for x, _ in places.values())
-    top, bottom = min(y for _, y in places.values()), max(y for _, y in places.values())
-    span = max(right - left, bottom - top) or 1.0
-    middle = ((left + right) / 2, (top + bottom) / 2)
-    return {name: (0.5 + (x - middle[0]) / span, 0.5 + (y - middle[1]) / span) for name, (x, y) in places.items()}
+    across, down = zip(*places.values(), strict=True)
+    span = max(max(across) - min(across), max(down) - min(down)) or 1.0
+    middle_x = (min(across) + max(across)) / 2
+    middle_y = (min(down) + max(down)) / 2
+    return {name: (0.5 + (x - middle_x) / span, 0.5 + (y - middle_y) / span) for name, (x, y) in places.items()}

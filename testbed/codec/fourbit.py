@@ -23,9 +23,10 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
         return torch.empty((size + 1) // 2, dtype=torch.uint8, device="meta"), torch.empty(2, device="meta")
     values = tensor.float()
     low, high = torch.aminmax(values)
+    least = low
+    most = high
     packed = torch.zeros((size + 1) // 2, dtype=torch.uint8)
     if high > low:
-        least, most = low, high
         if most - least == torch.inf:  # the range itself exceeds float32: halve values and bounds
             values = values / 2
             least = low / 2

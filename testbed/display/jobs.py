@@ -24,10 +24,10 @@ def summary_of_jobs(stored: StoredJobs) -> list[RenderableType]:
 
 
 def _jobs(stored: StoredJobs) -> Table:
-    back_end = next(iter(stored.jobs.values())).plan["back_end"]
+    world = next(iter(stored.jobs.values())).facilities.name
     count = numbers.counted(len(stored.jobs), "job")
     shown = look.table(
-        f"{stored.name} on {back_end}: {count} on one network",
+        f"{stored.name} on {world}: {count} on one network",
         "job",
         ">starts",
         "ends",

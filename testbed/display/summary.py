@@ -161,7 +161,8 @@ def _of_trace(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str,
     """Return how long a job took that was traced elsewhere, and its ranks."""
     assert run.traced is not None
     ended = run.tables["rounds"].groupby("node")["t_s"].max() - run.start_s
-    first, last = ended.idxmin(), ended.idxmax()
+    first = ended.idxmin()
+    last = ended.idxmax()
     about = f"{first} is done after {numbers.seconds(ended[first])}, {last} as the last one"
     return [
         ("job", numbers.seconds(result["training_s"]), "run's clock"),

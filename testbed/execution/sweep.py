@@ -33,9 +33,15 @@ from testbed.scenario.sweep import SweepSettings
 from testbed.scenario.sweep_labels import link_names
 
 MEASURES = (
-    "rounds", "accuracy", "accuracy_at_target", "round_time_s", "step_time_s", "samples_per_s", "time_to_target_s",
+    "rounds",
+    "accuracy",
+    "accuracy_at_target",
+    "round_time_s",
+    "step_time_s",
+    "samples_per_s",
+    "time_to_target_s",
     "training_s",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

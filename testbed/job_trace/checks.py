@@ -79,7 +79,8 @@ def _messages(job: JobTrace) -> Iterator[str]:
                 received[node.peer, trace.rank, node.tag].append(node)
     for channel in sorted({*sent, *received}):
         source, target, tag = channel
-        sends, receives = sent[channel], received[channel]
+        sends = sent[channel]
+        receives = received[channel]
         told = (
             f"rank {source} sends {len(sends)} messages of tag {tag} to rank {target}, which receives {len(receives)}"
         )

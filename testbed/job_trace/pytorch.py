@@ -120,6 +120,12 @@ class _Event:
     kind: str = ""
     arguments: _Arguments = field(default_factory=_Arguments)
 
+    @classmethod
+    def of(cls, told: _Recorded) -> _Event:
+        """Raise ``msgspec.ValidationError`` if its arguments have other types than PyTorch's profiler writes."""
+        arguments = msgspec.convert(told.args or {}, _Arguments)
+        return cls(told.name, f"{told.pid}/{told.tid}", told.ts, told.ts + told.dur, told.cat, arguments)
+
 
 @dataclass(slots=True)
 class _Communication:
@@ -178,11 +184,10 @@ class _Linked:
         self._nodes = {node.record: node for node in observed.nodes}
         try:
             self._events = [
-                _Event(each.name, f"{each.pid}/{each.tid}", each.ts, each.ts + each.dur, each.cat,
-                       msgspec.convert(each.args or {}, _Arguments))
+                _Event.of(each)
                 for each in profiled.events
                 if each.ph == "X" and each.cat in (*_HOST, *_DEVICE) and each.dur >= 0
-            ]  # fmt: skip
+            ]
         except msgspec.ValidationError as error:
             raise ScenarioError(f"{times}: rank {rank}: {error} in the args of an event; write it again") from error
         self._events.sort(key=lambda event: (event.begin_us, -event.end_us))
@@ -255,7 +260,7 @@ class _Linked:
         numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
         if name in ("send", "recv"):
             kind = model.SEND if name == "send" else model.RECEIVE
-            peer, tag, *_ = (*numbers, 0, 0)
+            peer, tag = [*numbers, 0, 0][:2]
             return TraceNode(-1, called.name, kind, size_bytes=size, peer=peer, tag=tag)
         operation = next((found for found in _OPERATIONS if found.replace("_", "") in name), "")
         if not operation:
@@ -370,8 +375,8 @@ class _Linked:
         for each in communications:
             each.after += _last(pieces.get(each.call.lane, []), each.call.begin_us)
             if each.kernel:
-                before = [piece for piece, launch in kernels
-                          if launch.lane == each.call.lane and launch.begin_us < each.call.begin_us]  # fmt: skip
+                on_lane = [(piece, launch) for piece, launch in kernels if launch.lane == each.call.lane]
+                before = [piece for piece, launch in on_lane if launch.begin_us < each.call.begin_us]
                 each.after += before[-1:]
 
 

@@ -144,9 +144,13 @@ class Alone:
 
     def ask(self, request: str, *arguments: Any) -> Any:
         answers: dict[str, Callable[..., Any]] = {
-            "begin": self._begin, "push": self._push, "value": self._value, "exchange": self._exchange,
-            "step": self._step, "not_finite": self._not_finite,
-        }  # fmt: skip
+            "begin": self._begin,
+            "push": self._push,
+            "value": self._value,
+            "exchange": self._exchange,
+            "step": self._step,
+            "not_finite": self._not_finite,
+        }
         return answers[request](*arguments) if request in answers else None
 
     def post(self, request: str, *arguments: Any) -> Posted:

@@ -38,10 +38,13 @@ LAWS: dict[str, Callable[[float, Sequence[float]], float]] = {
 }
 # by kind: the trace that a fault changes, and the field with the value that the link has otherwise
 _CHANGED = {
-    "down": ("state_trace", ""), "rate": ("rate_trace", "rate_bps"), "delay": ("delay_trace", "delay_s"),
-    "corrupt": ("corruption_trace", "corruption"), "duplicate": ("duplication_trace", "duplication"),
+    "down": ("state_trace", ""),
+    "rate": ("rate_trace", "rate_bps"),
+    "delay": ("delay_trace", "delay_s"),
+    "corrupt": ("corruption_trace", "corruption"),
+    "duplicate": ("duplication_trace", "duplication"),
     "reorder": ("reordering_trace", "reordering"),
-}  # fmt: skip
+}
 MOST_POINTS = 1_000_000
 Law = Callable[[float, Sequence[FaultPlan]], float]
 _DIGITS = 9  # of seconds: two faults one after the other leave no gap between them by rounding

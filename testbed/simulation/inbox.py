@@ -159,7 +159,8 @@ class SimulatedInbox:
         The future is set then, or to the error that ``handle`` raises.
         """
         assert self._handle is None, "only one handler may take all messages"
-        self._handle, self._end = handle, VirtualFuture(self._clock)
+        self._handle = handle
+        self._end = VirtualFuture(self._clock)
         self._handle_messages(None)
         return self._end
 

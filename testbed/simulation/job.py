@@ -115,8 +115,10 @@ class SimulatedJob:
 
     def __init__(self, folded: FoldedJob, jobs: Jobs) -> None:
         run = folded.run
-        self._run, self._jobs = run, jobs
-        self._plan, self._members = folded.plan, folded.members
+        self._run = run
+        self._jobs = jobs
+        self._plan = folded.plan
+        self._members = folded.members
         self._folded_nodes = folded.folded_nodes
         self._compute = folded.compute
         plan = self._plan

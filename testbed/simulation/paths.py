@@ -154,7 +154,8 @@ class PathTable:
 
     def between(self, source: str, target: str) -> tuple[SitePath, tuple[int, ...]]:
         """Return the path between two nodes, and the numbers of its links."""
-        (i, here), (j, there) = self._place[source], self._place[target]
+        i, here = self._place[source]
+        j, there = self._place[target]
         sites = (here.name, there.name)
         path = self._between.get(sites)
         if path is None:
@@ -170,7 +171,8 @@ class PathTable:
         """As ``between``, for a connection of a ``folded`` node, which represents others. Return the links that their
         connections have in common, and the capacity of the ports that each has to itself (bytes/s; infinite if none).
         """
-        (_, here), (_, there) = self._place[source], self._place[target]
+        _, here = self._place[source]
+        _, there = self._place[target]
         _, numbers = self.between(source, target)
         own = []
         if source in folded:

@@ -50,10 +50,19 @@ class DecoupledDiLoCo(SyncPolicy):
             name="decoupled_diloco",
             summary="as streaming_diloco, but a fragment waits for two data centres, and for others while it can",
             source="Douillard et al., 2026",
-            settings={"sync": {"h": 16, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "fragments": 4,
-                               "overlap_steps": 3, "adaptive": True, "weights": "token"}},
+            settings={
+                "sync": {
+                    "h": 16,
+                    "outer_learning_rate": "0.7",
+                    "outer_momentum": "0.6",
+                    "fragments": 4,
+                    "overlap_steps": 3,
+                    "adaptive": True,
+                    "weights": "token",
+                }
+            },
         ),
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options(Quorum.Options):

@@ -43,11 +43,15 @@ class DiLoCo(Fsa):
             source="Douillard et al., 2025",
             settings={
                 "sync": {
-                    "h": 16, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "fragments": 4, "overlap_steps": 3,
+                    "h": 16,
+                    "outer_learning_rate": "0.7",
+                    "outer_momentum": "0.6",
+                    "fragments": 4,
+                    "overlap_steps": 3,
                 },
             },
         ),
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -47,10 +47,18 @@ class Quorum(SyncPolicy):
             name="quorum",
             summary="as diloco, but an outer step waits for two of the data centres, and for others while that pays",
             source="Douillard et al., 2026",
-            settings={"sync": {"h": 10, "outer_learning_rate": "0.7", "outer_momentum": "0.6", "quorum": 2,
-                               "adaptive": True, "weights": "token"}},
+            settings={
+                "sync": {
+                    "h": 10,
+                    "outer_learning_rate": "0.7",
+                    "outer_momentum": "0.6",
+                    "quorum": 2,
+                    "adaptive": True,
+                    "weights": "token",
+                }
+            },
         ),
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -27,8 +27,18 @@ from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
 _MODULES = (
-    recovery, paradigms, pipelines, transfer, synchronisation, aggregation, job, programs, traces, limits, cluster,
-)  # fmt: skip
+    recovery,
+    paradigms,
+    pipelines,
+    transfer,
+    synchronisation,
+    aggregation,
+    job,
+    programs,
+    traces,
+    limits,
+    cluster,
+)
 RULES: tuple[Rule, ...] = tuple(
     function
     for module in _MODULES

@@ -33,9 +33,11 @@ from testbed.scenario.topology.topology import generated
 from testbed.training.options import OPTIMIZERS
 
 _TO_SERVERS = {
-    "shard": "places keys on", "order": "orders the slices that are sent to", "overlay": "relays contributions to",
+    "shard": "places keys on",
+    "order": "orders the slices that are sent to",
+    "overlay": "relays contributions to",
     "aggregation": "combines contributions at",
-}  # fmt: skip
+}
 _SHOWN = 8  # of the data centres, in a message
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
 
