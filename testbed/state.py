@@ -184,15 +184,6 @@ def below(prefix: str, state: Mapping[str, Any]) -> State:
     return {name.removeprefix(start): content for name, content in state.items() if name.startswith(start)}
 
 
-def by_key(state: Mapping[str, Any]) -> dict[int, State]:
-    """Return the states of all keys in a state whose names begin with ``KEY/``."""
-    states: dict[int, State] = {}
-    for name, content in state.items():
-        key, rest = name.split("/", 1)
-        states.setdefault(int(key), {})[rest] = content
-    return states
-
-
 def joined(parts: Mapping[str, Stateful]) -> State:
     """Return the states of all parts, each under its name."""
     return {name: content for key, part in parts.items() for name, content in under(key, part.state()).items()}

@@ -21,7 +21,6 @@ from testbed.settings.series import Series
 
 FACTORS = (0.25, 1.0, 4.0)
 """Of all rates, of all delays, and of the model's size."""
-PERIODS = 2
 CANDIDATES = 4
 """Of those that learn alike over every network."""
 TIMED_CANDIDATES = 2

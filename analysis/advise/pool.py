@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +30,6 @@ class Task(Generic[Key]):
     key: Key
     plan: Plan
     limits: Limits
-
-
-Simulate = Callable[[Iterable[Task[Key]]], Iterator[tuple[Task[Key], Observation]]]
-"""Takes tasks as they are asked for, and yields each with its observation as it ends."""
 
 
 def prepare(plans: Sequence[Plan]) -> None:

@@ -12,8 +12,6 @@ from testbed.numbers import counted, factor, seconds, share, size
 from testbed.numbers import target as accuracy_wanted
 from testbed.results.job_index import neighbours
 
-_WORDS = {"waiting": "waiting for others", "wan": "transfers over the WAN", "lan": "transfers in data centres"}
-
 
 def of_one(run: StoredRun) -> str:
     """Return what one run has reached, what it took, where its time went, and how far to trust it."""

@@ -7,7 +7,6 @@ size, so a model of hundreds of small tensors would spend its rounds on headers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +17,6 @@ from testbed.engine.local_work import copying
 from testbed.engine.slicing import keys_together, overlaps
 from testbed.plan.model import Plan
 from testbed.world import World
-
-T = TypeVar("T")
 
 
 class Buckets:

@@ -91,11 +91,6 @@ def workers_carried(step_s: float, step_time_s: float, cores: int) -> int:
     return int(SHARE * cores * step_time_s / step_s)
 
 
-def cores_wanted(plan: Plan, machine: Machine) -> int:
-    """Return how many such cores an emulation wants: never less than two, of which one moves packets."""
-    return max(2, -int(-busy_share(_sharing(plan), step_s(plan, machine), 1) // SHARE))
-
-
 def warnings(plan: Plan) -> list[str]:
     """Return that this machine is too slow for the Plan, if it is."""
     return too_slow(plan, Machine.measured()) if _sharing(plan) else []

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.execution.deployment import Deployment, Ground, alone
+from testbed.execution.deployment import Deployment, Ground
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import run_programs
 from testbed.execution.recovery import Attempts, attempt_until_done
@@ -20,18 +19,10 @@ from testbed.execution.scripts import failure_files
 from testbed.execution.together import run_together
 from testbed.plan.model import NodePlan, Plan
 from testbed.processes.child import spawn
-from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.realtime.fleet import Fleet
     from testbed.realtime.processor import Tokens
-
-
-def run(plan: Plan, directory: Path, report: Progress) -> None:
-    """Run all nodes to their end. Raise the first cause if one fails."""
-    (error,) = run_jobs(alone(plan, directory, report))
-    if error is not None:
-        raise error
 
 
 def run_jobs(ground: Ground) -> list[BaseException | None]:

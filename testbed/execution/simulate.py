@@ -7,27 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.axes import place_in_code
 from testbed.errors import RunFailed, TestbedError
-from testbed.execution.deployment import Deployment, Ground, alone
+from testbed.execution.deployment import Deployment, Ground
 from testbed.execution.recovery import Attempts
-from testbed.plan.model import Plan
-from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.engine.script.watch import ScriptWatch
     from testbed.results.failures import FailureFiles
     from testbed.simulation.run import Exits, JobRun
-
-
-def run(plan: Plan, directory: Path, report: Progress) -> None:
-    """Run all roles to their end in this process. Raise the error of the first node that failed."""
-    (error,) = run_jobs(alone(plan, directory, report))
-    if error is not None:
-        raise error
 
 
 def run_jobs(ground: Ground) -> list[BaseException | None]:

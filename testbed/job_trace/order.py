@@ -9,8 +9,6 @@ from itertools import pairwise
 
 from testbed.job_trace.model import COLLECTIVE, RECEIVE, SEND, JobTrace, RankTrace, TraceNode
 
-Places = dict[int, list[int]]
-
 
 def followers(nodes: Sequence[TraceNode]) -> tuple[list[list[int]], list[int]]:
     """Return, by place in ``nodes``, the places of those that wait for a node, and for how many each one waits."""

@@ -16,7 +16,6 @@ from testbed.job_trace.checks import MOST_BYTES, check
 from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates, whole
 
 RANK = "{rank}"
-_NUMBER = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _MOST_TIMES = 8  # that an algorithm sends a tensor: to all others, or log2 p
 _ENDS = (".et", ".et.gz", ".json", ".json.gz")
 

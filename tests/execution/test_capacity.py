@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from testbed.execution.capacity import Machine, cores_wanted, step_s, too_slow, too_slow_together, workers_carried
+from testbed.execution.capacity import Machine, step_s, too_slow, too_slow_together, workers_carried
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from testbed.scenario.shipped import jobs_of, names
@@ -58,4 +58,5 @@ def test_shipped_scenarios_that_are_emulated_say_how_many_cores_they_want() -> N
         if scenario.run.on == "emulate":
             header = re.search(r"^# Emulated, it wants (\d+) cores\.$", file.read_text(), re.MULTILINE)
             assert header is not None, f"{name} does not say how many cores it wants"
-            assert int(header[1]) >= cores_wanted(build_plan(scenario), FAST), name
+            machine = Machine(int(header[1]), FAST.slowness)
+            assert machine.cores >= 2 and too_slow(build_plan(scenario), machine) == [], name

@@ -13,10 +13,12 @@ import msgspec
 
 from testbed.errors import TestbedError
 from testbed.execution import local, simulate
+from testbed.execution.deployment import alone
 from testbed.plan.asynchronous import shares_rounds
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.results.events import PartReader, parts
+from testbed.results.progress import Progress
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 
@@ -25,7 +27,14 @@ JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=10", "training.
 RESTART = "recovery={on_failure: restart, delay: 100 ms}"
 CONTINUE = "recovery={on_failure: continue}"
 _KIND = re.compile(rb'\{"t":[^,]+,"kind":"(\w+)"')  # as every line begins
-BACK_ENDS = {"simulate": simulate.run, "local": local.run}
+BACK_ENDS = {"simulate": simulate.run_jobs, "local": local.run_jobs}
+
+
+def execute(on: str, plan: Plan, directory: Path, report: Progress = lambda event: None) -> None:
+    """Run the nodes of a Plan to their end in this process. Raise the first cause if one fails."""
+    (error,) = BACK_ENDS[on](alone(plan, directory, report))
+    if error is not None:
+        raise error
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ def run_plan(plan: Plan, directory: Path, listens: bool = True) -> Ended:
     told: list[dict[str, Any]] = []
     error = None
     try:
-        BACK_ENDS[plan.back_end](plan, directory, told.append if listens else lambda line: None)
+        execute(plan.back_end, plan, directory, told.append if listens else lambda line: None)
     except TestbedError as caught:
         error = caught
     return Ended(plan, directory, error, told)

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.execution import local, simulate
 from testbed.plan.build import build_plan
 from testbed.results.events import read
 from testbed.scenario.load import load
 from tests.engine.checkpoint.killed import Event, resumed_at, run_until, story
-from tests.faults.runs import CONTINUE, faults
+from tests.faults.runs import CONTINUE, execute, faults
 from tests.for_each import for_each
 from tests.kvstore import scripts
 
@@ -89,7 +88,7 @@ def ended(folder: Path, script: str, *texts: str, on: str = "simulate") -> list[
     network = ["simulation.network=flows"] if on == "simulate" else []
     plan = build_plan(load(path, (CONTINUE, *network, *texts)), on)
     (folder / "run").mkdir()
-    {"simulate": simulate, "local": local}[on].run(plan, folder / "run", lambda line: None)
+    execute(on, plan, folder / "run")
     return list(read(folder / "run" / "events"))
 
 

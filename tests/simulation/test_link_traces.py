@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.execution import simulate
 from testbed.plan.build import build_plan
 from testbed.results.events import read
 from testbed.scenario import loads
+from tests.faults.runs import execute
 from tests.for_each import for_each
 
 TEXT = """\
@@ -28,7 +28,7 @@ def run(trace: str, directory: Path) -> tuple[float, list[dict[str, object]]]:
     """When the last node ended, and the changes of links."""
     directory.mkdir()
     plan = build_plan(loads(TEXT.replace("TRACE", f", {trace}" if trace else "")))
-    simulate.run(plan, directory, lambda event: None)
+    execute("simulate", plan, directory)
     events = list(read(directory / "events"))
     return max(event["t"] for event in events if event["kind"] == "final"), [e for e in events if e["kind"] == "replay"]
 
@@ -54,6 +54,6 @@ def test_training_waits_for_the_end_of_an_outage(tmp_path: Path) -> None:
     text = TEXT.replace("timeouts: {dead_after: 10 min}\n", "")
     outage = ", rate_trace: [{at: 0 s, rate: 0 bit/s}, {at: 60 s, rate: 2 Mbit/s}]"
     plan = build_plan(loads(text.replace("TRACE", outage)))
-    simulate.run(plan, tmp_path, lambda event: None)
+    execute("simulate", plan, tmp_path)
     finals = [event["t"] for event in read(tmp_path / "events") if event["kind"] == "final"]
     assert len(finals) == len(plan.nodes) and 60 < max(finals) < 200

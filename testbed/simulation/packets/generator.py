@@ -12,7 +12,6 @@ from testbed.simulation.packets.records import Network
 
 _WORDS = 624
 _SHIFT = 397
-GENERATOR_WORDS = _WORDS + 1
 
 
 def state_of(random: Random) -> tuple[int, ...]:

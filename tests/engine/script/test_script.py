@@ -24,7 +24,6 @@ from testbed.engine.roles import make_role
 from testbed.engine.script.exchange import ScriptExchange
 from testbed.engine.script.modules import ScriptModules
 from testbed.errors import RunFailed, ScenarioError
-from testbed.execution import simulate as in_virtual_time
 from testbed.kvstore import GeoOptimizer, KVStore, connect
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
@@ -38,6 +37,7 @@ from testbed.training.learner import values_sha256
 from testbed.world import Work
 from tests.contract.tiny import WORKER
 from tests.engine.runs import run
+from tests.faults.runs import execute
 from tests.for_each import for_each
 from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
@@ -500,7 +500,7 @@ def test_a_state_that_cannot_be_kept_is_named_in_a_run(kind: str, tmp_path: Path
     path.with_name("things.py").write_text("class Thing: pass\n")
     plan = build_plan(load(path, ["checkpoint.every=1"]), "simulate")
     with pytest.raises(ScenarioError, match=rf"the state of 'kept' holds \w+\.{kind}, which a checkpoint cannot"):
-        in_virtual_time.run(plan, tmp_path, lambda line: None)
+        execute("simulate", plan, tmp_path)
 
 
 def test_a_script_has_no_arguments_but_its_own(tmp_path: Path) -> None:

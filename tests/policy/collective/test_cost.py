@@ -10,7 +10,7 @@ from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.options import AllReduceOptions
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
-from testbed.policy.collective.shares import gather_s, saved_s, shares_of, work_bytes
+from testbed.policy.collective.shares import shares_of
 from testbed.policy.shard.slices import buckets_of
 from tests.for_each import for_each
 from tests.policy.collective.cost import (
@@ -95,9 +95,6 @@ def test_options_that_have_no_effect_are_named() -> None:
     assert [option for option, *_ in AllReduceOptions(shared_by="all").problems()] == ["shared_by"]
 
 
-FAST = LinkCost(1e-4, 8 / 10e9)
-SLOW = LinkCost(0.045, 8 / 20e6)
-RESNET = [9408, *[36_864] * 20, *[589_824] * 16, *[2_359_296] * 5, 2_048_000]
 EMBEDDING = [23_000_000, *[768] * 100, *[2_359_296] * 30]
 
 
@@ -119,23 +116,3 @@ def test_by_bytes_and_not_by_tensors() -> None:
     loads = [sum(piece.size for piece in share) for share in shares]
     assert max(loads) < 1.1 * sum(EMBEDDING) / 8
     assert max(EMBEDDING) > 1.9 * sum(EMBEDDING) / 8
-
-
-def test_it_pays_inside_a_data_centre_and_never_across_a_wan() -> None:
-    for kind in ("norms", "update"):
-        assert saved_s(RESNET, 8, kind, SLOW, 4e9, norms=True) < 0
-    assert saved_s(RESNET, 8, "norms", FAST, 4e9, norms=True) > 0
-    assert saved_s([100, 10], 8, "norms", FAST, 4e9, norms=True) < 0, "small models are not worth a message"
-    assert saved_s(RESNET, 1, "norms", FAST, 4e9, norms=True) == 0
-    assert saved_s(RESNET, 8, "norms", FAST, 4e9, norms=False) == 0, "only LARS takes norms"
-
-
-def test_work_and_messages_add_up() -> None:
-    sizes = [100] * 4
-    assert work_bytes(sizes, 4, "replicated", norms=True) == 6 * 1600
-    assert work_bytes(sizes, 4, "norms", norms=True) == 2 * 400 + 4 * 1600
-    assert work_bytes(sizes, 4, "update", norms=True) == 6 * 400
-    assert work_bytes(sizes, 4, "update", norms=False) == 4 * 400
-    link = LinkCost(1.0, 0.001)
-    assert gather_s(sizes, 4, "norms", link, norms=True) == 3 * (1 + 0.064)
-    assert gather_s(sizes, 4, "update", link, norms=False) == 3 * (1 + 0.4)
