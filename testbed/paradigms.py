@@ -197,7 +197,9 @@ class Gloo(GlooOptions, Paradigm):
     messages: ClassVar[tuple[str, ...]] = BACKENDS
 
 
-REPLICAS: Axis[Paradigm] = Axis("replicas", {"allreduce": AllReduce, "hips": Hips, "ps": ParameterServer})
+REPLICAS: Axis[Paradigm] = Axis(
+    "replicas", {"allreduce": AllReduce, "hips": Hips, "ps": ParameterServer, "gossip": Gossip}
+)
 """How the replicas of a stage exchange what they have computed."""
 
 

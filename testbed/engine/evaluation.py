@@ -10,7 +10,7 @@ Where workers do not wait for each other, a global server scores the model (``gl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -137,6 +137,8 @@ class Evaluation:
         self._at_top = is_scored_at_top(plan)
         self._is_first = world.node == plan.training_workers[0].name
         self._scores = Scores(world, self._evaluate, training.target_accuracy)
+        # of gossip: returns when the mean of the models that was to be scored last has been made
+        self.settle: Callable[[], Awaitable[None]] | None = None
 
     @property
     def _model(self) -> Learner:

@@ -19,7 +19,7 @@ from testbed.engine.dgt.sender import block_route
 from testbed.engine.driver import RoundDriver
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.global_model import AsynchronousRootStore, GlobalModel
-from testbed.engine.gossip.roles import gossip_worker
+from testbed.engine.gossip.roles import gossip_exchange, gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.handover import handover_of
 from testbed.engine.kvworker import KVWorker, ParentNodes, codec_maker
@@ -41,7 +41,7 @@ from testbed.engine.script.thread import start_script
 from testbed.engine.script.watch import ScriptWatch
 from testbed.engine.server import Server, ServerMembers
 from testbed.engine.server_exchange import ServerExchange, ServerParts
-from testbed.engine.serverless import serverless_worker
+from testbed.engine.serverless import PlaceInRun, ServerlessExchange, serverless_worker
 from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
 from testbed.engine.summed_store import with_sums
@@ -61,6 +61,10 @@ from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
 
 # the roles of workers in paradigms without servers
+EXCHANGES: dict[str, Callable[..., Callable[[PlaceInRun], ServerlessExchange]]] = {
+    "allreduce": allreduce_exchange,
+    "gossip": gossip_exchange,
+}
 WITHOUT_SERVERS: dict[str, Callable[..., Role]] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
@@ -113,8 +117,8 @@ def _stage(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     stage = stage_worker(plan, node)
     if has_servers(plan):
         return _worker(stage.plan, stage.node, files, None, stage)
-    make_exchange = allreduce_exchange(stage.plan, stage.node, stage.learner)
-    return serverless_worker(plan, node, stage.learner, make_exchange, files, stage.make_own)
+    make_exchange = EXCHANGES[plan.technique.paradigm.kind](stage.plan, stage.node, stage.learner)
+    return serverless_worker(plan, node, stage.learner, make_exchange, files, stage.make_own, stage.plan)
 
 
 def _worker(

@@ -168,14 +168,16 @@ def serverless_worker(
     make_exchange: Callable[[PlaceInRun], ServerlessExchange],
     files: CheckpointFiles | None = None,
     make_own: Callable[[Session], StepAndScore] | None = None,
+    company: Plan | None = None,
 ) -> Callable[[Any], Awaitable[list[Tensor]]]:
     """Return the role of a worker of a run without servers.
 
     make_own  makes what ``PlaceInRun.own`` is, before messages are read
+    company   the Plan of those with whom the worker exchanges, where these are not all
     """
 
     async def run(world: World) -> list[Tensor]:
-        session = Session(plan, node, world)
+        session = Session(plan, node, world, company)
         peers = session.peers
         mail = CollectiveMail(world, session.inbox, peers)
         session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others

@@ -24,11 +24,12 @@ from testbed.world import Future, World
 class Session:
     """One node's part in one run."""
 
-    def __init__(self, plan: Plan, node: NodePlan, world: World) -> None:
+    def __init__(self, plan: Plan, node: NodePlan, world: World, company: Plan | None = None) -> None:
+        """``company``: the Plan of those with whom it exchanges, where that is not the run's."""
         world.record("start", role=node.role, data_center=node.data_center)
         self.inbox = Inbox(world)
         self.membership = Membership(world, self.inbox, plan)
-        self.peers = Peers(world, self.inbox, self.membership, plan)
+        self.peers = Peers(world, self.inbox, self.membership, company or plan)
         self.world = world
         self.plan = plan
         # where the values that this node ends with belong in the whole model, if it has a part of one

@@ -97,7 +97,7 @@ class FinalModel:
     async def average(self) -> None:
         """Average the models of all who take part."""
         if not self.known:
-            members = len(self._peers.names)
+            members = len(self._place.session.plan.training_workers if self._place.own else self._peers.names)
             await self._place.session.membership.barrier(TRAINED, members)  # from here on no model changes
         while not self.known:
             if self._peers.continues:

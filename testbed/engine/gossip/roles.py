@@ -6,7 +6,7 @@ models from it is recorded. A worker that joins a run in progress begins with a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import torch
@@ -26,7 +26,7 @@ from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.serverless import FIRST_VALUES_BYTES, PlaceInRun, serverless_worker
+from testbed.engine.serverless import FIRST_VALUES_BYTES, PlaceInRun, ServerlessExchange, serverless_worker
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -34,6 +34,7 @@ from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.gossip.graphs import GRAPHS, Graph, complete, exponential, given, is_connected, joined_up, matching
 from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Mixing, OneMixing, PushToAll, PushToOne, RandomPairs
 from testbed.policy.shard.slices import buckets_of
+from testbed.training.learner import SegmentedLearner
 from testbed.world import Role, World
 
 _SPARSE_STEP = 0.2  # γ where a message holds some elements only: with 1, models follow what is long out of date
@@ -42,6 +43,13 @@ _SPARSE_STEP = 0.2  # γ where a message holds some elements only: with 1, model
 def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
     """Return the role of ``node``, a worker of a run with paradigm ``gossip``."""
     learner = guarded(plan, node, make_learner(plan, node, on_host=True))
+    return serverless_worker(plan, node, learner, gossip_exchange(plan, node, learner), files)
+
+
+def gossip_exchange(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner
+) -> Callable[[PlaceInRun], ServerlessExchange]:
+    """Return what makes the exchange of ``node``, a worker that trains ``learner``."""
     options = GossipOptions(**plan.technique.paradigm.options)
     graph_of(plan, options.graph)  # refuse before anything starts
     buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
@@ -50,7 +58,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
     def make_exchange(place: PlaceInRun) -> GossipExchange:
         return GossipExchange(place, plan, learner, buckets, setup)
 
-    return serverless_worker(plan, node, learner, make_exchange, files)
+    return make_exchange
 
 
 def _factor(plan: Plan, node: NodePlan, options: GossipOptions) -> float:

@@ -1,8 +1,9 @@
 """The score of a model whose parameters lie in several stages.
 
-The stages of the first replica give their values to its first worker, which scores them together: outside the timed
-path, as every evaluation. Whether the target is reached travels with the activations of the round, so that it is the
-last one at all stages; the other replicas hear of it as those of any paradigm do.
+The stages of the first replica give their values, or where replicas gossip the means of all, to its first worker, which
+scores them together: outside the timed path, as every evaluation. Whether the target is reached travels with the
+activations of the round, so that it is the last one at all stages; the other replicas hear of it as those of any
+paradigm do.
 """
 
 from __future__ import annotations
@@ -70,14 +71,18 @@ class StageEvaluation(Evaluation):
 
     def after_round(self, round_: int) -> None:
         if self._every_rounds(round_):
-            self._share(round_)
+            self._share(round_, self._learner_of_stage.values(), self._world.now())
+
+    def take(self, round_: int, values: list[Tensor], time_s: float) -> None:
+        """Share values that are not the learner's own: the stage's part of the mean of models that gossip."""
+        self._share(round_, values, time_s)
 
     async def finish(self, round_: int, *, changed: bool = False) -> None:
         if changed or not self._every_rounds(round_):
             if self.active:
                 await self._wait()
                 await self._scores.collect()
-            self._share(round_)
+            self._share(round_, self._learner_of_stage.values(), self._world.now())
         if self.active:
             await self._wait()
             await self._scores.collect()
@@ -94,14 +99,14 @@ class StageEvaluation(Evaluation):
             await self._wait()
 
     async def _wait(self) -> None:
+        if self.settle is not None:
+            await self.settle()
         if self._gathering is not None:
             await self._world.wait(self._gathering, EVALUATING)
 
-    def _share(self, round_: int) -> None:
-        """Let the first worker have this one's values after ``round_``; it then scores those of all stages."""
-        mine = self._learner_of_stage.values()
+    def _share(self, round_: int, mine: list[Tensor], time_s: float) -> None:
+        """Let the first worker have a stage's values after ``round_``; it then scores those of all stages."""
         if self.active:
-            time_s = self._world.now()
             self._gathering = self._world.spawn(self._gather(round_, mine, time_s), "gather the stages' values")
         elif self._gives:
             message = Message(MessageKind.SNAPSHOT, 0, round_, parts=tuple(mine))
@@ -113,7 +118,7 @@ class StageEvaluation(Evaluation):
             theirs = await self._world.wait(self._values_of(round_, name), f"the values of {name}, to be scored")
             del self._came[round_, name]
             values.update(zip(places, theirs, strict=True))
-        self.take(round_, [values[key] for key in sorted(values)], time_s)
+        super().take(round_, [values[key] for key in sorted(values)], time_s)
 
     def _values_of(self, round_: int, worker: str) -> Future[tuple[Tensor, ...]]:
         if (round_, worker) not in self._came:

@@ -22,6 +22,7 @@ from testbed.engine.pipeline.step import Codecs, PipelinedStep, StagePart, keys_
 from testbed.engine.serverless import StepAndScore
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
+from testbed.paradigms import REPLICAS
 from testbed.plan.model import NodePlan, PipelinePlan, Plan
 from testbed.plan.pipeline import shares_of
 from testbed.plan.stages import plan_of_stage, replicas_of, workers_of_stage
@@ -84,7 +85,7 @@ def _learner(plan: Plan, node: NodePlan, layout: Layout, cut: StageCut) -> Segme
     if plan.training.compute == "modelled":
         activation = ACTIVATION_TYPES[plan.training.precision]
         return ShapeStage(layout.model, plan.training.batch_size, cut, activation)
-    parts = training_parts(plan, node)
+    parts = training_parts(plan, node, on_host=REPLICAS[plan.technique.paradigm.kind].models)
     return StageTrainer(*parts, cut, warms_up=warms_up(plan, parts.device))
 
 

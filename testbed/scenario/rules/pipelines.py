@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from testbed.aggregation import AGGREGATION
 from testbed.codec.options import CODECS
 from testbed.policy.collective.options import AFTERWARDS, INSIDE, SERVERS
+from testbed.policy.gossip import ALGORITHMS, GossipOptions
+from testbed.policy.gossip.graphs import GRAPHS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.pipeline import exchanging, ground_of, pipeline_of, stages_of
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, is_scripted, kinds, overlaps, pulls_rows, reliable
+from testbed.scenario.rules.facts import Found, is_scripted, kinds, lan_rounds_option, overlaps, pulls_rows, reliable
 from testbed.scenario.schema import Scenario
 from testbed.scenario.topology.topology import generated
 from testbed.training.options import LOADINGS
@@ -124,12 +126,30 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
     if inside is not None and (inside.library or exchange.paradigm.declared.tiers):
         problem = "sums of a data centre's workers are of all of them, and stages are several"
         yield ("paradigm", "replicas", "inside"), problem, "remove it"
+    yield from _unfit_gossip(exchange)
     if scenario.order.declared.best_effort:
         problem = "weighs blocks by the loss, which the last stage alone sees"
         yield ("order",), problem, f"write order: {reliable()}"
     if pulls_rows(exchange):
         yield ("paradigm", "replicas", "pull"), "rows follow from samples, which one stage alone reads", "write 'all'"
     yield from _unfit_job(scenario)
+
+
+def _unfit_gossip(exchange: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield the same of replicas that gossip: those of all stages mix and end in the same rounds."""
+    options = exchange.paradigm.options
+    if not isinstance(options, GossipOptions):
+        return
+    if ALGORITHMS[options.algorithm].pairwise:
+        problem = "pairs meet whenever a worker has made a step, and the stages of a replica make each step together"
+        fitting = " or ".join(repr(name) for name, each in ALGORITHMS.items() if not each.pairwise)
+        yield ("paradigm", "replicas", "algorithm"), problem, f"write {fitting}"
+    if options.graph not in GRAPHS:
+        problem = "neighbours by the data centres' links differ from stage to stage"
+        yield ("paradigm", "replicas", "graph"), problem, f"write {' or '.join(map(repr, GRAPHS))}"
+    if option := lan_rounds_option(exchange.sync.tier2):
+        problem = "counts rounds inside a data centre, and replicas lie in other ones from stage to stage"
+        yield ("sync", "tier2", option), problem, f"write '{option}: 1'"
 
 
 def _unfit_job(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:

@@ -120,6 +120,37 @@ def test_replicas_exchange_as_without_stages(replicas: str, sync: str) -> None:
     assert torch.equal(model_of(staged), model_of(whole))
 
 
+@for_each(
+    ("algorithm", "sync"),
+    [
+        ("{kind: gossip, algorithm: dpsgd}", "fsa"),
+        ("{kind: gossip, algorithm: sgp, graph: exponential}", "fsa"),
+        ("{kind: gossip, algorithm: noloco, graph: matching}", "{kind: diloco, h: 2}"),
+    ],
+)
+def test_replicas_of_each_stage_gossip_as_whole_workers(algorithm: str, sync: str) -> None:
+    """The average of four at the end is summed around a ring, in another order for parts than for the whole."""
+    longer = ("training.rounds=5", f"sync={sync}")
+    for replicas in (2, 4):
+        staged = trained(2, replicas, pipeline(2, replicas=algorithm), *longer)
+        whole = trained(1, replicas, f"paradigm={algorithm}", *longer, "training.accumulate=4")
+        assert [score[0] for score in scores_of(staged)] == [1, 3, 4]
+        if replicas == 2:
+            assert torch.equal(model_of(staged), model_of(whole))
+            assert scores_of(staged) == scores_of(whole)
+        else:
+            assert torch.allclose(model_of(staged), model_of(whole), rtol=0, atol=1e-6)
+            assert scores_of(staged)[:2] == scores_of(whole)[:2]
+
+
+def test_replicas_that_gossip_end_together_at_the_target() -> None:
+    early = ("training.rounds=40", "training.evaluate_every=1", "training.target_accuracy=1 %")
+    done = trained(3, 3, pipeline(3, replicas="{kind: gossip, graph: ring}"), *early)
+    rounds = {len(done.of_kind("round", worker.name)) for worker in done.plan.training_workers}
+    assert len(rounds) == 1
+    assert rounds.pop() < 8
+
+
 def test_where_the_model_is_cut_and_who_has_which_part_changes_no_bit() -> None:
     models = [
         model_of(trained(2, 2, pipeline(2, **options)))
@@ -192,6 +223,8 @@ REFUSED = [
     ("optimizer={kind: adam, clip_norm: 1}", "the norm of the gradient of the whole model"),
     ("recovery.on_failure=continue", "a lost worker takes its stage with it"),
     ("paradigm.replicas={kind: allreduce, overlap: buckets}", "paradigm.replicas.overlap: gradients are complete when"),
+    ("paradigm.replicas={kind: gossip, algorithm: adpsgd}", "pairs meet whenever a worker has made a step"),
+    ("paradigm.replicas={kind: gossip, graph: network}", "by the data centres' links differ from stage to stage"),
     ("paradigm.activations=demo", "is of parameters, which it treats by their shapes"),
 ]
 
