@@ -25,6 +25,7 @@ from testbed.results.manifest import git_state, use_git_state
 from testbed.results.oom_kills import OomKills
 from testbed.results.rundir import RunDirectory, read_json
 
+_MANY_SIMULATIONS = 4  # for which to load the compiled networks pays, however short they are
 _INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # which a command takes by handlers
 
 Followers = Callable[[], Sequence[Follower]]
@@ -142,7 +143,11 @@ def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower], in_th
 
 
 def warm_up(plans: Iterable[Plan]) -> None:
-    """Import what every child needs, read the data sets and ask git for the commit, before the first fork."""
+    """Import what every child needs, read the data sets and ask git for the commit, before the first fork.
+
+    Also load the compiled networks, if there are many simulations: each would load them for itself, or be too short for
+    that to pay, and take longer without.
+    """
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
 
@@ -159,6 +164,10 @@ def warm_up(plans: Iterable[Plan]) -> None:
     git_state()
     plans = list(plans)
     (bring_compiler if any(map(may_compile, plans)) else leave_out_compiler)()
+    if sum(not plan.facilities.has_processes for plan in plans) >= _MANY_SIMULATIONS:
+        from testbed.simulation.precompile import load_kept
+
+        load_kept()
     with settings_of_a_run():
         for plan in {repr(plan.training.data): plan for plan in plans}.values():
             read_data(plan)

@@ -1,4 +1,7 @@
-"""Let numba compile what simulations load, once: ``python -m testbed.simulation.precompile``, as ``setup.sh`` does."""
+"""Let numba compile what simulations load, once: ``python -m testbed.simulation.precompile``, as ``setup.sh`` does.
+
+Processes that are forked from one that has loaded it (``load_kept``) have it, too.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,20 @@ _NOT_KEPT = (
 )
 
 
+_NETWORKS = ((PACKETS, packets.compiled_enter), (FLOWS, flows.compiled_enter))
+
+
+def load_kept() -> None:
+    """Load the compiled networks that numba has kept."""
+    for program, compiled_enter in _NETWORKS:
+        if is_kept(program):
+            compiled_by_numba(compiled_enter)
+
+
 def main() -> int:
-    compiled_by_numba(packets.compiled_enter)
-    compiled_by_numba(flows.compiled_enter)
-    if not (is_kept(PACKETS) and is_kept(FLOWS)):
+    for _, compiled_enter in _NETWORKS:
+        compiled_by_numba(compiled_enter)
+    if not all(is_kept(program) for program, _ in _NETWORKS):
         sys.stderr.write(_NOT_KEPT)
     return 0
 

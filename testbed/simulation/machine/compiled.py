@@ -29,7 +29,7 @@ from numba.extending import intrinsic, overload, register_jitable
 from testbed.numba_cache import compiled_by_numba
 from testbed.simulation import tcp_model
 from testbed.simulation.machine import events
-from testbed.simulation.machine.machine import Machine, Program
+from testbed.simulation.machine.machine import LOADED, Machine, Program
 from testbed.simulation.machine.record import Event, Record, Timeline
 
 _FIRST_RECORDS = 64
@@ -289,6 +289,7 @@ def compiled(program: Program, enter: Callable[..., int]) -> Callable[..., int]:
     """
     function: Callable[..., int] = numba.njit(_ENTRY, cache=True, **_OPTIONS)(enter)
     _note_kept(program)
+    LOADED.add(program.name)
     return function
 
 

@@ -23,7 +23,7 @@ from testbed.simulation.machine.events import (
     STATUSES,
     STEP,
 )
-from testbed.simulation.machine.machine import Machine
+from testbed.simulation.machine.machine import LOADED, Machine
 
 # Steps after which Python has taken as long as loading the compiled code takes (0.7 s), and as making it (20 s)
 LOAD_AFTER = 100_000
@@ -38,7 +38,7 @@ class Engine(ABC):
     """Becomes the clock's source of events (``clock.EventSource``). ``machine`` has the network, and executes.
 
     compiled  whether the machine is compiled; ``None``: from when loading its code pays
-    at_once   loading it pays from the beginning, if ``compiled`` does not say otherwise
+    at_once   loading it pays from the beginning, if ``compiled`` does not say otherwise; as it does once it is loaded
     warn      called with what a user should know who waits
     net       the network's record
     """
@@ -52,7 +52,11 @@ class Engine(ABC):
         self.warn: Callable[[str], None] = lambda message: None
         self.machine = machine
         self.net = machine.net
-        self._compile_after = math.inf if compiled is False else 0 if at_once else LOAD_AFTER
+        self._compile_after: float = LOAD_AFTER
+        if compiled is False:
+            self._compile_after = math.inf
+        elif at_once or machine.program.name in LOADED:
+            self._compile_after = 0
         clock.source = self
         if compiled:
             self._compile()

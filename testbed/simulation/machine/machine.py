@@ -12,6 +12,9 @@ from typing import Any
 from testbed.simulation.machine.events import numbers_at
 from testbed.simulation.machine.record import Record, Timeline
 
+LOADED: set[str] = set()
+"""Names of the programs whose compiled code is in this process: it costs nothing to use it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
