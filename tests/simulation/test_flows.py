@@ -176,6 +176,7 @@ def test_links_that_have_nothing_in_common_may_change_at_the_same_instant(compil
 
 
 def test_who_is_compiled_under_way_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOADED", set())
     monkeypatch.setattr(engine, "LOAD_AFTER", 8)
     monkeypatch.setattr(compiled, "is_kept", lambda program: True)
     count = 0

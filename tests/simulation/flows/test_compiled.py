@@ -17,6 +17,7 @@ def test_they_are_compiled() -> None:
 
 
 def test_they_go_on_where_python_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOADED", set())
     monkeypatch.setattr(engine, "LOAD_AFTER", 30)
     monkeypatch.setattr(compiled, "is_kept", lambda program: True)
     assert differing(range(20, 32), compiled=None) == []

@@ -8,10 +8,18 @@ import pytest
 
 from testbed.errors import CapabilityError
 from testbed.simulation.machine import compiled, engine
+from testbed.simulation.machine.machine import LOADED
 from testbed.simulation.packets import network
+from testbed.simulation.packets.compiled import compiled_enter
 from testbed.simulation.packets.program import PROGRAM
 from tests.for_each import for_each
 from tests.simulation.packets.random_cases import Case, differing
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier test of this process may have loaded the compiled network."""
+    monkeypatch.setattr(engine, "LOADED", set())
 
 
 def test_it_does_what_python_does() -> None:
@@ -55,6 +63,15 @@ def test_where_many_packets_are_predicted_none_is_left_to_python(packets: int, m
     case = Case(1, compiled=None)
     case.result()
     assert isinstance(case.network.engine.machine, compiled.CompiledMachine) == (packets > 0)
+
+
+def test_what_is_loaded_is_used_from_the_first_event_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.compiled_by_numba(compiled_enter)
+    monkeypatch.setattr(engine, "LOADED", LOADED)
+    case = Case(1, compiled=None)
+    case.result()
+    assert isinstance(case.network.engine.machine, compiled.CompiledMachine)
+    assert case.result() == Case(1, compiled=False).result()
 
 
 def test_where_numba_can_keep_nothing_python_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
