@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -204,8 +205,7 @@ async def first_values(
     values = learner.values()
     on_host = values[0].is_cpu or values[0].is_meta
     flats = [await coding.exact(world, buffers.joined([values[key] for key in bucket])) for bucket in buckets]
-    calls = [workers.broadcast(flat) for flat in flats]
-    tasks = [world.spawn(unless_changed(call), "first values") for call in calls]
+    tasks = [world.spawn(unless_changed(partial(workers.broadcast, flat)), "first values") for flat in flats]
     for bucket, task in zip(buckets, tasks, strict=True):
         what = f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}"
         done, flat = await world.wait(task, what)

@@ -222,7 +222,7 @@ class AllReduceExchange(ServerlessExchange):
         mine = [contributions[key] for key in self._buckets[number]]
         exchange = self._reduction(round_)
         flat = await self._world.compute(copying(mine), lambda: _joined(mine, exchange.weight))
-        summing = exchange.sums[number](flat, round_, reached and self._crosses(round_))
+        summing = partial(exchange.sums[number], flat, round_, reached and self._crosses(round_))
         return self._world.spawn(unless_changed(summing), "a bucket")
 
     async def _synchronise(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> None:

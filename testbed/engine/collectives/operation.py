@@ -6,7 +6,8 @@ Messages are sorted by operation, pipe and sender, so that operations may overla
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from testbed.engine.collectives.buffers import Buffer, Parts
@@ -98,10 +99,13 @@ class CollectiveMail:
             self._arrived[place] = deque((message,))
 
 
-async def unless_changed(work: Coroutine[Any, Any, T]) -> tuple[bool, T | None]:
-    """Return whether ``work`` has ended before the membership changed, and its result. A task of it does not raise."""
+async def unless_changed(work: Callable[[], Awaitable[T]]) -> tuple[bool, T | None]:
+    """Return whether ``work`` has ended before the membership changed, and its result. A task of it does not raise.
+
+    ``work`` is called when the task begins: a run may end before, and nothing is left that was never awaited.
+    """
     try:
-        return True, await work
+        return True, await work()
     except MembershipChanged:
         return False, None
 
@@ -135,9 +139,9 @@ class Operation:
 
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
         """Return when this rank has done its part; ``buffer`` is final then. Raise ``MembershipChanged``."""
-        pipes = [self._pipe(number, steps, buffer) for number, steps in enumerate(schedule.pipes) if steps]
+        pipes = [partial(self._pipe, number, steps, buffer) for number, steps in enumerate(schedule.pipes) if steps]
         if len(pipes) == 1:
-            return await pipes[0]
+            return await pipes[0]()
         tasks = [self._world.spawn(unless_changed(pipe), "a pipe") for pipe in pipes]
         what = f"a pipe of operation {self._tag.operation} of group {self._tag.group!r}"
         ended = [await self._world.wait(task, what) for task in tasks]
