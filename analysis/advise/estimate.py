@@ -24,8 +24,9 @@ from analysis.advise.prices import Prices
 SEEDS_OF_A_VALUE = 3
 """Intervals are those of the mean over so many runs, of other seeds."""
 
-PRIOR_SPREAD = 0.12
-"""Standard deviation of the logarithm of the rounds to a goal between seeds, where no candidate has two of them yet."""
+PRIOR_SPREAD = 0.2
+"""Standard deviation of the logarithm of a value between seeds, of which one seed alone says nothing: the median of 77
+techniques in drawn scenarios, with six seeds each (docs/measurements/advice.md)."""
 
 _PRIOR_WEIGHT = 2  # degrees of freedom for which the prior counts
 DRAWS = 4000
@@ -161,6 +162,16 @@ def grain(known: Known, ends: Sequence[Reached]) -> float:
     return sum(math.log1p(known.every / end.rounds) for end in ends) / len(ends) / 2
 
 
+def _of_other_seeds(known: Known, ends: Sequence[Reached], spread: float) -> float:
+    """Return the standard deviation of the logarithm of the mean over other seeds, as seen from these.
+
+    ``spread``: of one seed, as candidates with several show it.
+    """
+    least = PRIOR_SPREAD if len(ends) == 1 else 0.0
+    of_one = max(spread, least, grain(known, ends))
+    return of_one * math.sqrt(1 / len(ends) + 1 / SEEDS_OF_A_VALUE)
+
+
 def estimates(
     found: Mapping[str, Known], ends: Mapping[str, Sequence[Reached]], value: Value, seed: int
 ) -> dict[str, Estimate]:
@@ -172,9 +183,7 @@ def estimates(
     spread = seed_spread({key: values[name] for key, name in learned.items()})
     generator = np.random.default_rng(seed)
     shared = {
-        key: generator.standard_normal(DRAWS)
-        * max(spread, grain(found[name], ends[name]))
-        * math.sqrt(1 / len(values[name]) + 1 / SEEDS_OF_A_VALUE)
+        key: generator.standard_normal(DRAWS) * _of_other_seeds(found[name], ends[name], spread)
         for key, name in learned.items()
     }
     drawn = {}

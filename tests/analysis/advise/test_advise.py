@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -468,3 +469,26 @@ def test_a_seed_that_misses_the_goal_makes_a_technique_worse(advice: Advice) -> 
     assert set(reached) == {1}
     (end,) = estimate.missed(unlucky, reached)
     assert end.rounds == rounds and end.time_s > reached[1].time_s
+
+
+def test_an_interval_is_no_narrower_than_what_was_seen_tells(advice: Advice) -> None:
+    """One seed shows no spread between seeds, and few evaluations show rounds coarsely."""
+    known = advice.known["fp16"]
+    reached = list(estimate.reached(known, 0.7).values())
+
+    def width(ends: list[estimate.Reached], every: int) -> float:
+        found = {"fp16": replace(known, every=every)}
+        (one,) = estimate.estimates(found, {"fp16": ends}, lambda end: end.time_s, 1).values()
+        return math.log(one.high / one.low)
+
+    fine, coarse = (width(reached[:1] * 3, every) for every in (1, 20 * round(reached[0].rounds)))
+    assert width(reached[:1], 1) > 1.5 * fine  # three alike; their mean is also known better, by the root of two
+    assert coarse > 1.5 * fine
+
+
+def test_without_a_goal_no_seed_matters(advice: Advice) -> None:
+    known = replace(advice.known["fp16"], curves={}, error=0.0)
+    (one,) = estimate.estimates(
+        {"fp16": known}, {"fp16": [estimate.Reached(1, 2.0, 3.0, 0.0)]}, lambda end: end.time_s, 1
+    ).values()
+    assert one.low == pytest.approx(2.0) and one.high == pytest.approx(2.0)
