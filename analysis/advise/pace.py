@@ -13,7 +13,7 @@ from analysis.advise.mathematics import period
 from analysis.advise.observation import Observation
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import LinkPlan, NodePlan, Plan
-from testbed.plan.network_model import predicted_packets
+from testbed.plan.network_model import packets_of
 from testbed.settings.job import Choice
 from testbed.settings.series import Series
 
@@ -55,7 +55,7 @@ def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
 def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
     """Return a Plan of some rounds by sizes alone: by packets, where these are few enough."""
     shown = by_sizes(plan, rounds, start_s)
-    packets = predicted_packets(plan.network, plan.nodes, shown.training)
+    packets = packets_of(shown)
     if plan.simulation.network == "flows" and packets <= MOST_PACKETS:
         return replace(shown, simulation=replace(plan.simulation, network="packets"))
     return shown

@@ -137,8 +137,8 @@ class Evaluation:
         self._at_top = is_scored_at_top(plan)
         self._is_first = world.node == plan.training_workers[0].name
         self._scores = Scores(world, self._evaluate, training.target_accuracy)
-        # of gossip: returns when the mean of the models that was to be scored last has been made
-        self.settle: Callable[[], Awaitable[None]] | None = None
+        # of gossip: whether the target is reached, as far as a round is to know of it
+        self.decide: Callable[[int], Awaitable[bool]] | None = None
 
     @property
     def _model(self) -> Learner:
@@ -183,6 +183,10 @@ class Evaluation:
         """Copy the new values and start scoring them, every ``every`` rounds."""
         if self.due(round_):
             self._take(round_)
+
+    async def decided(self, round_: int) -> bool:
+        """Return whether this worker knows in ``round_`` that the target is reached, where ``decide`` says so."""
+        return self.active and self.decide is not None and await self.decide(round_)
 
     def reached_by(self, round_: int) -> bool:
         """Return whether the scores up to that of ``round_``, all of which are collected, have reached the target."""

@@ -76,7 +76,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     faulty_network = with_faults(network, faults)
     slowed_nodes = slowed(nodes, faults)
-    simulation = simulation_of(scenario, network, nodes, training)
+    simulation = simulation_of(scenario, network, nodes, training, sent)
     return Plan(
         version=PLAN_VERSION,
         name=scenario.name,

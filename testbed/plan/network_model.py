@@ -7,7 +7,8 @@ model on every machine:
 
     rounds · sum over the nodes that send of (2 models, to its servers and back) · links on the way
 
-Codecs, rounds that stay inside a data centre and a target that ends the run earlier make it less: it is an upper bound.
+and of a pipeline the activations and their gradients of each step. Codecs of models, rounds that stay inside a data
+centre and a target that ends the run earlier make it less: it is an upper bound.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, TrainingPlan
-from testbed.plan.timeouts import counted_bytes, model_bytes
+from testbed.numbers import seconds
+from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, Plan, TrainingPlan
+from testbed.plan.stages import Sent, sent_in_step
+from testbed.plan.timeouts import counted_bytes, model_bytes, most_steps, steps_of
+from testbed.policy.sync import SYNC
 from testbed.scenario import Scenario
 from testbed.settings.run import Simulation
 
 MOST_PACKETS = 20_000_000
+_PACKET_S = 0.5e-6
 # of a segment, and of a frame of a LAN whose hosts offload segmentation
 SEGMENT_BYTES = 1448
 FRAME_SEGMENTS = 45
@@ -29,7 +34,11 @@ _FORMER_WORDS = {"tcp": "flows", "emulated": "packets"}  # of scenarios that are
 
 
 def simulation_of(
-    scenario: Scenario, network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan
+    scenario: Scenario,
+    network: NetworkPlan,
+    nodes: Sequence[NodePlan],
+    training: TrainingPlan,
+    sent: Sequence[Sent] = (),
 ) -> Simulation:
     """Return how the virtual world runs, with the model of its network, and why it is this one."""
     word = _FORMER_WORDS.get(scenario.simulation.network, scenario.simulation.network)
@@ -38,30 +47,52 @@ def simulation_of(
         word = "flows"
         reason = ""
     elif word == "auto":
-        word, reason = _default(scenario, network, nodes, training)
+        word, reason = _default(scenario, predicted_packets(network, nodes, training, sent, steps_of(scenario)))
     return replace(scenario.simulation, network=word, network_reason=reason)
 
 
-def _default(
-    scenario: Scenario, network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan
-) -> tuple[str, str]:
+def _default(scenario: Scenario, packets: int) -> tuple[str, str]:
     if scenario.checkpoint.every:
         return "flows", "by default, as the run keeps checkpoints, from which only flows go on at equal times"
-    packets = predicted_packets(network, nodes, training)
     told = f"by default, as at most {packets:,} packets are predicted"
     if packets <= MOST_PACKETS:
         return "packets", told
     return "flows", f"{told}, and packets are simulated up to {MOST_PACKETS:,}"
 
 
-def predicted_packets(network: NetworkPlan, nodes: Sequence[NodePlan], training: TrainingPlan) -> int:
-    """Return an upper bound of the packets of data that the rounds of a run send."""
+def packets_of(plan: Plan) -> int:
+    """Return an upper bound of the packets of data that the rounds of a Plan send."""
+    sent = tuple(sent_in_step(plan.pipeline, plan.nodes)) if plan.pipeline is not None else ()
+    sync = plan.technique.sync_tier1
+    steps = most_steps(SYNC[sync.kind], SYNC.options(sync.kind, sync.options), plan.training.rounds)
+    return predicted_packets(plan.network, plan.nodes, plan.training, sent, steps)
+
+
+def cure_of_flows(plans: Sequence[Plan]) -> str:
+    """Return how to simulate jobs packet by packet, as far as that takes some ten seconds."""
+    packets = sum(map(packets_of, plans))
+    cure = "'simulation: {network: packets}'"
+    if packets <= MOST_PACKETS:
+        return f"simulate packet by packet: {cure}"
+    rounds = max(plan.training.rounds for plan in plans)
+    each = f"all rounds may be {packets:,} packets, which take {seconds(packets * _PACKET_S)} of a processor"
+    first = max(1, rounds * MOST_PACKETS // packets)
+    shown = f"the first {first} rounds" if first > 1 else "one round"
+    return f"simulate {shown} packet by packet: 'training: {{rounds: {first}}}' with {cure} ({each})"
+
+
+def predicted_packets(
+    network: NetworkPlan,
+    nodes: Sequence[NodePlan],
+    training: TrainingPlan,
+    sent: Sequence[Sent] = (),
+    steps: int = 1,
+) -> int:
+    """Return the same; ``sent``: by the stages of a pipeline, in each of ``steps`` of a round."""
     size_bytes = counted_bytes(training.model, training.data) or model_bytes(training.model, training.data)
     segments = math.ceil(size_bytes / SEGMENT_BYTES)
-    frames = {
-        site.name: math.ceil(segments / FRAME_SEGMENTS) if site.lan_rate_bps >= OFFLOADED_LAN_BPS else segments
-        for site in network.sites
-    }
+    in_frame = {site.name: FRAME_SEGMENTS if site.lan_rate_bps >= OFFLOADED_LAN_BPS else 1 for site in network.sites}
+    frames = {name: math.ceil(segments / count) for name, count in in_frame.items()}
     sites = {node.name: node.data_center for node in nodes}
     longest = max(map(len, network.routes.values()), default=0)
     each_round = 0
@@ -71,6 +102,10 @@ def predicted_packets(network: NetworkPlan, nodes: Sequence[NodePlan], training:
             each_round += 2 * (math.ceil(segments * sum(ways) / len(ways)) + frames[node.data_center])
         elif node.role == "worker":  # among workers: twice a model, as in a ring
             each_round += 2 * (segments * longest + frames[node.data_center])
+    for each in sent:
+        of_step = math.ceil(each.size_bytes / SEGMENT_BYTES)
+        of_lan = math.ceil(of_step / in_frame[each.source])
+        each_round += steps * (of_step * _hops(network, each.source, each.target) + of_lan)
     return each_round * training.rounds
 
 

@@ -10,7 +10,7 @@ from testbed.facilities import Facilities
 from testbed.plan.faults import by_time
 from testbed.plan.jobs import Job, SharedNetwork
 from testbed.plan.model import NetworkPlan, NodePlan
-from testbed.plan.network_model import MOST_PACKETS, predicted_packets
+from testbed.plan.network_model import MOST_PACKETS, packets_of
 from testbed.plan.placement import addressed
 from testbed.settings.faults import LINK_KINDS
 from testbed.settings.run import Simulation
@@ -70,7 +70,7 @@ def _simulation_of(jobs: Sequence[Job]) -> Simulation | None:
     by_packet = [plan.simulation.by_packet for plan in plans]
     if len(jobs) == 1 or not any(by_packet) or not any("default" in plan.simulation.network_reason for plan in plans):
         return None
-    packets = sum(predicted_packets(plan.network, plan.nodes, plan.training) for plan in plans)
+    packets = sum(map(packets_of, plans))
     if all(by_packet) and packets <= MOST_PACKETS:
         return None
     told = f"by default, as at most {packets:,} packets of {len(jobs)} jobs are predicted, and packets are simulated"

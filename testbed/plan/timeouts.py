@@ -33,6 +33,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
+from typing import Any
 
 from testbed.axes import names_code
 from testbed.errors import ScenarioError
@@ -42,7 +43,9 @@ from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_d
 from testbed.plan.pace import longest_step_s
 from testbed.plan.silence import longest_outage, longest_wait_s
 from testbed.plan.stages import Sent
+from testbed.policy.sync.base import SyncPolicy
 from testbed.scenario import Scenario
+from testbed.scenario.reading.axes import Technique
 from testbed.settings.job import Choice
 from testbed.settings.run import Timeouts
 from testbed.settings.series import Series
@@ -311,13 +314,27 @@ def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_byte
 
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
     """Return ``round_s`` and ``apart_s``, by the algorithm that workers face."""
-    sync = scenario.sync.tier2 if scenario.paradigm.declared.tiers == 1 else scenario.sync.tier1
+    sync = _facing(scenario)
     algorithm = sync.declared
     options = sync.options
-    rounds = range(min(scenario.training.rounds, _ROUNDS_LOOKED_AT))
-    steps = max(algorithm.local_steps(options, round_) for round_ in rounds)
-    round_s = steps * step_s + algorithm.slack_s(options)
+    round_s = steps_of(scenario) * step_s + algorithm.slack_s(options)
     return round_s, round_s * algorithm.lan_rounds(options)
+
+
+def steps_of(scenario: Scenario) -> int:
+    """Return how many steps a worker makes in a round, at most."""
+    sync = _facing(scenario)
+    return most_steps(sync.declared, sync.options, scenario.training.rounds)
+
+
+def most_steps(algorithm: type[SyncPolicy], options: Any, rounds: int) -> int:
+    """Return how many steps a worker makes in one of these rounds, at most, as far as that is known beforehand."""
+    return max(algorithm.local_steps(options, round_) for round_ in range(min(rounds, _ROUNDS_LOOKED_AT)))
+
+
+def _facing(scenario: Scenario) -> Technique:
+    """Return the synchronisation that workers face."""
+    return scenario.sync.tier2 if scenario.paradigm.declared.tiers == 1 else scenario.sync.tier1
 
 
 def _seconds(link: LinkPlan) -> float:

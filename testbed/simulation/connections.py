@@ -96,9 +96,9 @@ class SimulatedNetwork:
         self._driver.start_traces(since_s)
         self._driver.start_background(self._plan, since_s)
 
-    def doubts(self) -> list[str]:
+    def doubts(self, cure: str) -> list[str]:
         """Return where the model of the network may be off; nothing doubts packets."""
-        return self.flows.links.doubts(self._tcp) if self.flows is not None else []
+        return self.flows.links.doubts(self._tcp, cure) if self.flows is not None else []
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""

@@ -17,6 +17,7 @@ from testbed.errors import Interrupted
 from testbed.garbage import relaxed_garbage_collection
 from testbed.plan.jobs import Job, plan_of_network
 from testbed.plan.model import NetworkPlan, NodePlan, Plan
+from testbed.plan.network_model import cure_of_flows
 from testbed.results.events import DOUBT, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
@@ -83,6 +84,7 @@ class Simulation:
 
     def __init__(self, runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1) -> None:
         first = runs[0]
+        self._plans = [run.job.plan for run in runs]
         folded = [FoldedJob(run) for run in runs]
         plan = plan_of_network([replace(each.run.job, plan=each.plan) for each in folded], network)
         members: dict[str, tuple[NodePlan, ...]] = {
@@ -150,7 +152,8 @@ class Simulation:
         """Write the last samples and warnings, and all that is buffered."""
         if self.threads is not None:
             self.threads.close()
-        for doubt in self.network.doubts():
+        cure = cure_of_flows(self._plans)
+        for doubt in self.network.doubts(cure):
             self._warn(doubt, cause=DOUBT)
         self.network.monitor.sample()
         for job in self.jobs:

@@ -35,7 +35,6 @@ TINY_QUEUE_BYTES = 10_000  # some packets: each burst loses some of them, and ma
 LONG_FLOW = 16  # bandwidth-delay products
 CROWD = 3  # connections
 UNEVEN_RTTS = 1.5  # ratio of round-trip times
-CURE = "simulate packet by packet: 'simulation: {network: packets}'"
 _COMPETITOR_SHARE = 0.01  # of a link's bytes: a connection with less does not compete
 _SEGMENT_BYTES = 1448
 
@@ -96,11 +95,13 @@ def doubts(
     connections: Mapping[int, Collection[FlowConnection]],
     model: TcpModel,
     trained_s: float,
+    cure: str,
 ) -> list[str]:
     """Return a sentence for each kind of doubt, about the link where there is most reason for it; at best none.
 
     connections  those that cross each link, by its number
     trained_s    how long training has taken
+    cure         what to do instead
     """
     if not model.slow_start:  # an ideal network, by the user's choice
         return []
@@ -112,7 +113,7 @@ def doubts(
         doubted = (*_of_bursts(link, bursts, model, trained_s), *_of_sharing(link, bursts, model))
         for what, amount, where in doubted:
             found.setdefault(what, []).append((amount, where))
-    return [f"{max(places)[1]}{_others(places)}: {what}; {CURE}" for what, places in found.items()]
+    return [f"{max(places)[1]}{_others(places)}: {what}; {cure}" for what, places in found.items()]
 
 
 def _of_bursts(

@@ -9,7 +9,7 @@ from emulation.layout import lay_out
 from testbed.plan.build import build_jobs, build_plan
 from testbed.plan.jobs import plan_of_network
 from testbed.plan.model import to_json
-from testbed.plan.network_model import MOST_PACKETS, predicted_packets
+from testbed.plan.network_model import MOST_PACKETS, packets_of
 from testbed.scenario.jobs import load_jobs
 from testbed.scenario.load import load
 from tests.scenario.test_jobs import HEAD, NETWORK, OWN, read
@@ -68,7 +68,7 @@ def test_jobs_have_one_model_of_the_network_by_the_packets_of_all(tmp_path: Path
 
 def test_packets_of_all_jobs_count_together(tmp_path: Path) -> None:
     (job,), _ = build_jobs(read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {OWN}}}\n"))
-    each_round = predicted_packets(job.plan.network, job.plan.nodes, job.plan.training) / job.plan.training.rounds
+    each_round = packets_of(job.plan) / job.plan.training.rounds
     rounds = int(0.6 * MOST_PACKETS / each_round)
     most = f"{OWN[:-1]}, timeouts: {{run_deadline: 8000 h}}}}".replace("rounds: 3", f"rounds: {rounds}")
     alone, _ = build_jobs(read(tmp_path, f"{HEAD}{NETWORK}jobs: {{a: {most}}}\n"))

@@ -378,6 +378,15 @@ def test_reading_refuses_every_example_with_place_and_cure(texts: tuple[str, ...
     assert all(violation.hint for violation in found)
 
 
+MISFITS = ["sync=tap", "sync=deco", TREES, "aggregation=median", "order=dgt", "order=p3", "recovery={on_nan: skip}"]
+
+
+@for_each(("paradigm", "misfit"), [(each, misfit) for each in (PIPELINE, SERVED) for misfit in MISFITS])
+def test_what_does_not_go_with_a_pipeline_is_told_once(paradigm: str, misfit: str) -> None:
+    places = [violation.at for violation in violations_of(unchecked(paradigm, misfit))]
+    assert len(places) == len(set(places)) > 0
+
+
 def test_no_rule_compares_a_kind_with_the_name_of_a_technique() -> None:
     """Rules look at declarations, so that they hold for techniques from outside, too."""
     names = {kind for axis in AXES.values() for kind in axis} - {"none"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
+from testbed.plan.network_model import MOST_PACKETS, cure_of_flows, packets_of
 from testbed.results import fidelity, tables
 from testbed.scenario.load import loads
 from testbed.simulation.run import simulate
@@ -94,3 +96,18 @@ def test_loss_based_algorithms_on_uneven_round_trips_are_in_doubt(control: str, 
     far = ("topology.links[2].delay=60 ms", f"transport.congestion_control={control}", "topology.links[*].queue=1 MiB")
     found = [message for message in warnings(tmp_path, "paradigm=ps", *far) if "may share unevenly" in message]
     assert len(found) == warned
+
+
+def test_what_is_too_large_for_packets_is_simulated_in_part(tmp_path: Path) -> None:
+    plan = build_plan(loads(TWO_SITES))
+    each = packets_of(plan) // 3
+    long = replace(plan, training=replace(plan.training, rounds=1000 * MOST_PACKETS // each))
+    told = re.match(
+        r"simulate the first \d+ rounds packet by packet: 'training: \{rounds: (\d+)\}' with "
+        r"'simulation: \{network: packets\}' \(all rounds may be [\d,]+ packets, which take \d+ \w+ of a processor\)",
+        cure_of_flows([long]),
+    )
+    assert told is not None
+    first = replace(plan, training=replace(plan.training, rounds=int(told[1])))
+    assert packets_of(first) <= MOST_PACKETS
+    assert cure_of_flows([plan]).startswith("simulate packet by packet")

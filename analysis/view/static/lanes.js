@@ -1,6 +1,6 @@
 // The lanes of a run's nodes: what each computes, sends, receives and waits for, from the whole run to a microsecond.
 
-import { colourOfMessage, fitted, LANE_NAMES, look } from "view/look";
+import { colourOfMessage, colourOfWork, fitted, look } from "view/look";
 import { moment, seconds, size, steps } from "view/numbers";
 
 const ROW = 34;
@@ -248,7 +248,8 @@ export class Lanes {
     for (let lane = 3; lane >= 0; lane--) {
       const [y, high] = WORK[lane];
       const own = rows.work.filter((row) => work.lane[row] === lane);
-      this.drawSpans(context, own, work.t0, work.t, top + y, high, width, () => look[LANE_NAMES[lane]]);
+      const colour = (row) => colourOfWork(lane, source.texts[work.text[row]]);
+      this.drawSpans(context, own, work.t0, work.t, top + y, high, width, colour);
     }
     const colour = (row) => colourOfMessage(source.texts[messages.kind[row]]);
     this.drawSpans(context, rows.sent, messages.t0, messages.t, top + SENT[0], SENT[1], width, colour);

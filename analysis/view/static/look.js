@@ -1,7 +1,7 @@
 // Colours of the page, read from its style sheet, so that they follow a light or a dark scheme.
 
 const NAMES = [
-  "ink", "muted", "line", "paper", "ground", "accent", "compute", "codec", "wait", "held", "up", "down", "peer",
+  "ink", "muted", "line", "paper", "ground", "accent", "compute", "backward", "weights", "codec", "wait", "held", "up", "down", "peer",
   "idle", "busy1", "busy2", "busy3", "busy4", "broken", "land", "change", "evaluation", "loss", "stale",
 ];
 
@@ -13,6 +13,15 @@ export function readLook() {
 }
 
 export const LANE_NAMES = ["compute", "codec", "wait", "held"];
+
+/** Passes of a step that have a colour of their own; all other work has that of its lane. */
+export const PASSES = ["backward", "weights"];
+
+/** The colour of work, by its lane and by what is told of it. */
+export function colourOfWork(lane, text) {
+  const pass = lane === 0 && PASSES.find((name) => text.startsWith(name));
+  return look[pass || LANE_NAMES[lane]];
+}
 
 const UP = new Set(["push", "merge", "block"]);
 const DOWN = new Set(["value", "spread"]);

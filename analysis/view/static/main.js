@@ -93,11 +93,14 @@ class Page {
     if (number === 0) canvas.id = "first-network";
   }
 
-  /** Explain the marks that a run has. */
+  /** Explain the marks and the passes that a run has. */
   showSigns(lanes) {
     const signs = new Set(lanes.run.tables.marks.sign);
-    const legend = lanes.scroll.closest(".card").querySelectorAll("[data-sign]");
-    for (const each of legend) each.hidden = !signs.has(+each.dataset.sign);
+    const card = lanes.scroll.closest(".card");
+    for (const each of card.querySelectorAll("[data-sign]")) each.hidden = !signs.has(+each.dataset.sign);
+    for (const each of card.querySelectorAll("[data-pass]")) {
+      each.hidden = !lanes.run.texts.some((text) => text.startsWith(`${each.dataset.pass} `));
+    }
   }
 
   describe(run) {

@@ -51,7 +51,6 @@ class GossipExchange(ServerlessExchange):
         self._model = OwnModel(self._world, self._plan, self._learner, work, values, self._setup.factor)
         mail = GossipMail(self._world, self._session.inbox, self._peers)
         self._mean = MeanModel(self._world, mail, self._learner.sizes, self.evaluation)
-        self.evaluation.settle = self._mean.settled
         parts = GossipParts(mail, self._model, self._mean, self.evaluation)
         self._gossip = self._setup.make(self._world, parts)
         self._final = FinalModel(self._place, self._learner, self._gossip)

@@ -74,7 +74,8 @@ class SynchronousGossip(GossipAlgorithm):
         super().__init__(world, parts)
         self._reached = False  # the target, as far as this worker has announced
         self._every = plan.training.evaluate_every
-        self._ends_at_target = plan.training.target_accuracy is not None
+        if plan.training.target_accuracy is not None:
+            self._evaluation.decide = self._decide
         self._make_mixing, self._make_compression = make
         self._weight = 1.0
         self._push = push
@@ -165,13 +166,15 @@ class SynchronousGossip(GossipAlgorithm):
         started_s = self._world.now()
         result = await (self._push_round if self._push else self._mix_round)(round_)
         self._model.show(self.value)
-        if self._ends_at_target and self._evaluation.active:
-            scored = round_ - self._rounds_until_scored
-            await self._mean.settled(scored)
-            self._reached = self._evaluation.reached_by(scored)
+        self._reached = await self._evaluation.decided(round_)
         if self._reached and self._agrees:  # else when they agree again
             self._announce(round_ + 1)
         over(RoundDone(round_, started_s, result))
+
+    async def _decide(self, round_: int) -> bool:
+        scored = round_ - self._rounds_until_scored
+        await self._mean.settled(scored)
+        return self._evaluation.reached_by(scored)
 
     def score(self, round_: int) -> None:
         """Let the mean of all models be scored, if that is due; the last one is scored when all have ended."""

@@ -62,9 +62,14 @@ class StageEvaluation(Evaluation):
             return
         self._asked = round_
         self.ends = False
-        if self.active:
+        if self.decide is not None:
+            self.ends = await super().decided(round_)
+        elif self.active:
             await self._gathered(round_)
             self.ends = await super().before_push(round_)
+
+    async def decided(self, round_: int) -> bool:
+        return self.ends
 
     async def before_push(self, round_: int) -> bool:
         return self.ends
@@ -73,9 +78,12 @@ class StageEvaluation(Evaluation):
         if self._every_rounds(round_):
             self._share(round_, self._learner_of_stage.values(), self._world.now())
 
-    def take(self, round_: int, values: list[Tensor], time_s: float) -> None:
-        """Share values that are not the learner's own: the stage's part of the mean of models that gossip."""
+    async def score(self, round_: int, values: list[Tensor], time_s: float) -> None:
+        """Share a stage's part of the mean of models that gossip."""
         self._share(round_, values, time_s)
+        if self.active:
+            await self._wait()
+            await self._scores.collect()
 
     async def finish(self, round_: int, *, changed: bool = False) -> None:
         if changed or not self._every_rounds(round_):
@@ -99,8 +107,6 @@ class StageEvaluation(Evaluation):
             await self._wait()
 
     async def _wait(self) -> None:
-        if self.settle is not None:
-            await self.settle()
         if self._gathering is not None:
             await self._world.wait(self._gathering, EVALUATING)
 
@@ -118,7 +124,7 @@ class StageEvaluation(Evaluation):
             theirs = await self._world.wait(self._values_of(round_, name), f"the values of {name}, to be scored")
             del self._came[round_, name]
             values.update(zip(places, theirs, strict=True))
-        super().take(round_, [values[key] for key in sorted(values)], time_s)
+        self.take(round_, [values[key] for key in sorted(values)], time_s)
 
     def _values_of(self, round_: int, worker: str) -> Future[tuple[Tensor, ...]]:
         if (round_, worker) not in self._came:

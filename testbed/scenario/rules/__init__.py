@@ -51,15 +51,17 @@ _OF_PIPELINES = {rule for rule in RULES if rule.__module__ == pipelines.__name__
 
 
 def violations_of(scenario: Scenario) -> list[Violation]:
-    """Return what the rules find in a scenario, on its back end."""
+    """Return what the rules find in a scenario, on its back end.
+
+    Of a value that does not go with a pipeline nothing else is told: its cure is enough, and others may lead elsewhere.
+    """
     exchanging = exchanging_part(scenario)
-    found: list[Violation] = []
-    for rule in RULES:
-        if rule in _OF_PIPELINES or exchanging is scenario:
-            found += rule(scenario)
-        else:
-            found += map(_in_replicas, rule(exchanging))
-    return found
+    if exchanging is scenario:
+        return [violation for rule in RULES for violation in rule(scenario)]
+    of_pipelines = [violation for rule in RULES if rule in _OF_PIPELINES for violation in rule(scenario)]
+    told = {violation.at for violation in of_pipelines}
+    others = [_in_replicas(each) for rule in RULES if rule not in _OF_PIPELINES for each in rule(exchanging)]
+    return of_pipelines + [violation for violation in others if violation.at not in told]
 
 
 def _in_replicas(violation: Violation) -> Violation:

@@ -117,7 +117,8 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
     if getattr(scenario.optimizer.options, "clip_norm", 0):
         problem = "is the norm of the gradient of the whole model, and each stage has a part of it"
         yield ("optimizer", "clip_norm"), problem, "write 'clip', which is of elements, or remove it"
-    if overlaps(exchange):
+    has_servers = exchange.paradigm.declared.tiers > 0  # without, no order has an effect
+    if has_servers and overlaps(exchange):
         yield ("order",), "'overlap: layers' is of a step of one worker", "write 'overlap: none'"
     if getattr(exchange.paradigm.options, "overlap", AFTERWARDS) != AFTERWARDS:
         problem = "gradients are complete when the last micro-batch has gone backward"
@@ -127,7 +128,7 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
         problem = "sums of a data centre's workers are of all of them, and stages are several"
         yield ("paradigm", "replicas", "inside"), problem, "remove it"
     yield from _unfit_gossip(exchange)
-    if scenario.order.declared.best_effort:
+    if has_servers and scenario.order.declared.best_effort:
         problem = "weighs blocks by the loss, which the last stage alone sees"
         yield ("order",), problem, f"write order: {reliable()}"
     if pulls_rows(exchange):

@@ -59,9 +59,9 @@ class FlowLinks:
             for connection in connections:
                 connection.forget_bursts()
 
-    def doubts(self, model: TcpModel) -> list[str]:
+    def doubts(self, model: TcpModel, cure: str) -> list[str]:
         """Return where the window model may be off for these connections; see ``validity``."""
-        return doubts(self._paths.links, self._connections, model, self._clock.now - self._training_since_s)
+        return doubts(self._paths.links, self._connections, model, self._clock.now - self._training_since_s, cure)
 
     def begin_anew(self) -> None:
         """The network is about to begin anew, without the connections that there are."""

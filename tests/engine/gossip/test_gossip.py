@@ -151,6 +151,9 @@ class NoEvaluation:
     async def score(self, round_: int, values: list[torch.Tensor], time_s: float) -> None:
         pass
 
+    async def decided(self, round_: int) -> bool:
+        return False
+
 
 async def all_rounds(algorithm: GossipAlgorithm) -> None:
     """Do all rounds, as a driver does."""

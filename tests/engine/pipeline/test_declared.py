@@ -175,6 +175,7 @@ def test_deadlines_wait_for_activations(tmp_path: Path) -> None:
     ended = [event["t"] for event in done.of_kind("round")]
     way_s = 32768 * 200_704 * 4 * 8 / 100e6
     timeouts = done.plan.timeouts
+    assert "are predicted, and packets" in build_plan(load(tmp_path / "scenario.yaml")).simulation.network_reason
     assert max(ended) == pytest.approx(2 * 2 * way_s, rel=0.1)
     assert timeouts.step_deadline_s > 20 * 2 * way_s
     slower = ("faults=[{kind: rate, link: a>b, at: 1 min, for: 1 h, rate: 80 Mbit/s}]",)
