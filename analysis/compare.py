@@ -16,7 +16,7 @@ from analysis.metrics import speed_up, stands_for, time_to_accuracy, waiting
 from testbed import numbers
 from testbed.errors import ScenarioError
 from testbed.results import atomic, summary
-from testbed.results.replicas import rounds_of_replicas
+from testbed.results.pipelines import rounds_of_replicas
 
 
 def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:

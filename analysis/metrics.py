@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.load import StoredRun
 from testbed.results import summary
-from testbed.results.replicas import rounds_of_replicas
+from testbed.results.pipelines import rounds_of_replicas
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -229,7 +229,7 @@ def _costs_text(path: Path) -> str:
 def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any], warm_up: int) -> Result | None:
     """Return the result of a run, its mean round without the first ``warm_up``; ``None`` if there is none."""
     from testbed.results import tables
-    from testbed.results.replicas import rounds_of_replicas
+    from testbed.results.pipelines import rounds_of_replicas
     from testbed.results.summary import covered_round_time_s
     from testbed.simulation.tcp_model import TcpModel
 

@@ -68,8 +68,7 @@ from testbed.errors import TestbedError
 from testbed.ids import data_center_of
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
-from testbed.results.pipelines import PipelineResult, pipeline_result
-from testbed.results.replicas import replicas_of, rounds_of_replicas
+from testbed.results.pipelines import PipelineResult, pipeline_result, replicas_of, rounds_of_replicas
 from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
@@ -258,7 +257,7 @@ def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None)
     """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
 
     ``None`` where no worker says how many samples there were, as in a user's script.
-    ``rounds``: of a pipeline, those of its replicas (``results.replicas``), each of which makes steps as one worker.
+    ``rounds``: of a pipeline, those of its replicas (``results.pipelines``), each of which makes steps as one worker.
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
     the slow ones then do alone must not count as the speed of all.
     """

@@ -1,19 +1,48 @@
-"""What changes the WAN links while a run goes on: their traces, and background datagrams."""
+"""What changes the WAN links while a run goes on: their traces, and background datagrams.
+
+Datagrams do not yield to TCP, and may cross several links. What a link has no room for is dropped there, and what it
+loses at random, or while it is down, does not get to the next link either.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from testbed.plan.model import Plan
 from testbed.settings.run import Background
 from testbed.settings.series import Series
 from testbed.simulation.clock import Clock
-from testbed.simulation.datagrams import DatagramStream, asked_bps
 from testbed.simulation.link_monitor import LinkLog, LinkMonitor, LinkUser
 from testbed.simulation.paths import PathTable, WanLink, changes
 from testbed.traffic import bursts
+
+_MOST_PASSES = 100  # where streams cross links in a circle; else each pass settles one link more of each path
+
+
+@dataclass(slots=True)
+class DatagramStream:
+    """``path``: numbers of its links. ``rate_bps``: at which it is sent now."""
+
+    path: tuple[int, ...]
+    rate_bps: float = 0.0
+
+
+def asked_bps(streams: Sequence[DatagramStream], links: Sequence[WanLink]) -> dict[int, float]:
+    """Return the rate of all datagrams that get to each link of the streams' paths."""
+    asked = dict.fromkeys((number for stream in streams for number in stream.path), 0.0)
+    for _ in range(_MOST_PASSES):
+        before, asked = asked, dict.fromkeys(asked, 0.0)
+        for stream in streams:
+            rate_bps = stream.rate_bps
+            for number in stream.path:
+                asked[number] += rate_bps
+                rate_bps *= links[number].passing_share(before[number])
+        if asked == before:
+            break
+    return asked
 
 
 class LinkDriver:
@@ -56,7 +85,6 @@ class LinkDriver:
     def start_background(self, plan: Plan, start_s: float) -> None:
         """Start all background traffic of the Plan; its time 0 is ``start_s``, the start of training.
 
-        Datagrams do not yield to TCP, so they take their rate from the links they cross, as far as they get there.
         Background TCP is not simulated; the scenario refuses it.
         """
         numbers = {link.plan.name: link.number for link in self._paths.links}

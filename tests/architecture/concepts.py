@@ -105,12 +105,13 @@ def definitions_of_load_state(checkout: Checkout) -> int:
 
 
 def link_classes(checkout: Checkout) -> int:
-    """Classes with values for a delay, and for two of rate, loss and queue."""
+    """Classes with values for a delay, and for two of rate, loss and queue. What has a kind as well is a fault."""
     found = 0
     for each in classes(module for module in checkout.product if not module.path.startswith("analysis/")):
         stored = [node for node in ast.walk(each) if isinstance(getattr(node, "ctx", None), ast.Store)]
         first_words = {identifier(node).lstrip("_").partition("_")[0] for node in stored}
-        found += "delay" in first_words and len(first_words & {"rate", "loss", "queue"}) >= 2
+        is_link = "delay" in first_words and len(first_words & {"rate", "loss", "queue"}) >= 2
+        found += is_link and "kind" not in first_words
     return found
 
 

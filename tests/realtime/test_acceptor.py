@@ -1,24 +1,18 @@
-"""Strangers at a node's port, for a day of virtual time and in thousands: nodes get in, and the log stays short."""
+"""Callers at a node's port: one that cannot be accepted now is accepted later, and the log of refusals stays short."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import re
 import socket
-from collections import Counter
-from collections.abc import Coroutine, Iterator
-from random import Random
+from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 
 from testbed.plan.model import Plan
-from testbed.realtime import auth
 from testbed.realtime.auth import DATA, HandshakeResult, Hello, Keys, initiate, new_credentials
-from testbed.realtime.connecting import TOLD_EVERY_S, Acceptor, RefusalLog
+from testbed.realtime.connecting import Acceptor, RefusalLog
 from testbed.realtime.processor import Tokens
 from testbed.realtime.setup import ConnectionLimits, NodeSetup
 from testbed.realtime.sockets import listen
@@ -76,78 +70,9 @@ class Door:
         assert not self.errors
 
 
-def hello_of_a_stranger(chance: Random) -> bytes:
-    """A well-formed hello of another run, with a name of its own."""
-    name = f"site{chance.randrange(10**9)}/worker{chance.randrange(10**9)}"
-    body = msgspec.msgpack.encode(["run", name, REMOTE, DATA, chance.randbytes(32), chance.randbytes(8)])
-    return auth._START.pack(auth._MAGIC, auth.PROTOCOL, len(body)) + body
-
-
-def shouts(chance: Random) -> Iterator[bytes]:
-    """What strangers say, for ever; most present another name or length each time."""
-    while True:
-        yield hello_of_a_stranger(chance)
-        yield chance.randbytes(chance.randrange(1, 3000))
-        yield auth._START.pack(auth._MAGIC, auth.PROTOCOL, chance.randrange(1025, 65536)) + b"x" * 100
-        yield auth._START.pack(auth._MAGIC, chance.randrange(100, 60000), 0)
-        yield auth._START.pack(auth._MAGIC, auth.PROTOCOL, 200) + chance.randbytes(200)
-
-
-def kinds_told(lines: list[Line]) -> Counter[tuple[str, int]]:
-    """Return how many lines there were by kind, without what strangers chose, and minute."""
-    plain = ((at_s, re.sub(r"'[^']*'|[0-9]+|: .*", "", text.partition(": ")[2])) for at_s, text in lines)
-    return Counter((text, int(at_s / TOLD_EVERY_S)) for at_s, text in plain)
-
-
 def run(program: Any) -> Any:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(program)
-
-
-def test_slow_strangers_keep_no_node_out() -> None:
-    """For half an hour of virtual time."""
-
-    async def siege() -> None:
-        loop, chance = asyncio.get_running_loop(), Random(1)
-        door, words = Door(tiny_plan([REMOTE, WORKER])), shouts(chance)
-
-        async def slow() -> None:
-            with socket.create_connection(door.address) as sock:
-                for byte in next(words)[: chance.choice((0, 1, 30, 400))]:
-                    with contextlib.suppress(OSError):
-                        sock.send(bytes([byte]))
-                    await asyncio.sleep(chance.uniform(0.5, 3.0))
-                await asyncio.sleep(chance.uniform(0.0, 60.0))
-
-        async def node() -> float:
-            began_s = loop.time()
-            while True:  # as the connector does
-                sock = socket.create_connection(door.address)
-                sock.setblocking(False)
-                with sock, contextlib.suppress(OSError, TimeoutError):
-                    await initiate(sock, door.credentials, WORKER, REMOTE, DATA, limit_s=10.0)
-                    return loop.time() - began_s
-                await asyncio.sleep(0.5)
-
-        strangers: set[asyncio.Task[None]] = set()
-        waited_s = []
-        for number in range(120):
-            strangers.add(task := asyncio.create_task(slow()))
-            task.add_done_callback(strangers.discard)
-            await asyncio.sleep(15.0)
-            assert len(door.acceptor._under_way) <= PLACES
-            if number % 20 == 0:
-                waited_s.append(await node())
-        await asyncio.sleep(0)
-        for task in strangers:
-            task.cancel()
-        door.close()
-        assert len(door.entered) == len(waited_s) == 6
-        assert max(waited_s) < 5.0
-        assert max(kinds_told(door.lines).values()) == 1
-        assert len(door.lines) < 120
-
-    run(siege())
 
 
 def test_a_node_without_descriptors_says_so_and_accepts_callers_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,10 @@ from testbed.plan.model import Plan
 from testbed.settings.run import Background
 from testbed.settings.series import Series
 from testbed.simulation.clock import Clock
-from testbed.simulation.datagrams import DatagramStream, asked_bps
 from testbed.simulation.flows.connection import FlowConnection
 from testbed.simulation.flows.links import FlowLinks
 from testbed.simulation.flows.network import FlowNetwork
-from testbed.simulation.link_driver import LinkDriver
+from testbed.simulation.link_driver import DatagramStream, LinkDriver, asked_bps
 from testbed.simulation.link_monitor import LinkMonitor, LinkSample
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp_model import TcpModel

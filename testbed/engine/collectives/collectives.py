@@ -23,9 +23,8 @@ from testbed.engine.collectives.buffers import Flat, Parcels, Parts
 from testbed.engine.collectives.operation import CollectiveMail, Operation, Tag
 from testbed.policy.collective import Algorithm
 from testbed.policy.collective.all_to_all import all_to_all
-from testbed.policy.collective.gather import gather
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
-from testbed.policy.collective.scatter import scatter
+from testbed.policy.collective.rooted import gather, scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.tree import broadcast, chain_broadcast, chain_reduce
 from testbed.world import World

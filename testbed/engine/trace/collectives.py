@@ -1,4 +1,4 @@
-"""A trace's collective operations, by this project's algorithms.
+"""A trace's collective operations, by this project's algorithms, and the tensors that its messages carry.
 
 Which algorithm sums is the scenario's choice (``paradigm.algorithm``); the others are what ``Collectives`` has. As
 Chakra and ASTRA-sim have it, the size of an operation is what each rank puts in; of a scatter, what its root does.
@@ -8,18 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+from torch import Tensor
+
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.topology import Ranks, ranks_of, segments_of
-from testbed.engine.trace.sizes import Sizes
 from testbed.job_trace import model
 from testbed.job_trace.model import TraceNode
+from testbed.placing import SIZES_ONLY
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.butterfly import recursive_doubling
 from testbed.policy.collective.options import AllReduceOptions
 from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.world import World
+
+_ELEMENT = torch.float32
+_LARGEST_KEPT_BYTES = 256 << 20  # of each size there is one tensor, and no one changes what is sent
+
+
+class Sizes:
+    """Makes tensors of given sizes: numbers where nodes are processes, else sizes alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._device = torch.device("cpu") if plan.facilities.has_processes else SIZES_ONLY
+        self._kept: dict[int, Tensor] = {}
+
+    def of(self, size_bytes: int) -> Tensor:
+        """Return a tensor of so many bytes: of float32, or of bytes where they are no multiple of four."""
+        if size_bytes not in self._kept:
+            whole = size_bytes % _ELEMENT.itemsize == 0
+            elements = size_bytes // _ELEMENT.itemsize if whole else size_bytes
+            made = torch.zeros(elements, dtype=_ELEMENT if whole else torch.uint8, device=self._device)
+            if size_bytes > _LARGEST_KEPT_BYTES:
+                return made
+            self._kept[size_bytes] = made
+        return self._kept[size_bytes]
 
 
 class TraceCollectives:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from testbed.engine.collectives.operation import CollectiveMail, Tag
-from testbed.engine.trace.collectives import TraceCollectives
-from testbed.engine.trace.sizes import Sizes
+from testbed.engine.trace.collectives import Sizes, TraceCollectives
 from testbed.job_trace.model import COLLECTIVE, COMPUTE, RECEIVE, SEND, RankTrace, TraceNode
 from testbed.job_trace.order import followers, numbered, operations_of
 from testbed.messages import Message, MessageKind

@@ -9,7 +9,7 @@ from testbed.policy.collective.butterfly import binary_blocks, butterfly, recurs
 from testbed.policy.collective.hierarchical import blueconnect, three_phase_ring, torus2d
 from testbed.policy.collective.mesh import mesh2d
 from testbed.policy.collective.ring import bidirectional_ring, direct, ring
-from testbed.policy.collective.scatter import gather_scatter
+from testbed.policy.collective.rooted import gather_scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
 

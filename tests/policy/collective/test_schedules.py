@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.gather import gather
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter
-from testbed.policy.collective.scatter import scatter
+from testbed.policy.collective.rooted import gather, scatter
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.collective.tree import broadcast
 from tests.for_each import for_each

@@ -1,6 +1,8 @@
-"""Scatter from the first rank over a binomial tree, and an all-reduce by the rooted operations.
+"""Gather and scatter over a binomial tree, as MPI's (Thakur, Rabenseifner and Gropp, 2005), and an all-reduce of them.
 
-Scatter is gather backwards: the first rank sends each subtree its chunks, the largest first.
+Chunk r is rank r's own. To gather, a rank takes the chunks of its subtree, the nearest child's first, and passes them
+on together: ⌈log2 p⌉ steps, and (p − 1)/p · n into the first rank. Scatter is that backwards: the first rank sends each
+subtree its chunks, the largest first.
 
 ``gather_scatter`` sums at one rank and hands out from there, as MPI does for large messages: Reduce is a reduce-scatter
 and a Gather to the root (Rabenseifner, 2004), Broadcast a Scatter and an all-gather (van de Geijn, 1994). All bytes of
@@ -9,10 +11,29 @@ the sum pass the root's link twice, which the symmetric algorithms avoid. Order 
 
 from __future__ import annotations
 
-from testbed.policy.collective.gather import gather_to_first, subtree
 from testbed.policy.collective.ring import ring_all_gather, ring_reduce_scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule, Steps, even_cuts, receiving, segmented, sending
 from testbed.policy.collective.tree import binomial
+
+
+def subtree(rank: int, size: int) -> tuple[int, int]:
+    """The ranks of a binomial tree at or below ``rank``: the first one, and the end."""
+    reach = rank & -rank or size
+    return rank, min(rank + reach, size)
+
+
+def gather_to_first(rank: int, size: int) -> Steps:
+    """``size`` chunks; rank r begins with chunk r, rank 0 ends with all."""
+    place = binomial(rank, size)
+    steps = [receiving(child, *subtree(child, size), reduce=False) for child in place.children]
+    if place.parent is not None:
+        steps.append(sending(place.parent, *subtree(rank, size), reduce=False))
+    return tuple(steps)
+
+
+def gather(rank: int, size: int) -> Schedule:
+    """Every rank's chunk to the first rank."""
+    return Schedule(even_cuts(size), (gather_to_first(rank, size),))
 
 
 def scatter_from_first(rank: int, size: int) -> Steps:

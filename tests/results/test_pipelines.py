@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from testbed.results.replicas import rounds_of_replicas
+from testbed.results.pipelines import rounds_of_replicas
 from testbed.results.summary import covered_round_time_s, samples_per_s, step_time_s
 
 STAGES = {"a/worker0": 0, "b/worker0": 1, "a/worker1": 0, "b/worker1": 1}
