@@ -6,35 +6,71 @@ has taken: neither that, nor what has left the sender and waits in a queue of th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from math import inf
+from typing import Any
 
 OnStart = Callable[[], None]
 _Waiting = tuple[float, int, float, Any, OnStart | None]
 
 
-class SimulatedConnection(Protocol):
+class SimulatedConnection(ABC):
     """One direction to another node: a ``FlowConnection``, or a ``PacketConnection``.
 
-    busy, idle        any message has not been sent completely; none is, and it is set up
-    waiting_bytes     of all messages that have not begun
-    on_room, on_idle  called when a message has left the queue; when nothing is left to send
+    on_room  called when a message has left the queue
     """
 
-    on_room: Callable[[], None] | None
-    on_idle: Callable[[], None] | None
+    on_room: Callable[[], None] | None = None
+    _on_idle: Callable[[], None] | None = None
+    _stopped_until_s = -inf
 
     @property
-    def busy(self) -> bool: ...
+    @abstractmethod
+    def record(self) -> Any:
+        """What its network knows of it."""
+
     @property
-    def idle(self) -> bool: ...
+    def on_idle(self) -> Callable[[], None] | None:
+        """Called when nothing is left to send."""
+        return self._on_idle
+
+    @on_idle.setter
+    def on_idle(self, call: Callable[[], None] | None) -> None:
+        self._on_idle = call
+        self.record.tells_idle = call is not None
+
     @property
-    def waiting_bytes(self) -> float: ...
-    def drop_messages(self) -> None: ...
-    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None: ...
-    def stop(self, until_s: float) -> None: ...
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether any message has not been sent completely."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is set up, and nothing is left to send."""
+        return self.record.is_open and not self.busy
+
+    @property
+    @abstractmethod
+    def waiting_bytes(self) -> float:
+        """Bytes of all messages that have not begun."""
+
+    @abstractmethod
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
+        """Queue a message. ``on_start()`` is called when its first byte leaves."""
+
+    @abstractmethod
+    def drop_messages(self) -> None:
+        """Drop what has not begun."""
+
+    @abstractmethod
+    def stop(self, until_s: float) -> None:
+        """Let the kernel take no more until then; infinity: what it has not taken is lost with the process."""
+
+    def _is_killed(self) -> bool:
+        return self._stopped_until_s == inf
 
 
 class SimulatedSendQueue:

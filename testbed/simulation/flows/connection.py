@@ -24,7 +24,7 @@ from testbed.simulation.flows.network import FlowNetwork
 from testbed.simulation.handshake import set_up
 from testbed.simulation.machine.record import NONE
 from testbed.simulation.paths import SitePath
-from testbed.simulation.send_queue import OnStart
+from testbed.simulation.send_queue import OnStart, SimulatedConnection
 from testbed.simulation.tcp_model import TcpModel
 
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
@@ -57,7 +57,7 @@ class ConnectionGroup:
 SINGLE = ConnectionGroup()
 
 
-class FlowConnection:
+class FlowConnection(SimulatedConnection):
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
     It may stand for a ``ConnectionGroup``: sizes are of one of its connections, and ``deliver`` is called once for all.
@@ -83,9 +83,7 @@ class FlowConnection:
         self.flow = network.flow_class(links, model.weight(path.rtt_s))
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
         self._on_room: Callable[[], None] | None = None
-        self._on_idle: Callable[[], None] | None = None
         self._used = False
-        self._stopped_until_s = -math.inf
         self._earlier_bytes = 0.0  # of the connections whose place it has taken
         self._left: tuple[Any, Any, Any] | None = None  # its records, when the network has begun anew without it
         self.number = number = network.add_connection(self)
@@ -123,27 +121,12 @@ class FlowConnection:
         self.record.tells_room = call is not None
 
     @property
-    def on_idle(self) -> Callable[[], None] | None:
-        """Called when nothing is left to send."""
-        return self._on_idle
-
-    @on_idle.setter
-    def on_idle(self, call: Callable[[], None] | None) -> None:
-        self._on_idle = call
-        self.record.tells_idle = call is not None
-
-    @property
     def busy(self) -> bool:
         it = self.record
         return bool(it.sending != NONE or it.waiting or it.rest != NONE)
 
     @property
-    def idle(self) -> bool:
-        return self.record.is_open and not self.busy
-
-    @property
     def waiting_bytes(self) -> float:
-        """Bytes of all messages that have not begun."""
         return float(self.record.waiting_bytes)
 
     @property
@@ -212,8 +195,7 @@ class FlowConnection:
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
-        """Queue a message. ``on_start()`` is called when its first byte leaves."""
-        if self._stopped_until_s == math.inf:  # killed
+        if self._is_killed():
             return
         if not self._used:
             self._set_up()
@@ -225,7 +207,6 @@ class FlowConnection:
             self._clock.at(self._stopped_until_s, self._continue)
 
     def drop_messages(self) -> None:
-        """Drop what has not begun."""
         self._network.call(DROP, self.number)
 
     def _free_links(self) -> None:
@@ -247,7 +228,6 @@ class FlowConnection:
     # ---- the process that writes ------------------------------------------------------------------------------------
 
     def stop(self, until_s: float) -> None:
-        """Let the kernel take no more until then; infinity: what it has not taken is lost with the process."""
         network = self._network
         spare = network.keep(self._deliver, None)
         sending = self.record.sending
@@ -257,9 +237,6 @@ class FlowConnection:
             network.move_item(sending, spare)
         if until_s < math.inf and self.busy:
             self._clock.at(until_s, self._continue)
-
-    def _is_killed(self) -> bool:
-        return self._stopped_until_s == math.inf
 
     def _continue(self, _: Any) -> None:
         if self._clock.now >= self._stopped_until_s:

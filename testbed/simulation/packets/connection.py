@@ -25,7 +25,7 @@ from testbed.simulation.packets.engine import PacketEngine
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.packets.timers import is_hopeless
 from testbed.simulation.paths import SitePath
-from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
+from testbed.simulation.send_queue import OnStart, SimulatedConnection, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 _WRITE_S = 5e-6  # a system call, at most
@@ -33,7 +33,7 @@ _OFFLOADED_SEGMENTS = 65_536 // SEGMENT_BYTES
 _CONTROLS = {"reno": RENO, "bbr": BBR}  # others are CUBIC
 
 
-class PacketConnection:
+class PacketConnection(SimulatedConnection):
     """One direction between two nodes.
 
     paths    there and back, of the engine
@@ -62,13 +62,10 @@ class PacketConnection:
         self._batch_bytes = batch_bytes(limit_bytes)
         self._setup_round_trips = model.setup_round_trips
         self._used = False
-        self._stopped_until_s = -math.inf
         self._taken_bytes = 0  # of the stream: where the last message ends that the socket has taken
         self._arriving: deque[tuple[int, Any]] = deque()  # where each message ends that has yet to arrive
-        self._on_idle: Callable[[], None] | None = None
-        self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self._number = engine.add_connection(self)
-        it = self.state
+        it = self.record
         it.path, it.back = paths
         it.unsent_limit_bytes = limit_bytes
         it.stopped_until_s = -math.inf
@@ -89,33 +86,19 @@ class PacketConnection:
         engine.keep_room(int(model.initial_window_bytes / SEGMENT_BYTES) + model.setup_segments)
 
     @property
-    def state(self) -> Any:
+    def record(self) -> Any:
         """See ``records.Connection``."""
         return self._engine.machine.connections[self._number]
 
     @property
-    def on_idle(self) -> Callable[[], None] | None:
-        """Called when nothing is left to send."""
-        return self._on_idle
-
-    @on_idle.setter
-    def on_idle(self, call: Callable[[], None] | None) -> None:
-        self._on_idle = call
-        self.state.tells_idle = call is not None
-
-    @property
     def busy(self) -> bool:
-        it = self.state
+        it = self.record
         return bool(self.queue.length or it.left_bytes or it.unsent_bytes)
-
-    @property
-    def idle(self) -> bool:
-        return self.state.is_open and not self.busy
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is to be sent or under way, or nothing will get there any more."""
-        it = self.state
+        it = self.record
         if not it.is_open:
             return not self._used
         if it.is_lan:
@@ -124,19 +107,16 @@ class PacketConnection:
 
     @property
     def waiting_bytes(self) -> float:
-        """Bytes of all messages that have not begun."""
         return self.queue.size_bytes
 
     def drop_messages(self) -> None:
-        """Drop what has not begun."""
         self.queue.clear()
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
-        """Queue a message. ``on_start()`` is called when it is the next to be written."""
         if self._is_killed():
             return
         self.queue.push(size_bytes, priority, item, on_start)
-        it = self.state
+        it = self.record
         it.waiting = self.queue.length
         if self._clock.now < self._stopped_until_s:
             self._clock.at(self._stopped_until_s, self._continue)
@@ -148,9 +128,8 @@ class PacketConnection:
             self._engine.call(WRITE_LATER, self._number, time_s=at_s)
 
     def stop(self, until_s: float) -> None:
-        """Let the socket take no more until then; infinity: what it has not taken is lost with the process."""
         self._stopped_until_s = max(until_s, self._stopped_until_s)
-        it = self.state
+        it = self.record
         it.stopped_until_s = self._stopped_until_s
         if until_s == math.inf:
             self.queue = SimulatedSendQueue()
@@ -162,22 +141,19 @@ class PacketConnection:
         elif self.busy:
             self._clock.at(until_s, self._continue)
 
-    def _is_killed(self) -> bool:
-        return self._stopped_until_s == math.inf
-
     def _continue(self, _: Any) -> None:
-        if self.state.is_open and self._clock.now >= self._stopped_until_s:
+        if self.record.is_open and self._clock.now >= self._stopped_until_s:
             self._engine.call(WRITE_NOW, self._number)
 
     def _on_set_up(self, _: Any) -> None:
-        self.state.rtt_s = self._path.rtt_s
+        self.record.rtt_s = self._path.rtt_s
         self._engine.call(OPEN, self._number)
 
     # ---- what the engine tells: see ``engine.Socket`` -----------------------------------------------------------
 
     def take_message(self) -> None:
         """The socket takes the next message."""
-        it = self.state
+        it = self.record
         self.queue.take_batch(self._batch_bytes)
         if not self.queue.length:  # what has waited was dropped
             it.waiting = 0
@@ -196,14 +172,14 @@ class PacketConnection:
 
     def deliver(self) -> None:
         """Deliver the messages that have arrived completely."""
-        received_bytes = self.state.received_bytes
+        received_bytes = self.record.received_bytes
         while self._arriving and self._arriving[0][0] <= received_bytes:
             _, item = self._arriving.popleft()
             self._tell_next_end()
             self._deliver(item)
 
     def _tell_next_end(self) -> None:
-        self.state.message_ends_bytes = self._arriving[0][0] if self._arriving else math.inf
+        self.record.message_ends_bytes = self._arriving[0][0] if self._arriving else math.inf
 
     def tell_idle(self) -> None:
         if self._on_idle is not None:

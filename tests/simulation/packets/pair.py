@@ -115,4 +115,4 @@ class Pair:
     @property
     def sender(self) -> Any:
         """The connection's record."""
-        return self.connection.state
+        return self.connection.record
