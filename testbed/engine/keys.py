@@ -8,9 +8,10 @@ chosen, and the shapes of the keys where a codec treats tensors by them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -102,8 +103,7 @@ def declared(
     return Declaration(keys, codec)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPush:
+class KeyPush(msgspec.Struct, frozen=True):
     """A child's contribution to a key's round.
 
     notes     what it says beside
@@ -114,6 +114,6 @@ class KeyPush:
     key: int
     round: int
     tensor: Tensor
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     priority: int | None = None
     wanted: Tensor | None = None

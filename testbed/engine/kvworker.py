@@ -324,7 +324,8 @@ class KVWorker:
 
     def _on_value(self, message: Message) -> None:
         key = message.key
-        codec = self._codec_of(message.key)
+        codec = self._codec_of(key)
+        size = self._declared.keys[key].size
         where = (key, message.round)
         if self._repeats and (where not in self._pending or self._pending[where].done() or where in self._decoding):
             return  # both the lost server and its successor have answered: the bits are the same
@@ -332,8 +333,8 @@ class KVWorker:
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
             codec.begin(key, message.parts[0])
             self._on_tensor(message, message.parts[0])
-        elif codec.cost(DECODE_VALUE, self._declared.keys[key].size) is None:
-            self._on_tensor(message, codec.decode_value(key, message.parts, self._declared.keys[key].size))
+        elif codec.cost(DECODE_VALUE, size) is None:
+            self._on_tensor(message, codec.decode_value(key, message.parts, size))
         else:
             self._decoding.add(where)
             self._world.spawn(self._decode(message), f"decode key {key}")

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -96,7 +97,7 @@ class SummedStore(Remembering):
             for part in mine:
                 number = push.key if part.numel() == tensor.numel() else next(further)
                 notes = push.notes if not controls else {}
-                await self._store.push(replace(push, key=number, tensor=part.flatten(), notes=notes))
+                await self._store.push(msgspec.structs.replace(push, key=number, tensor=part.flatten(), notes=notes))
                 value = await self._store.value(number, push.round)
                 controls.append(value.control)
                 sums.append(value.tensor.view(part.shape))
