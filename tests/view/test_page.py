@@ -91,3 +91,28 @@ def test_what_is_drawn_is_what_the_run_did(browser: Any, tmp_path: Path) -> None
             assert 0 < link["use"] <= link["rate"]
     finally:
         server.close()
+
+
+def test_passes_have_colours_of_their_own(browser: Any, tmp_path: Path) -> None:
+    """The lanes of a run whose steps are backward passes have that colour; the legend has what the run has."""
+    run = make_run(tmp_path / "run")
+    for table in (run / "tables").iterdir():
+        table.unlink()
+    for part in (run / "events").iterdir():
+        written = gzip.decompress(part.read_bytes()).replace(b'"work":"step"', b'"work":"step","part":"backward 0"')
+        part.write_bytes(gzip.compress(written))
+    saved = tmp_path / "page.html"
+    saved.write_text(saved_page_of([run]))
+    with page_of(browser, saved.as_uri()) as page:
+        assert page.locator(".lanes li[data-pass=backward]").is_visible()
+        assert not page.locator(".lanes li[data-pass=weights]").is_visible()
+        drawn = page.evaluate(
+            """() => {
+              const canvas = page.lanes[0].canvas;
+              const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+              const found = new Set();
+              for (let at = 0; at < data.length; at += 4) found.add(data.slice(at, at + 3).join());
+              return [found.has("0,90,67"), found.has("0,158,115"), found.has("143,214,189")];
+            }"""
+        )
+        assert drawn == [True, True, False]  # backward passes, sums of servers, gradients of weights
