@@ -165,7 +165,8 @@ class _Watch:
             self.start_s = event["t"]
             self._master = event["node"]
         elif kind == "round":
-            steps, samples = event.get("steps") or 1, event.get("samples") or 0
+            steps = event.get("steps") or 1
+            samples = event.get("samples") or 0
             self._rounds.append(_Round(event["t"], event["round"], event["node"], steps, samples))
             self._last_begin_s = max(self._last_begin_s, event["t0"])
         elif kind == "evaluate" and event.get("accuracy") is not None:
