@@ -82,6 +82,26 @@ def test_a_run_beside_a_busy_machine_leaves_the_same_files(folder: Path, first: 
     assert list(differences(dircmp(first, (folder / "run").rename(folder / "second")))) == []
 
 
+SLOW_LINKS = """
+version: 1
+name: slow-links
+seed: 1
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}, {name: c, workers: 1}]
+  links: [{between: [a, b], rate: 300 kbit/s, delay: 5 ms}, {between: [a, c], rate: 1 Mbit/s, delay: 9 ms}]
+training: {model: {kind: mlp, hidden: 8, layers: 1}, data: digits, batch: 16, rounds: 2}
+device: {step_time: 50 ms}
+"""
+
+
+def test_slow_links_are_as_planned(tmp_path: Path) -> None:
+    """An echo is within what a link sends at once, so it takes the delay alone, however slow the link is."""
+    (tmp_path / "slow.yaml").write_text(SLOW_LINKS, encoding="utf-8")
+    assert run_in(tmp_path, "slow.yaml").returncode == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert result["fidelity"]["status"] == "ok", result["fidelity"]["reasons"]
+
+
 def test_its_parameters_are_those_of_the_virtual_world(first: Path, tmp_path: Path) -> None:
     result = json.loads((first / "result.json").read_text())
     changes = {"training.rounds": 4, "training.evaluate_every": 2}
