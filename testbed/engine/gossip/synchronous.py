@@ -23,7 +23,7 @@ from testbed.engine.local_work import LocalResult
 from testbed.engine.peers import Agreed
 from testbed.messages import Message
 from testbed.plan.model import Plan
-from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
+from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_hear_of_all, rounds_to_tell_all
 from testbed.state import State, below, under
 from testbed.world import Future, Work, World
 
@@ -172,7 +172,16 @@ class SynchronousGossip(GossipAlgorithm):
         over(RoundDone(round_, started_s, result))
 
     async def _decide(self, round_: int) -> bool:
-        scored = round_ - self._rounds_until_scored
+        """Return whether the target is reached by the scores that decide at the end of ``round_``.
+
+        A score decides once models have come from all, past the round that is scored: if it did earlier, this worker
+        would wait for the slowest one, which no algorithm of gossip does.
+        """
+        phase = self._phases[0]
+        rank = phase.names.index(self._world.node)
+        scored = round_ - self._every
+        while scored + rounds_to_hear_of_all(phase.mixing, rank, scored + 1) > round_:
+            scored -= 1
         await self._mean.settled(scored)
         return self._evaluation.reached_by(scored)
 
@@ -188,22 +197,15 @@ class SynchronousGossip(GossipAlgorithm):
     def final_round(self, rounds: int) -> int:
         return rounds - 1
 
-    @property
-    def _rounds_until_scored(self) -> int:
-        """Return after how many more rounds the score of a round decides whether training goes on.
-
-        By then every worker is past that round, as far as models have come from all: an earlier decision would let this
-        worker wait for the slowest one, which no algorithm of gossip does.
-        """
-        return max(self._every, 1 + rounds_to_reach_all(self._phases[0].mixing))
-
     def _announce(self, round_: int) -> None:
         """Let the run end when all know of it: the messages of ``round_`` say so first.
 
-        All workers know of it so many rounds later. One round passes before the first of these messages leaves.
+        All workers know of it some rounds later. One round passes before the first of these messages leaves.
         """
         phase = self._phases[-1]
-        self._peers.last = min(self._last_round, max(round_, phase.since) + rounds_to_reach_all(phase.mixing))
+        first = max(round_, phase.since)
+        told = first + rounds_to_tell_all(phase.mixing, phase.names.index(self._world.node), first)
+        self._peers.last = min(self._last_round, told)
 
     async def _mix_round(self, round_: int) -> LocalResult:
         phase, part = self._part(round_)

@@ -147,31 +147,35 @@ class LanAndWan:
 Mixing = OneMixing | LanAndWan  # who averages with whom; repeats after ``period`` rounds
 
 
-@lru_cache(maxsize=16)
-def rounds_to_reach_all(mixing: Mixing) -> int:
-    """Return the number of rounds after which information that travels with the models has reached all ranks from all.
+def rounds_to_hear_of_all(mixing: Mixing, rank: int, since: int) -> int:
+    """Return after how many rounds, ``since`` the first one, ``rank`` has heard of all, by models that were passed on.
 
     ``ValueError`` when it never does: the graph is not connected.
     """
-    if isinstance(mixing, LanAndWan):
-        return mixing.lan_rounds * rounds_to_reach_all(mixing.across)
-    worst = 0
-    everyone = (1 << mixing.size) - 1
-    sources = [
-        [[source for source, _ in mixing.part(round_, rank).receives] for rank in range(mixing.size)]
-        for round_ in range(mixing.period)
-    ]
-    for start in range(mixing.period):
-        known = [1 << rank for rank in range(mixing.size)]  # by rank: a bit for each from which it has heard
-        rounds = 0
-        while any(each != everyone for each in known):
-            heard = sources[(start + rounds) % mixing.period]
-            known = [reduce(or_, [known[source] for source in heard[rank]], known[rank]) for rank in range(mixing.size)]
-            rounds += 1
-            if rounds > mixing.period * (mixing.size + 1):
-                raise ValueError("the graph is not connected: models of some workers never reach some others")
-        worst = max(worst, rounds)
-    return worst
+    return _rounds_to_hear(mixing, since % mixing.period, listener=rank, teller=None)
+
+
+def rounds_to_tell_all(mixing: Mixing, rank: int, since: int) -> int:
+    """Return after how many rounds, ``since`` the first one, all have heard of ``rank``; likewise."""
+    return _rounds_to_hear(mixing, since % mixing.period, listener=None, teller=rank)
+
+
+@lru_cache(maxsize=256)
+def _rounds_to_hear(mixing: Mixing, since: int, listener: int | None, teller: int | None) -> int:
+    """Return after how many rounds the listener has heard of the teller; ``None``: all of them."""
+    tellers = (1 << mixing.size) - 1 if teller is None else 1 << teller
+    listeners = range(mixing.size) if listener is None else (listener,)
+    known = [1 << rank for rank in range(mixing.size)]  # by rank: a bit for each of whom it has heard
+    rounds = 0
+    while any(known[rank] & tellers != tellers for rank in listeners):
+        parts = [mixing.part(since + rounds, rank) for rank in range(mixing.size)]
+        known = [
+            reduce(or_, [known[source] for source, _ in part.receives], known[rank]) for rank, part in enumerate(parts)
+        ]
+        rounds += 1
+        if rounds > mixing.period * (mixing.size + 1):
+            raise ValueError("the graph is not connected: models of some workers never reach some others")
+    return rounds
 
 
 class Partners:

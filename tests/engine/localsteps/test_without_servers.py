@@ -15,7 +15,7 @@ from testbed.engine.gossip.roles import gossip_worker
 from testbed.plan.model import Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.gossip.graphs import GRAPHS
-from testbed.policy.gossip.mixing import LanAndWan, Metropolis, PushToOne, rounds_to_reach_all
+from testbed.policy.gossip.mixing import LanAndWan, Metropolis, PushToOne, rounds_to_tell_all
 from testbed.policy.sync import SYNC
 from testbed.settings.job import Choice
 from tests.engine.collectives.plans import run_plan, serverless_plan
@@ -184,7 +184,8 @@ def test_news_cross_in_every_lan_and_wan_period() -> None:
         mixing = LanAndWan(inside, across, 3)
         for start in range(mixing.period):
             known = [{rank} for rank in range(6)]
-            for round_ in range(start, start + rounds_to_reach_all(mixing)):
+            rounds = max(rounds_to_tell_all(mixing, rank, start) for rank in range(6))
+            for round_ in range(start, start + rounds):
                 before = [set(some) for some in known]
                 for rank in range(6):
                     part = mixing.part(round_, rank)

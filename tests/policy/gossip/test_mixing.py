@@ -16,7 +16,8 @@ from testbed.policy.gossip.mixing import (
     PushToAll,
     PushToOne,
     RandomPairs,
-    rounds_to_reach_all,
+    rounds_to_hear_of_all,
+    rounds_to_tell_all,
 )
 from tests.for_each import for_each
 from tests.policy.gossip.consensus import check, consensus_distance, matrix
@@ -98,7 +99,7 @@ def test_pushing_to_one_at_doubling_distances_is_exact_after_log_rounds(size: in
     models = np.random.default_rng(2).normal(size=(size, 5))
     mixing = PushToOne([range(size)])
     assert np.allclose(mixed(mixing, models, mixing.period), models.mean(axis=0))
-    assert rounds_to_reach_all(mixing) == mixing.period
+    assert {rounds_to_tell_all(mixing, rank, rank) for rank in range(size)} == {mixing.period}
 
 
 @for_each("size", [1, 2, 7, 16])
@@ -127,11 +128,28 @@ def test_random_pairs_of_groups_stay_in_them() -> None:
 
 
 def test_how_long_a_word_travels() -> None:
-    assert rounds_to_reach_all(Metropolis(GRAPHS["ring"](9))) == 4
-    assert rounds_to_reach_all(Metropolis(GRAPHS["complete"](9))) == 1
-    assert rounds_to_reach_all(Metropolis(GRAPHS["ring"](1))) == 0
-    with pytest.raises(ValueError, match="connected"):
-        rounds_to_reach_all(Metropolis(given_graph(4, [(0, 1), (2, 3)])))
+    for travels in (rounds_to_hear_of_all, rounds_to_tell_all):
+        assert travels(Metropolis(GRAPHS["ring"](9)), 2, 5) == 4
+        assert travels(Metropolis(GRAPHS["complete"](9)), 8, 0) == 1
+        assert travels(Metropolis(GRAPHS["ring"](1)), 0, 3) == 0
+        with pytest.raises(ValueError, match="connected"):
+            travels(Metropolis(given_graph(4, [(0, 1), (2, 3)])), 0, 0)
+
+
+@for_each("size", [2, 7, 16])
+def test_a_word_among_random_pairs_travels_as_they_are_drawn(size: int) -> None:
+    mixing = RandomPairs([range(size)], seed=5)
+    for since in range(10):
+        told = {3 % size}
+        tell = rounds_to_tell_all(mixing, 3 % size, since)
+        for round_ in range(since, since + tell):
+            assert len(told) < size
+            told |= {to for rank in told for to in mixing.part(round_, rank).sends}
+        assert len(told) == size
+        heard = {3 % size}
+        for round_ in reversed(range(since, since + rounds_to_hear_of_all(mixing, 3 % size, since))):
+            heard |= {source for rank in heard for source, _ in mixing.part(round_, rank).receives}
+        assert len(heard) == size
 
 
 def test_one_side_asks_and_every_edge_is_used() -> None:
