@@ -49,12 +49,15 @@ def target_of(runs: Sequence[StoredRun], target: float | None) -> float | None:
     return found
 
 
-_COLUMNS = (  # of the LaTeX table: heading, field, factor
-    ("accuracy (\\%)", "accuracy", 100.0), ("at target (\\%)", "accuracy_at_target", 100.0),
-    ("round (ms)", "round_time_s", 1e3), ("step (ms)", "step_time_s", 1e3), ("samples/s", "samples_per_s", 1.0),
-    ("to target (s)", "time_to_target_s", 1.0), ("speed-up", "speed_up", 1.0), ("WAN (MB)", "wan_bytes", 1e-6),
-    ("waiting (\\%)", "waiting_share", 100.0),
-)  # fmt: skip
+_COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor; a page has no room for more
+    ("accuracy", "at end (\\%)", "accuracy", 100.0),
+    ("to target", "(s)", "time_to_target_s", 1.0),
+    ("speed-up", "", "speed_up", 1.0),
+    ("step", "(ms)", "step_time_s", 1e3),
+    ("WAN", "(MB)", "wan_bytes", 1e-6),
+)
+LONG_LABEL = 16
+"""Characters of a label; from more on, it is broken into lines."""
 _LATEX = str.maketrans(
     {
         **{each: f"\\{each}" for each in "_%&#${}"},
@@ -71,14 +74,14 @@ def latex_text(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    """Return a ``tabular`` for the package booktabs."""
-    top, *body = [" & ".join(cells) + r" \\" for cells in (head, *rows)]
+def tabular(columns: str, heads: Sequence[Sequence[str]], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """Return a ``tabular`` for the package booktabs; ``heads``: the lines of the heading."""
+    top, body = ([" & ".join(cells) + r" \\" for cells in lines] for lines in (heads, rows))
     notes = [f"% {note}"] if note else []
     lines = [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        top,
+        *top,
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -88,25 +91,50 @@ def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], no
     return "\n".join(lines) + "\n"
 
 
+def fitting(heads: Sequence[Sequence[str]], rows: Iterable[Sequence[str]], note: str) -> str:
+    """Return a ``tabular`` of numbers, narrow enough for a one-column article: long labels are broken."""
+    left = "l"
+    body = list(rows)
+    if any(len(label.replace("\\", "")) > LONG_LABEL for label, *cells in body if cells):
+        left = r"p{0.22\linewidth}"
+        body = [[_broken(label), *cells] if cells else [label] for label, *cells in body]
+    return tabular(rf"@{{}}{left}{'r' * (len(heads[0]) - 1)}@{{}}", heads, body, note)
+
+
+def _broken(label: str) -> str:
+    """Return a label that may be broken after an underscore, too."""
+    return rf"\raggedright {label}".replace(r"\_", r"\_\allowbreak{}")
+
+
+def in_a_column(table: str) -> str:
+    """Return a ``tabular`` in smaller letters, for one column of a paper that has two."""
+    smaller = table.replace(r"\footnotesize", r"\scriptsize")
+    return f"{{\\footnotesize\\setlength{{\\tabcolsep}}{{2pt}}%\n{smaller}}}%\n"
+
+
 def as_latex(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a ``tabular``; what is not known is a dash."""
-    cells = [[latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)] for row in rows]
-    notes = [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
-    return tabular("l" + "r" * len(_COLUMNS), ["", *(heading for heading, *_ in _COLUMNS)], cells, "; ".join(notes))
+    """Return the rows as a ``tabular``; what is not known is a dash, and what is not known of any run has no column."""
+    shown = [column for column in _COLUMNS if any(row[column[2]] is not None for row in rows)]
+    heads = [["", *(column[line] for column in shown)] for line in (0, 1)]
+    cells = [[latex_text(str(row["label"])), *(_cell(row[name], factor) for *_, name, factor in shown)] for row in rows]
+    notes = ["WAN: of the whole run, rounds after the target included"]
+    notes += [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
+    return fitting(heads, cells, "; ".join(notes))
 
 
-def _cell(row: dict[str, Any], _: str, name: str, factor: float) -> str:
-    return "--" if row[name] is None else numbers.short(row[name] * factor)
+def _cell(value: float | None, factor: float) -> str:
+    return "--" if value is None else numbers.short(value * factor)
 
 
 def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
     """Write ``comparison.csv``, ``.tex``, ``.png`` and ``.pdf`` into ``folder``; return their paths.
 
-    ``columns``: how many columns of a paper the figure fills, 1 or 2.
+    ``columns``: how many columns of a paper the figure and the table fill, 1 or 2.
     """
     folder.mkdir(parents=True, exist_ok=True)
     latex = folder / "comparison.tex"
-    atomic.write_text(latex, as_latex(rows))
+    text = as_latex(rows)
+    atomic.write_text(latex, text if columns > 1 else in_a_column(text))
     table = folder / "comparison.csv"
     atomic.write_text(table, pd.DataFrame(rows).to_csv(index=False))
     figure = draw(runs, rows[0]["target"], columns)

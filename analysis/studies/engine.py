@@ -417,7 +417,7 @@ def as_latex(table: pd.DataFrame) -> str:
     """Any table as a ``tabular``: text on the left, numbers on the right with four digits, dashes for none."""
     columns = "".join("r" if kind.kind in "if" else "l" for kind in table.dtypes)
     rows = [[_latex_cell(value) for value in row] for row in table.itertuples(index=False)]
-    return tabular(columns, [latex_text(str(name)) for name in table], rows)
+    return tabular(columns, [[latex_text(str(name)) for name in table]], rows)
 
 
 def _latex_cell(value: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from analysis.compare import latex_text, save, tabular
+from analysis.compare import LONG_LABEL, fitting, in_a_column, latex_text, save
 from analysis.confidence import Ratio
 from analysis.figures.sweep import draw
 from analysis.report.sweep import page
@@ -23,13 +23,13 @@ from testbed.results import atomic
 def write(compared: SweepComparison, out: Path, columns: int = 2) -> list[Path]:
     """Write ``comparison.csv``, ``.tex``, ``.png``, ``.pdf``, ``.html`` and ``comparison-runs.csv``; return the paths.
 
-    ``columns``: how many columns of a paper the figure fills, 1 or 2.
+    ``columns``: how many columns of a paper the figure and the LaTeX table fill, 1 or 2.
     """
     out.mkdir(parents=True, exist_ok=True)
     texts = {
         "comparison.csv": by_point(compared).to_csv(index=False),
         "comparison-runs.csv": pd.DataFrame(compared.rows).to_csv(index=False),
-        "comparison.tex": as_latex(compared),
+        "comparison.tex": as_latex(compared) if columns > 1 else in_a_column(as_latex(compared)),
         "comparison.html": page(compared),
     }
     for name, text in texts.items():
@@ -79,43 +79,61 @@ def _point(case: Case, point: Point) -> dict[str, Any]:
     return row
 
 
-_COLUMNS = (  # of the LaTeX table: heading, measure, factor; with ratios, a page has no room for more
-    ("accuracy (\\%)", "accuracy", 100.0),
-    ("to target (s)", "time_to_target_s", 1.0),
-    ("step (ms)", "step_time_s", 1e3),
-    ("run (s)", "training_s", 1.0),
-    ("WAN (MB)", "wan_bytes", 1e-6),
-)
+_DECISIVE = {
+    "time_to_target_s": ("to target", "s", 1.0),
+    "step_time_s": ("step", "ms", 1e3),
+    "training_s": ("run", "s", 1.0),
+}
+"""Of the LaTeX table: the heading of the measure that decides, its unit and factor."""
 
 
 def as_latex(compared: SweepComparison) -> str:
-    """Return one row per point as a ``tabular``: medians, and ratios to the base with their 95 % interval."""
-    points = [point for case in compared.cases for point in case.points]
-    known = [column for column in _COLUMNS if any(point.values(column[1]) for point in points)]
+    """Return two rows per point as a ``tabular``: medians; below, seeds, and ratios to the base with 95 % intervals.
+
+    A page has room for what decides, and for accuracy and bytes: ``by_point`` has the rest.
+    """
     decisive = measure_of(compared.cases, compared.target)
-    shown = [(*column[:3], column[1] in (decisive, "wan_bytes")) for column in known]
-    head = ["", "seeds"]
-    for heading, _, _, has_ratio in shown:
-        head += [heading, r"$\times$ base"] if has_ratio else [heading]
+    heading, unit, factor = _DECISIVE[decisive]
+    bases = [*dict.fromkeys(case.base.label for case in compared.cases)]
+    base = latex_text(bases[0]) if len(bases) == 1 and len(bases[0]) <= LONG_LABEL else "base"
+    heads = [
+        ["", "accuracy", f"{heading} ({unit})", "WAN (MB)"],
+        ["", r"at end (\%)", rf"$\times$ {base}", rf"$\times$ {base}"],
+    ]
+    shown = ((decisive, factor), ("wan_bytes", 1e-6))
     rows = []
     for case in compared.cases:
         if case.told:
-            rows.append([rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{latex_text(case.told)}}}}}"])
-        rows += [list(_cells(case, point, shown)) for point in case.points]
-    bases = ", ".join(dict.fromkeys(case.base.label for case in compared.cases))
-    note = f"medians over seeds; ratios to {bases} of the same seed, with 95 % intervals"
-    return tabular("l" + "r" * (len(head) - 1), head, rows, note)
+            rows.append([_spanning(case.told, len(heads[0]))])
+        for point in case.points:
+            below = [rf"\footnotesize {cell}" if cell else "" for cell in _ratios(case, point, shown)]
+            rows += [list(_medians(point, shown)), below]
+    note = (
+        f"medians over seeds; ratios to {', '.join(bases)} of the same seed, with 95 % intervals; "
+        "WAN: of whole runs, rounds after the target included"
+    )
+    return fitting(heads, rows, note)
 
 
-def _cells(case: Case, point: Point, shown: list[tuple[str, str, float, bool]]) -> Iterator[str]:
+def _spanning(text: str, columns: int) -> str:
+    """Return a cell over all columns; a long text is broken into lines."""
+    where = r"@{}p{0.9\linewidth}@{}" if len(text) > 4 * LONG_LABEL else "@{}l@{}"
+    return rf"\multicolumn{{{columns}}}{{{where}}}{{\raggedright\emph{{{latex_text(text)}}}}}"
+
+
+def _medians(point: Point, shown: Sequence[tuple[str, float]]) -> Iterator[str]:
     yield latex_text(point.label)
-    yield str(len(point.completed))
-    for _, measure, factor, has_ratio in shown:
+    for measure, factor in (("accuracy", 100.0), *shown):
         values = point.values(measure)
         yield numbers.short(median(values) * factor) if values else "--"
-        if has_ratio:
-            ratio = point.ratio(case.base, measure)
-            yield "1" if ratio and point is case.base else _ratio(ratio)
+
+
+def _ratios(case: Case, point: Point, shown: Sequence[tuple[str, float]]) -> Iterator[str]:
+    yield numbers.counted(len(point.completed), "seed")
+    yield ""
+    for measure, _ in shown:
+        ratio = point.ratio(case.base, measure)
+        yield "1" if ratio and point is case.base else _ratio(ratio)
 
 
 def _ratio(ratio: Ratio | None) -> str:

@@ -89,7 +89,7 @@ def test_one_command_writes_all_forms(sweep: Path, tmp_path: Path, capsys: pytes
     assert len(runs) == 9 and runs[3]["run"] == "hfa-seed1" and runs[3]["directory"] == HASHES["hfa", 1]
     table = (tmp_path / "comparison.tex").read_text()
     rows = [line for line in table.splitlines() if line.endswith(r"\\")]
-    assert len({row.count("&") for row in rows}) == 1 and r"$\times$ base" in rows[0] and "[" in rows[1]
+    assert len({row.count("&") for row in rows}) == 1 and rows[1].count(r"$\times$ HFA") == 2 and "[" in rows[3]
     assert (tmp_path / "comparison.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "comparison.pdf").read_bytes()[:4] == b"%PDF"
 
