@@ -58,6 +58,7 @@ _COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor; a page 
 )
 LONG_LABEL = 16
 """Characters of a label; from more on, it is broken into lines."""
+_LABELS = r"p{0.22\linewidth}"
 _LATEX = str.maketrans(
     {
         **{each: f"\\{each}" for each in "_%&#${}"},
@@ -96,7 +97,7 @@ def fitting(heads: Sequence[Sequence[str]], rows: Iterable[Sequence[str]], note:
     left = "l"
     body = list(rows)
     if any(len(label.replace("\\", "")) > LONG_LABEL for label, *cells in body if cells):
-        left = r"p{0.22\linewidth}"
+        left = _LABELS
         body = [[_broken(label), *cells] if cells else [label] for label, *cells in body]
     return tabular(rf"@{{}}{left}{'r' * (len(heads[0]) - 1)}@{{}}", heads, body, note)
 
@@ -108,14 +109,14 @@ def _broken(label: str) -> str:
 
 def in_a_column(table: str) -> str:
     """Return a ``tabular`` in smaller letters, for one column of a paper that has two."""
-    smaller = table.replace(r"\footnotesize", r"\scriptsize")
+    smaller = table.replace(r"\footnotesize", r"\scriptsize").replace(_LABELS, r"p{0.18\linewidth}")
     return f"{{\\footnotesize\\setlength{{\\tabcolsep}}{{2pt}}%\n{smaller}}}%\n"
 
 
 def as_latex(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a ``tabular``; what is not known is a dash, and what is not known of any run has no column."""
     shown = [column for column in _COLUMNS if any(row[column[2]] is not None for row in rows)]
-    heads = [["", *(column[line] for column in shown)] for line in (0, 1)]
+    heads = [["", *(name for name, *_ in shown)], ["", *(unit for _, unit, *_ in shown)]]
     cells = [[latex_text(str(row["label"])), *(_cell(row[name], factor) for *_, name, factor in shown)] for row in rows]
     notes = ["WAN: of the whole run, rounds after the target included"]
     notes += [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]

@@ -20,7 +20,7 @@ def of_one(run: StoredRun) -> str:
 
 def of_several(runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return which run was quickest, by how much, and what it sent; ``rows``: of ``analysis.compare.comparison``."""
-    return " ".join([*_quickest(rows), *_missed(rows), *_seeds(runs), _trust(runs)])
+    return " ".join([*_quickest(rows), *_missed(rows), *fallen(rows), *_seeds(runs), _trust(runs)])
 
 
 def _reached(run: StoredRun) -> str:
@@ -34,7 +34,9 @@ def _reached(run: StoredRun) -> str:
     wanted = run.plan["training"]["target_accuracy"]
     if wanted is not None and result["time_to_target_s"] is not None:
         reached = f"{accuracy_wanted(wanted)} accuracy was reached after {seconds(result['time_to_target_s'])}."
-        return f"{reached} Training took {trained} in {took}"
+        below = result["accuracy"] is not None and result["accuracy"] < wanted
+        lost = f" At the end it was lower, {share(result['accuracy'])}." if below else ""
+        return f"{reached}{lost} Training took {trained} in {took}"
     if wanted is not None:
         best = f"the last evaluation gave {share(result['accuracy'])}"
         return f"{accuracy_wanted(wanted)} accuracy was not reached: {best}. Training took {trained} in {took}"
@@ -84,6 +86,17 @@ def _missed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     missed = [row["label"] for row in rows if row["time_to_target_s"] is None]
     if 0 < len(missed) < len(rows):
         yield f"Not reached by {'; '.join(missed)}."
+
+
+def fallen(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which runs have reached the target, and ended below it."""
+    names = [
+        f"{row['label']} ({share(row['accuracy'])})"
+        for row in rows
+        if row["time_to_target_s"] is not None and row["accuracy"] is not None and row["accuracy"] < row["target"]
+    ]
+    if names:
+        yield f"Below the target at the end, after having reached it: {'; '.join(names)}."
 
 
 def _seeds(runs: Sequence[StoredRun]) -> Iterator[str]:

@@ -173,7 +173,10 @@ def _comparison(compared: Sequence[Mapping[str, Any]], looks: list[Identity]) ->
                 _states(row),
             )
         )
-    note = "Speed-up against the first run; a run that missed the target has none."
+    note = (
+        "Speed-up against the first run; a run that missed the target has none. WAN is that of the whole run, with the "
+        "rounds after the target."
+    )
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
 

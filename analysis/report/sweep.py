@@ -101,7 +101,8 @@ def _table(compared: SweepComparison, case: Case) -> str:
     title = f"<h3>{escape(case.told)}</h3>" if case.told else ""
     note = (
         f"Medians over seeds, below them the least and the most. × {escape(case.base.label)} of the same seed, with "
-        "the 95 % interval of the mean of the ratios."
+        "the 95 % interval of the mean of the ratios. Accuracy is that at the end, and WAN that of the whole run, with "
+        "the rounds after the target."
     )
     identity = " id='points'" if case is compared.cases[0] else ""
     return f"<section class='card'{identity}>{title}{table(head, rows)}<p class='note'>{note}</p></section>"

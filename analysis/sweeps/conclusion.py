@@ -37,7 +37,7 @@ def conclusion(cases: Sequence[Case], target: float | None) -> list[str]:
     measure = measure_of(cases, target)
     told = []
     for case in cases:
-        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target)])
+        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target), *_fallen(case, target)])
         told.append(f"{case.told}: {sentences}" if case.told else sentences)
     return [*told, *_learning(cases, target), *_not_done(cases), *_doubtful(cases)]
 
@@ -199,6 +199,21 @@ def _missed(case: Case, target: float | None) -> Iterator[str]:
     elif missed:
         nearest = max(case.points, key=lambda point: _median_accuracy(point) or 0.0)
         yield f"Nearest is {missed[case.points.index(nearest)]}." if nearest.completed else ""
+
+
+def _fallen(case: Case, target: float | None) -> Iterator[str]:
+    """Yield which points have reached the target with a seed, and ended below it."""
+    if target is None:
+        return
+    fallen = []
+    for point in case.points:
+        reached = [row for row in point.completed if row.get("time_to_target_s") is not None]
+        lower = [row["accuracy"] for row in reached if row["accuracy"] is not None and row["accuracy"] < target]
+        if lower:
+            how_many = f"{len(lower)} of {counted(len(point.completed), 'seed')}"
+            fallen.append(f"{point.label} (with {how_many}, down to {share(min(lower))})")
+    if fallen:
+        yield f"Below the target at the end, after having reached it: {_listed(fallen)}."
 
 
 def _median_accuracy(point: Point) -> float | None:

@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.compare import comparison, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
-    from analysis.report.conclusion import sharing
+    from analysis.report.conclusion import fallen, sharing
 
     target = target_of(arguments.target)
     if sweep := sweep_among(arguments.runs, arguments.base):
@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.json:
         paths = [str(path) for path in files]
         return {"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}
-    _print(rows, errors, files, list(sharing(runs)))
+    _print(rows, errors, files, [*fallen(rows), *sharing(runs)])
     return 0
 
 
@@ -75,7 +75,7 @@ def _sweep(path: Path, target: float | None, arguments: argparse.Namespace) -> O
     return 0
 
 
-def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path], shared: list[str]) -> None:
+def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path], told: list[str]) -> None:
     from testbed import numbers
     from testbed.display import look
     from testbed.display.summary import comparison_table
@@ -84,8 +84,8 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
     console.print(comparison_table(rows))
     if rows[0]["target"] is None and any(row["accuracy"] is not None for row in rows):
         console.print("the first run has no target: --target ACCURACY compares times to one")
-    for told in shared:
-        console.print(told)
+    for sentence in told:
+        console.print(sentence)
     for error in errors:
         console.print(
             f"{error['name']}: simulated by {error['network']} {numbers.seconds(error['simulated_s'])}, emulated "
