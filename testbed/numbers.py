@@ -46,6 +46,17 @@ def seconds(value_s: float | None) -> str:
     return f"{short(value_s / 3600)} h"
 
 
+def lasting(value_s: float) -> str:
+    """Return a duration as people say it: ``5 h 50 min``, ``2 min 5 s``; below a minute as ``seconds`` does."""
+    if value_s < 59.5:
+        return seconds(value_s)
+    in_hours = value_s >= 3599.5
+    large_s, small_s = (3600, 60) if in_hours else (60, 1)
+    large, small = divmod(round(value_s / small_s), large_s // small_s)
+    names = ("h", "min") if in_hours else ("min", "s")
+    return f"{large} {names[0]}" + (f" {small} {names[1]}" if small else "")
+
+
 def size(value_bytes: float | None) -> str:
     """Return a number of bytes with a decimal prefix."""
     if value_bytes is None:

@@ -37,6 +37,7 @@ from typing import Any
 
 from testbed.axes import names_code
 from testbed.errors import ScenarioError
+from testbed.numbers import lasting
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, TrainingPlan
 from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
@@ -79,11 +80,12 @@ CEILINGS_S = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A part of a deadline, in seconds, and what in the scenario it comes from: a key, and a text."""
+    """A part of a deadline, in seconds, and what in the scenario it comes from: a key, and a text; perhaps a cure."""
 
     part_s: float
     key: tuple[str, ...]
     text: str
+    cure: str = ""
 
 
 Reasons = dict[str, tuple[Reason, ...]]  # by deadline
@@ -376,19 +378,19 @@ def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
 
     def path(part_s: float) -> Reason:
         if pace.worst is None:
-            return Reason(part_s, ("topology", "lan"), f"a round trip takes {rtt_s:.3g} s")
+            return Reason(part_s, ("topology", "lan"), f"a round trip takes {lasting(rtt_s)}")
         return _queue_reason(part_s, pace.worst, slowest_bps(pace.worst))
 
-    model = f"a model of {format_size(pace.size_bytes)} takes {pace.transfer_s:.3g} s to transfer, as {slow}"
+    model = f"a model of {format_size(pace.size_bytes)} takes {lasting(pace.transfer_s)} to transfer, as {slow}"
     work_s = pace.step_s - pace.travel_s
-    step = f"a training step takes up to {work_s:.3g} s (its time, speed, variation and slowdown)"
+    step = f"a training step takes up to {lasting(work_s)} (its time, speed, variation and slowdown)"
     if scenario.is_traced:  # whose user has written neither a model nor the time of a step
         device = ("workload", "trace")
-        model = f"a rank's {format_size(pace.size_bytes)} take {pace.transfer_s:.3g} s to transfer, as {slow}"
-        step = f"the work of all ranks, one after another, takes up to {work_s:.3g} s"
-    travel = f"activations and their gradients of a step take {pace.travel_s:.3g} s to travel, as {slow}"
-    work = f"a worker computes for {pace.apart_s:.3g} s between two exchanges"
-    total = f"{rounds} rounds of {pace.round_s + 4 * (pace.transfer_s + rtt_s):.3g} s, and a margin of {RUN_MARGIN}"
+        model = f"a rank's {format_size(pace.size_bytes)} take {lasting(pace.transfer_s)} to transfer, as {slow}"
+        step = f"the work of all ranks, one after another, takes up to {lasting(work_s)}"
+    travel = f"activations and their gradients of a step take {lasting(pace.travel_s)} to travel, as {slow}"
+    work = f"a worker computes for {lasting(pace.apart_s)} between two exchanges"
+    total = f"{rounds} rounds of {lasting(pace.round_s + 4 * (pace.transfer_s + rtt_s))}, and a margin of {RUN_MARGIN}"
     packet_s = MARGIN * PACKET_BITS / pace.slowest_bps
     parts = (
         path(40 * max(1.0, rtt_s)),
@@ -416,8 +418,8 @@ def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
         return Reason(part_s, ("topology", "links"), f"the delay of {link.name} is {format_duration(delay_s)}")
     size = format_size(link.queue_bytes)
     rate = format_rate(slowest_bps)
-    text = f"the queue of {link.name}, {size}, takes {drain_s:.3g} s to drain at {rate}; write a smaller 'queue'"
-    return Reason(part_s, ("topology", "links"), text)
+    text = f"{link.name} is too slow, with {rate}, for a queue of {size}, which takes {lasting(drain_s)} to drain"
+    return Reason(part_s, ("topology", "links"), text, "write a higher rate, a smaller 'queue'")
 
 
 def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterator[str]:
@@ -427,12 +429,22 @@ def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterat
         value_s, longest_s = getattr(timeouts, f"{name}_s"), max(longest_s, ceiling_s)
         if getattr(scenario.timeouts, f"{name}_s") is None and value_s > longest_s:
             reason = max(reasons[name], key=lambda each: each.part_s)
-            where = scenario.place_of(*reason.key)
-            key = ".".join(reason.key)
-            limit = f"{format_duration(ceiling_s)} (or write 'timeouts: {{{name}: …}}')"
-            yield f"{where}: {key}: timeouts.{name} would be {value_s:.4g} s, above {limit}: {reason.text}"
+            key = _written_key(scenario, reason.key)
+            cure = f"{reason.cure} or" if reason.cure else "write"
+            yield (
+                f"{scenario.place_of(*key)}: {'.'.join(key)}: {reason.text}; so timeouts.{name} would be "
+                f"{lasting(value_s)}, above {format_duration(ceiling_s)}; {cure} 'timeouts: {{{name}: …}}'"
+            )
             return
         longest_s = max(longest_s, value_s * (RUN_STEPS if name == "step_deadline" else 1))
+
+
+def _written_key(scenario: Scenario, key: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the key that the user's file has: links may come from what another key of the topology names."""
+    if key != ("topology", "links"):
+        return key
+    written = (("topology", name) for name in ("links", "measurements", "use"))
+    return next((each for each in written if scenario.place_of(*each) != scenario.place_of("topology")), key)
 
 
 def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:
