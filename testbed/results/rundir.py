@@ -183,6 +183,8 @@ def open_run(path: Path) -> RunDirectory:
     """Return an existing run directory. Raise ``ScenarioError`` if it is none."""
     if (path / "jobs.json").is_file():
         raise ScenarioError(f"{path}: has several jobs; name the run of one of them, {path / 'jobs'}/NAME")
+    if not path.exists():
+        raise ScenarioError(f"{path}: there is no such folder; name that of a run or a sweep, such as runs/NAME")
     if not is_run(path):
         raise ScenarioError(f"{path}: not a run directory (it has no plan.json and no status.json); see `testbed run`")
     return RunDirectory(path)
