@@ -296,6 +296,9 @@ def as_text(parts: Iterable[RenderableType]) -> str:
 # ---- several runs ----------------------------------------------------------------------------------------------------
 
 
+_OF_WHOLE_RUNS = "accuracy at the end, WAN bytes of the whole run, after the target too"
+
+
 def comparison_table(rows: list[dict[str, Any]]) -> Table:
     """Return one row per run. Without a target the speed-up is that of what the heading names."""
     target = rows[0]["target"]
@@ -303,7 +306,7 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     speed_ups = {row.get("speed_up_of") for row in rows} - {None}
     of = " of a step" if speed_ups == {"step_time_s"} else ""
     shown = look.table(
-        "",
+        _OF_WHOLE_RUNS if target else "",
         "run",
         ">accuracy",
         ">round time",
@@ -348,15 +351,11 @@ def advice_table(advice: Advice) -> Table:
 def advice_reasons(advice: Advice) -> Iterator[str]:
     """Yield what the table's signs mean, and what is to be said of single techniques: why they were left out."""
     from analysis.advise.advice import BEATEN
+    from analysis.advise.conclusion import reasons
 
     if any(row.outcome == BEATEN for row in advice.rows):
-        yield ">: beaten: followed for these rounds until it had taken so much, without reaching the goal"
-    reasons: dict[str, list[str]] = {}
-    for row in advice.rows:
-        if row.why:
-            reasons.setdefault(f"{row.outcome}: {row.why}", []).append(row.name)
-    for why, names in reasons.items():
-        yield f"{', '.join(names)}: {why}"
+        yield ">: beaten: followed for these rounds until it had taken so much, without two scores in a row at the goal"
+    yield from reasons(advice.rows)
 
 
 def sweep_table(cases: Sequence[Case]) -> Table:
@@ -370,6 +369,8 @@ def sweep_table(cases: Sequence[Case]) -> Table:
     if any(len(case.points) > 1 for case in cases):
         bases = dict.fromkeys(case.base.label for case in cases)
         title += f"; × {', '.join(bases)}'s of the same seed (95 % interval)"
+    if any(row.get("target") is not None for row in rows):
+        title += f"; {_OF_WHOLE_RUNS}"
     shown = look.table(
         title,
         "",

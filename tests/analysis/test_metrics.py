@@ -8,6 +8,8 @@ import pytest
 
 from analysis import compare, metrics
 from analysis.load import StoredRun, load
+from analysis.report.conclusion import fallen
+from testbed.display.summary import comparison_table
 from tests.results.fake_run import PAYLOAD, make_run
 
 
@@ -76,7 +78,15 @@ def test_latex_escapes_what_means_something_there(runs: list[StoredRun]) -> None
     row = {**compare.comparison(runs[:1])[0], "label": "a_b + 5 % & c", "time_to_target_s": None}
     assert r"a\_b $+$ 5 \% \& c" in compare.as_latex([row])
     assert compare.latex_text(r"~/x^{2}\y>1") == r"\textasciitilde{}/x\textasciicircum{}\{2\}\textbackslash{}y$>$1"
-    assert " & -- & " in compare.as_latex([row])
+    assert " & -- & " in compare.as_latex([row, {**row, "time_to_target_s": 1.0}])
+
+
+def test_a_run_that_ended_below_the_target_it_had_reached_is_told(runs: list[StoredRun]) -> None:
+    rows = compare.comparison(runs)
+    assert not [*fallen(rows)]
+    rows[1] = {**rows[1], "accuracy": 0.646}
+    assert [*fallen(rows)] == ["Below the target at the end, after having reached it: FSA, simulated (64.6 %)."]
+    assert "WAN bytes of the whole run" in str(comparison_table(rows).title)
 
 
 def test_a_run_that_missed_the_target_has_no_speed_up(runs: list[StoredRun]) -> None:

@@ -11,9 +11,12 @@ from matplotlib.figure import Figure
 
 from analysis.figures.sweep import draw, mean_curve
 from analysis.report.sweep import page
+from analysis.sweeps.conclusion import conclusion
+from analysis.sweeps.points import cases_of, points_of
 from analysis.sweeps.stored import SweepComparison, compare_sweep, load_sweep
 from testbed import api
 from testbed.cli import main as command
+from testbed.display.summary import sweep_table
 from testbed.errors import ScenarioError
 from tests.results import fake_run
 from tests.results.fake_run import make_run
@@ -190,6 +193,8 @@ def test_with_one_seed_it_says_what_cannot_be_said(sweep: Path, tmp_path: Path) 
     ("words", "says"),
     [
         (["compare", "{sweep}", "{sweep}/runs/hfa-seed1"], "is a sweep, which stands alone"),
+        (["compare", "{sweep}/nosuchsweep"], "nosuchsweep: there is no such folder"),
+        (["report", "{sweep}/nosuchsweep"], "nosuchsweep: there is no such folder"),
         (["compare", "{sweep}/runs/hfa-seed1", "--base", "sync=fsa"], "--base: is for a sweep"),
         (["report", "{sweep}", "--base", "codec=none"], "the sweep does not vary codec"),
         (["figure", "{sweep}", "--quick"], "--quick: is for a study"),
@@ -227,6 +232,18 @@ def test_report_and_figure_of_a_sweep_take_a_base_and_a_target(
     assert command.main(["figure", "six-way", "--base", "sync=hfa"]) == 2
     told = capsys.readouterr().err
     assert "--target: is for a sweep" in told and "is no accuracy between" in told and "--base: is for a sweep" in told
+
+
+def test_who_reached_the_target_and_ended_below_it_is_told(compared: SweepComparison) -> None:
+    rows = [
+        {**row, "target": 0.8, **({"accuracy": 0.646} if row["run"] == "hfa-seed1" else {})} for row in compared.rows
+    ]
+    (case,) = cases_of(points_of(rows, ["sync"]))
+    told = "Below the target at the end, after having reached it: HFA (with 1 of 3 seeds, down to 64.6 %)."
+    assert told in " ".join(conclusion([case], 0.8)) and "Below" not in " ".join(compared.conclusion)
+    assert "WAN that of the whole run" in page(compared)
+    shown = sweep_table([case])
+    assert shown.title is not None and "WAN bytes of the whole run" in str(shown.title)
 
 
 def test_techniques_that_were_left_out_are_told(sweep: Path) -> None:
