@@ -35,6 +35,7 @@ from analysis.advise.techniques import is_pipeline
 from analysis.advise.why import Split, splits
 from testbed.errors import ScenarioError
 from testbed.execution.tuning import import_optuna
+from testbed.numbers import short
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
@@ -311,7 +312,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surel
     points = search.question.points
     lost = search.lost(known)
     if points is not None and lost is not None and lost > points:
-        why = f"its accuracy at the end is {100 * lost:.1f} points lower"
+        why = f"its accuracy at the end is {short(100 * lost)} points lower, more than {short(100 * points)}"
         return Row(**about, outcome=REFUSED, why=why, accuracy=search.ends[candidate.name])
     if found is not None:
         reached = estimate.reached(known, goal.accuracy)
@@ -355,7 +356,7 @@ def _not_reached(
     unreached = "without two scores in a row at the goal" if is_near else "without reaching the goal"
     if estimate.gave_up(known):
         outcome = MISSED
-        why = f"the goal is not reached in {left.rounds:g} rounds"
+        why = f"{left.rounds:g} rounds, {unreached}"
     elif bound >= surely_more:
         outcome = BEATEN
         why = unreached if is_near else ""

@@ -14,12 +14,13 @@ from testbed.plan.build import build_plan
 from testbed.plan.identity import identity_of
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
+from testbed.scenario.presets import presets
 
 Read = Callable[[Sequence[str], str | None], Scenario]
 """Returns the user's scenario with overrides, on a back end (``None``: its own). Raises ``ScenarioError``."""
 
 OWN = "as written"
-"""The name of the user's own technique."""
+"""The name of the user's own technique; in brackets after that of a preset, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,14 @@ def candidates(
     """
     found: dict[str, Candidate] = {}
     refused: list[Refused] = []
-    for name, technique in {OWN: Technique((), "the scenario as it is"), **techniques}.items():
+    own = plan_with(read, (), goal)
+    same_as, summary = _preset_of(own, read, techniques, goal)
+    own_name = f"{same_as} ({OWN})" if same_as else OWN
+    others = {name: technique for name, technique in techniques.items() if name != same_as}
+    for name, technique in {own_name: Technique((), summary), **others}.items():
         try:
             plan = plan_with(read, technique.settings, goal)
         except (ScenarioError, CapabilityError) as error:
-            if name == OWN:
-                raise
             refused.append(Refused(name, str(error).splitlines()[0]))
             continue
         if why := "; ".join(_violated(plan, constraints)):
@@ -76,11 +79,32 @@ def candidates(
         same = identity_of(plan)
         if same not in found:
             found[same] = Candidate(name, technique.settings, technique.summary, plan)
-        elif found[same].name == OWN:
-            found[same] = Candidate(f"{name} ({OWN})", found[same].settings, technique.summary, found[same].plan)
         else:
             refused.append(Refused(name, f"is the same as {found[same].name} on this scenario"))
     return list(found.values()), refused
+
+
+def is_own(name: str) -> bool:
+    """Return whether a candidate is the user's own technique."""
+    return name == OWN or name.endswith(f"({OWN})")
+
+
+def _preset_of(own: Plan, read: Read, techniques: Mapping[str, Technique], goal: Goal) -> tuple[str, str]:
+    """Return name and summary of the preset, or else of the technique, that the scenario has; the name may be empty.
+
+    All presets are looked at, whichever are asked for, so that the technique has one name in every answer.
+    """
+    shipped = {name: Technique((f"technique={name}",), preset.summary) for name, preset in presets().items()}
+    if own.pipeline is not None:  # whose techniques are schedules and placements
+        shipped = {}
+    for name, technique in {**shipped, **techniques}.items():
+        try:
+            plan = plan_with(read, technique.settings, goal)
+        except (ScenarioError, CapabilityError):
+            continue
+        if identity_of(plan) == identity_of(own):
+            return name, technique.summary
+    return "", "the scenario as it is"
 
 
 def plan_with(read: Read, settings: Sequence[str], goal: Goal) -> Plan:

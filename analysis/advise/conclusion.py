@@ -6,12 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import isinf
 
-from analysis.advise.advice import BEATEN, MISSED, RANKED, UNKNOWN, Advice, Row
+from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice, Row
+from analysis.advise.candidates import is_own
 from analysis.advise.confirm import Confirmed, regret
 from analysis.advise.elsewhere import FACTORS, Place
+from analysis.advise.estimate import SEEDS_OF_A_VALUE
 from analysis.advise.goal import BYTES, MONEY
 from analysis.advise.why import why_first
 from testbed.numbers import between, counted, factor, seconds, share, short, size, target
+
+A_CHANCE = 0.05
+"""From this probability of being first on, a technique may be as good as the best: below, it is beyond a side of a 90 %
+interval."""
+
+FEW = 3
+"""So many techniques are named in a sentence; the table has the names of more."""
 
 UNEVEN = 2
 """From this ratio of two data centres' rounds on, advice says which of them trains the model."""
@@ -46,12 +55,19 @@ def interval(advice: Advice, row: Row) -> str:
 
 
 def _first(advice: Advice) -> Iterator[str]:
+    others = [row for row in advice.rows if not is_own(row.name)]
+    is_alone = bool(others) and all(row.outcome == REFUSED for row in others)
+    if is_alone:
+        yield f"No other technique that was asked for is left. {'. '.join(reasons(others))}."
     if not advice.ranked:
         yield _none(advice)
         return
     best = advice.ranked[0]
     assert best.estimate is not None
     taken = f"{quantity(advice, best.estimate.value)} (90 % interval: {interval(advice, best)})"
+    if is_alone:
+        yield f"The scenario's own is alone, and takes {taken}: {best.name}."
+        return
     among = _among(advice)
     if advice.goal.accuracy is None:
         yield f"{among}{best.name} takes least for a training sample: {taken}."
@@ -59,6 +75,15 @@ def _first(advice: Advice) -> Iterator[str]:
     wanted = target(advice.goal.accuracy)
     doing = {BYTES: "sends least over the WAN to", MONEY: "costs least to"}.get(advice.goal.least, "is the quickest to")
     yield f"{among}{best.name} {doing} {wanted} accuracy: {taken}."
+
+
+def reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what is to be said of single techniques beside their numbers, one text for all of which it is true."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.why:
+            names.setdefault(f"{row.outcome}: {row.why}", []).append(row.name)
+    return (f"{', '.join(each)}: {why}" for why, each in names.items())
 
 
 def _among(advice: Advice) -> str:
@@ -77,22 +102,31 @@ def _none(advice: Advice) -> str:
     if advice.goal.accuracy is None:
         return "I do not know: nothing could be simulated within the budget; give a larger --budget."
     wanted = target(advice.goal.accuracy)
-    scored = [row for row in advice.rows if row.accuracy is not None]
-    if any(row.outcome == UNKNOWN for row in advice.rows):
-        near = max(scored, key=lambda row: row.accuracy or 0.0, default=None)
-        nearest = f", and {near.name} came nearest with {target(round(near.accuracy or 0.0, 4))}" if near else ""
-        return (
-            f"I do not know: within the budget no technique was seen to reach {wanted} accuracy{nearest}. A larger "
-            "--budget may find one, or the goal is out of reach."
-        )
-    if not scored:
-        return f"No technique is left that may reach {wanted} accuracy: see why each was refused."
-    best = max(scored, key=lambda row: row.accuracy or 0.0)
-    return (
-        f"No technique reaches {wanted} accuracy in the steps that the scenario gives; {best.name} comes nearest with "
-        f"{target(round(best.accuracy or 0.0, 4))}. More rounds, another model or learning rate may; another network "
-        "does not."
+    twice = f"{wanted} accuracy with two scores in a row"
+    scored = [row for row in advice.rows if row.accuracy is not None and row.outcome != REFUSED]
+    best = max(scored, key=lambda row: row.accuracy or 0.0, default=None)
+    came = (
+        f"{best.name} came nearest with {target(round(best.accuracy or 0.0, 4))}{_after(advice, best)}" if best else ""
     )
+    if any(row.outcome == UNKNOWN for row in advice.rows):
+        nearest = f"; {came}" if came else ""
+        return (
+            f"I do not know: within the budget no technique was seen to reach {twice}{nearest}. A larger --budget may "
+            "find one, or the goal is out of reach."
+        )
+    if not came:
+        return f"No technique is left that may reach {wanted} accuracy: see why each was refused."
+    return (
+        f"No technique reaches {twice} in the steps that the scenario gives; {came}. More rounds, another model or "
+        "learning rate may; another network does not."
+    )
+
+
+def _after(advice: Advice, row: Row) -> str:
+    """Return after how many rounds a technique had the accuracy of its row."""
+    scores = [curve.scores[-1] for curve in advice.known[row.name].curves.values() if curve.scores]
+    last = max(scores, key=lambda score: score.accuracy)
+    return f" after {counted(last.round + 1, 'round')}"
 
 
 def _near(advice: Advice) -> Iterator[str]:
@@ -101,12 +135,12 @@ def _near(advice: Advice) -> Iterator[str]:
         return
     best, *others = advice.ranked
     assert best.estimate is not None
-    near = [row for row in others if row.estimate is not None and row.estimate.low <= best.estimate.high]
+    near = [row for row in others if row.estimate is not None and row.estimate.chance >= A_CHANCE]
     if near:
         names = ", ".join(row.name for row in near)
         yield f"It is first with a probability of {100 * best.estimate.chance:.0f} %; these may be as good: {names}."
-    own = next((row for row in others if "as written" in row.name), None)
-    if own is not None and own.estimate is not None:
+    own = next((row for row in others if is_own(row.name)), None)
+    if own is not None and own not in near and own.estimate is not None:
         yield f"The scenario's own technique takes {factor(own.estimate.value / best.estimate.value)} as much."
 
 
@@ -187,10 +221,15 @@ def _everywhere(winners: Mapping[Place, str]) -> str:
 def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
     """Return what whole runs of the best techniques took, beside their intervals, and the regret."""
     said = []
+    mean = (
+        "90 % interval" if advice.goal.accuracy is None else f"90 % interval of the mean over {SEEDS_OF_A_VALUE} seeds"
+    )
     for each in found:
-        where = "inside" if each.is_inside else "outside"
         took = "did not reach the goal" if isinf(each.value) else f"took {quantity(advice, each.value)}"
-        said.append(f"A whole run of {each.row.name} {took}: {where} its interval ({interval(advice, each.row)}).")
+        within = f"{_beside(each)} the {mean} ({interval(advice, each.row)})"
+        said.append(f"A whole run of {each.row.name} with one seed {took}: {within}.")
+    if advice.goal.accuracy is not None and not all(each.is_inside for each in found):
+        said.append("One seed may well lie outside of what the mean over several keeps to.")
     if len(found) > 1:
         best = min(found, key=lambda each: each.value)
         lost = "not at all" if best is found[0] else f"by {share(regret(found))}"
@@ -198,8 +237,20 @@ def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
     return said
 
 
+def _beside(found: Confirmed) -> str:
+    """Return where a run lies beside its interval, as a share of the end, which rounded numbers might not show."""
+    assert found.row.estimate is not None
+    if found.is_inside:
+        return "inside"
+    if isinf(found.value):
+        return "outside"
+    if found.value < found.row.estimate.low:
+        return f"{share(1 - found.value / found.row.estimate.low)} below"
+    return f"{share(found.value / found.row.estimate.high - 1)} above"
+
+
 _FATES = {
-    MISSED: "the goal is not reached by {}",
+    MISSED: "the goal was not reached by {}",
     UNKNOWN: "the budget did not suffice to judge {}",
 }
 
@@ -208,8 +259,10 @@ def _others(advice: Advice) -> Iterator[str]:
     """Yield what became of those that are not ranked."""
     beaten = sum(row.outcome == BEATEN for row in advice.rows)
     if beaten and advice.ranked:
-        yield f"{counted(beaten, 'technique')} had already taken more than the best and had not reached the goal."
+        had = f"{counted(beaten, 'technique')} had already taken more than the best"
+        yield f"{had}, without two scores in a row at the goal."
     for outcome, text in _FATES.items():
         names = [row.name for row in advice.rows if row.outcome == outcome]
         if names and (advice.ranked or outcome == UNKNOWN):
-            yield f"{counted(len(names), 'technique')}: {text.format(', '.join(names))}."
+            named = ", ".join(names) if len(names) <= FEW else "them"
+            yield f"{counted(len(names), 'technique')}: {text.format(named)}."
