@@ -8,8 +8,6 @@ import pytest
 
 from testbed.execution import cluster, host
 from testbed.execution.deployment import Ground
-from testbed.plan.model import Plan
-from testbed.results.progress import Progress
 from tests.cluster.forked import ForkedAgents
 from tests.faults import runs
 
@@ -28,14 +26,11 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
     """Let runs of ``tests.faults`` and of scripts that fail be deployed, too."""
     starter = ForkedAgents()
 
-    def run(plan: Plan, directory: Path, report: Progress) -> None:
-        cluster.run(plan, directory, report, starter)
-
     def run_jobs(ground: Ground) -> list[BaseException | None]:
         only = ground.only
-        run(only.plan, only.directory, only.report)
+        cluster.run(only.plan, only.directory, only.report, starter)
         return [None]
 
     monkeypatch.setitem(host.BACK_ENDS, "cluster", run_jobs)
-    monkeypatch.setitem(runs.BACK_ENDS, "cluster", run)
+    monkeypatch.setitem(runs.BACK_ENDS, "cluster", run_jobs)
     return starter
