@@ -6,7 +6,8 @@ Each scenario is a folder below ``--out``, in which the advice and every whole r
 where it was interrupted. Budgets are processor time: other work on the machine changes nothing.
 
 A row: ``regret``, how much more the advised technique takes than the best one, of means over the scenario's own seed
-and the two after it; ``rank_of_best``, where the best one stands in the advice; ``covered`` of ``intervals``: how many
+and the two after it, which the advice may have seen; ``regret_others``, of means over three others, and of those that
+are ranked; ``rank_of_best``, where the best one stands in the advice; ``covered`` of ``intervals``: how many
 90 % intervals hold the mean of whole runs with three seeds that the advice has not seen; ``covered_own``: with those
 that it may have seen.
 """
@@ -177,7 +178,7 @@ def _row(
     others: Mapping[str, Mean],
 ) -> Row:
     names = [row["name"] for row in advice["rows"] if row["outcome"] in ("ranked", "beaten")]
-    exact = {name: mean.value for name, mean in own.items() if mean.is_exact}
+    exact = _exact(own)
     best = min(exact, key=exact.__getitem__)
     chosen = names[0] if names else ""
     intervals = [row for row in advice["rows"] if row["outcome"] == "ranked"]
@@ -186,7 +187,8 @@ def _row(
         "least": drawn.least,
         "advised": chosen,
         "best": best,
-        "regret": exact[chosen] / exact[best] - 1 if chosen and math.isfinite(exact[best]) else math.nan,
+        "regret": _regret(exact, chosen),
+        "regret_others": _regret(_exact(others), chosen),
         "rank_of_best": names.index(best) + 1 if best in names else 99,
         "covered": sum(_is_covered(row, others) for row in intervals),
         "covered_own": sum(_is_covered(row, own) for row in intervals),
@@ -194,6 +196,16 @@ def _row(
         "took_s": advice["took_s"],
         "simulations": advice["simulations"],
     }
+
+
+def _exact(means: Mapping[str, Mean]) -> dict[str, float]:
+    return {name: mean.value for name, mean in means.items() if mean.is_exact}
+
+
+def _regret(values: Mapping[str, float], chosen: str) -> float:
+    """Return how much more the chosen one takes than the best one; NaN where it is not known."""
+    best = min(values.values(), default=math.inf)
+    return values[chosen] / best - 1 if chosen in values and math.isfinite(best) else math.nan
 
 
 def _is_covered(row: Mapping[str, Any], means: Mapping[str, Mean]) -> bool:

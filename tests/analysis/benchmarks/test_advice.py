@@ -37,7 +37,11 @@ def test_a_check_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: p
     options = SimpleNamespace(seed=1, first=0, scenarios=1, budget=60.0, jobs=1, out=tmp_path)
     (row,) = check.measure(options)  # type: ignore[arg-type]
     assert row["advised"] == row["best"] == "fsa (as written)"
-    assert row["regret"] == 0 and row["rank_of_best"] == 1 and row["intervals"] == row["covered_own"] == 1
+    assert (
+        row["regret"] == row["regret_others"] == 0
+        and row["rank_of_best"] == 1
+        and row["intervals"] == row["covered_own"] == 1
+    )
     asked: list[object] = []
     monkeypatch.setattr(check.pool, "simulate_all", lambda tasks, jobs: asked.extend(tasks) or [])
     assert list(check.measure(options)) == [row]  # type: ignore[arg-type]
