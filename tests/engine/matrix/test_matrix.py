@@ -19,6 +19,7 @@ from testbed.axes import options_of
 from testbed.codec.options import CODECS
 from testbed.engine.sync_setup import local_model
 from testbed.plan.asynchronous import is_asynchronous
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, tier_refusals
 from tests.engine.runs import Simulated, run
@@ -66,6 +67,8 @@ def ran(directory: Path, combination: Combination) -> Simulated:
     """To its end, through every round of all workers, with numbers that are numbers."""
     texts = [*SMALL, *overrides(combination)]
     said = {text.partition("=")[0] for text in texts}
+    if OVERLAYS[combination["overlay"]].relays:
+        said.add("sync.fragments")  # which travel on stars only
     texts += [text for text in FEW_STEPS.get(combination["sync"], ()) if text.partition("=")[0] not in said]
     if any(option.name == "bound" for option in fields(options_of(CODECS[combination["codec"]]))):
         texts.append("codec.bound=100")
