@@ -12,7 +12,7 @@ from rich.console import Console
 from analysis.jobs import StoredJobs
 from testbed.display.jobs import summary_of_jobs
 
-NO_WAN = SimpleNamespace(has_wan=False)
+NO_WAN = SimpleNamespace(name="local", has_wan=False)
 
 
 class Sent(StoredJobs):
@@ -27,7 +27,8 @@ class Sent(StoredJobs):
 
 def stored(*names: str) -> StoredJobs:
     result: dict[str, Any] = {"training_s": 1.0, "status": "done", "round_time_s": 1.0, "accuracy": None, "rounds": 1}
-    run: Any = SimpleNamespace(result=result, start_s=0.0, plan={"back_end": "simulate"})
+    simulated = SimpleNamespace(name="simulate", has_wan=True)
+    run: Any = SimpleNamespace(result=result, start_s=0.0, facilities=simulated)
     return Sent(Path("run"), "name", dict.fromkeys(names, run), dict.fromkeys(names, 0.0), {})
 
 
@@ -52,9 +53,7 @@ def test_without_a_wan_no_link_carries_bytes() -> None:
 
 
 def test_a_job_without_a_result_has_a_mark_in_each_column() -> None:
-    run: Any = SimpleNamespace(
-        result=None, status=SimpleNamespace(state="crashed"), plan={"back_end": "local"}, facilities=NO_WAN
-    )
+    run: Any = SimpleNamespace(result=None, status=SimpleNamespace(state="crashed"), facilities=NO_WAN)
     console = Console(width=200, file=StringIO())
     with console.capture() as captured:
         console.print(*summary_of_jobs(StoredJobs(Path("run"), "name", {"one": run}, {"one": 0.0}, {})))
