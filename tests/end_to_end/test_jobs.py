@@ -90,8 +90,8 @@ def test_rounds_of_two_jobs_are_simulated_as_the_kernel_makes_them(tmp_path: Pat
         assert other.outcome.status == "done", other.outcome.message
         assert other.hashes("worker") == one.hashes("worker")
         means = [sum(each) / len(each) for each in (rounds_s(one), rounds_s(other))]
-        assert means[0] == pytest.approx(means[1], rel=0.2), (name, means)
+        assert means[0] == pytest.approx(means[1], rel=0.3), (name, means)
         if means[0] != pytest.approx(means[1], rel=TOLERANCE):
             far[name] = means
     if far:  # docs/how-to/several-jobs.md
-        pytest.xfail(f"exact rounds change by 20 % with when processes start, where jobs never come into step: {far}")
+        pytest.xfail(f"exact rounds change by a fifth with when processes start, where jobs never come into step: {far}")
