@@ -94,4 +94,6 @@ def test_rounds_of_two_jobs_are_simulated_as_the_kernel_makes_them(tmp_path: Pat
         if means[0] != pytest.approx(means[1], rel=TOLERANCE):
             far[name] = means
     if far:  # docs/how-to/several-jobs.md
-        pytest.xfail(f"exact rounds change by a fifth with when processes start, where jobs never come into step: {far}")
+        pytest.xfail(
+            f"exact rounds change by a fifth with when processes start, where jobs never come into step: {far}"
+        )
