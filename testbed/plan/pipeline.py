@@ -37,7 +37,7 @@ class Staged:
 def staged(
     pipeline: PipelinePlan, training: TrainingPlan, nodes: Sequence[NodePlan], network: NetworkPlan, seed: int
 ) -> Staged:
-    """Return the pipeline with its cuts, its tasks and the sizes of what it sends.
+    """Return the pipeline with its cuts, its tasks, and the size of each message between parts of the model.
 
     Raise ``ScenarioError`` if the model cannot be cut so, or the tasks be computed.
     """

@@ -1,4 +1,4 @@
-"""Compiled code is kept where nobody else can put any."""
+"""Compiled code is kept in a folder to which no other user can write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.numba_cache import own_folder
 from tests.for_each import for_each
 
 
-@for_each("kind", ["", "open", "link", "file", "nobody's"])
+@for_each("kind", ["", "open", "link", "file", "another user's"])
 def test_a_folder_that_others_could_have_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -25,7 +25,7 @@ def test_a_folder_that_others_could_have_made_is_refused(
         place.touch(mode=0o600)
     elif kind:
         place.mkdir(mode=0o750 if kind == "open" else 0o700)
-    if kind == "nobody's":
+    if kind == "another user's":
         if os.geteuid() != 0:
             return
         os.chown(place, 65534, 65534)

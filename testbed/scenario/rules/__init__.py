@@ -53,7 +53,7 @@ _OF_PIPELINES = {rule for rule in RULES if rule.__module__ == pipelines.__name__
 def violations_of(scenario: Scenario) -> list[Violation]:
     """Return what the rules find in a scenario, on its back end.
 
-    Of a value that does not go with a pipeline nothing else is told: its cure is enough, and others may lead elsewhere.
+    A value that does not go with a pipeline is refused once: a second message about it could suggest another cure.
     """
     exchanging = exchanging_part(scenario)
     if exchanging is scenario:

@@ -547,14 +547,16 @@ def test_an_interval_is_no_narrower_than_what_was_seen_tells(advice: Advice) -> 
     known = advice.known["fp16"]
     reached = list(estimate.reached(known, 0.7).values())
 
-    def width(ends: list[estimate.Reached], every: int) -> float:
-        found = {"fp16": replace(known, every=every)}
-        (one,) = estimate.estimates(found, {"fp16": ends}, lambda end: end.time_s, 1).values()
+    def width(seeds: int, every: int = 1) -> float:
+        found = {"fp16": replace(known, every=every), "alike": replace(known, mathematics="alike")}
+        ends = {"fp16": reached[:1] * seeds, "alike": reached[:1] * 3}
+        one = estimate.estimates(found, ends, lambda end: end.time_s, 1)["fp16"]
         return math.log(one.high / one.low)
 
-    fine, coarse = (width(reached[:1] * 3, every) for every in (1, 20 * round(reached[0].rounds)))
-    assert width(reached[:1], 1) > 1.5 * fine  # three alike; their mean is also known better, by the root of two
-    assert coarse > 1.5 * fine
+    fine = width(3)
+    spread = math.hypot(estimate.PRIOR_SPREAD * math.sqrt(1 + 1 / 3), known.error)
+    assert width(1) == pytest.approx(2 * 1.645 * spread, rel=0.05)  # however alike the seeds of others are
+    assert width(3, every=20 * round(reached[0].rounds)) > 1.5 * fine
 
 
 def test_without_a_goal_no_seed_matters(advice: Advice) -> None:
