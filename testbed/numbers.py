@@ -72,6 +72,17 @@ def share(value: float | None) -> str:
     return MISSING if value is None or isnan(value) else f"{short(value * 100)} %"
 
 
+def share_below(value: float | None, wanted: float) -> str:
+    """Return a share with as many digits as show that it is less than ``wanted``: ``87.96 %``, which is not 88 %."""
+    if value is None or isnan(value) or value >= wanted:
+        return share(value)
+    percent = 100 * value
+    for digits in range(3, 17):
+        if float(f"{percent:.{digits}g}") < 100 * wanted:
+            break
+    return share(value) if digits == 3 else f"{percent:.{digits}g} %"
+
+
 def factor(value: float | None) -> str:
     """Return how many times: ``1.33×``."""
     return MISSING if value is None or isnan(value) else f"{short(value)}×"

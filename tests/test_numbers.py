@@ -33,3 +33,8 @@ def test_three_digits_and_targets() -> None:
         "0.123", "12.3", "100", "1235", "-1235",
     ]  # fmt: skip
     assert [numbers.target(value) for value in (0.9, 0.93, 0.975)] == ["90 %", "93 %", "97.5 %"]
+
+
+def test_a_share_below_a_target_is_told_with_as_many_digits_as_show_it() -> None:
+    told = [numbers.share_below(value, 0.88) for value in (0.5, 0.8796, 0.87999, 0.88, 0.9, None)]
+    assert told == ["50 %", "87.96 %", "87.999 %", "88 %", "90 %", "–"]

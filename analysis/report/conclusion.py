@@ -8,7 +8,7 @@ from typing import Any
 from analysis.figures.compare import round_split
 from analysis.identity import PARTS
 from analysis.load import StoredRun
-from testbed.numbers import counted, factor, seconds, share, size
+from testbed.numbers import counted, factor, seconds, share, share_below, size
 from testbed.numbers import target as accuracy_wanted
 from testbed.results.job_index import neighbours
 
@@ -35,10 +35,10 @@ def _reached(run: StoredRun) -> str:
     if wanted is not None and result["time_to_target_s"] is not None:
         reached = f"{accuracy_wanted(wanted)} accuracy was reached after {seconds(result['time_to_target_s'])}."
         below = result["accuracy"] is not None and result["accuracy"] < wanted
-        lost = f" At the end it was lower, {share(result['accuracy'])}." if below else ""
+        lost = f" At the end it was lower, {share_below(result['accuracy'], wanted)}." if below else ""
         return f"{reached}{lost} Training took {trained} in {took}"
     if wanted is not None:
-        best = f"the last evaluation gave {share(result['accuracy'])}"
+        best = f"the last evaluation gave {share_below(result['accuracy'], wanted)}"
         return f"{accuracy_wanted(wanted)} accuracy was not reached: {best}. Training took {trained} in {took}"
     last = "" if result["accuracy"] is None else f" The accuracy at the end is {share(result['accuracy'])}."
     return f"Training took {trained} in {took}{last}"
@@ -91,7 +91,7 @@ def _missed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def fallen(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield which runs have reached the target, and ended below it."""
     names = [
-        f"{row['label']} ({share(row['accuracy'])})"
+        f"{row['label']} ({share_below(row['accuracy'], row['target'])})"
         for row in rows
         if row["time_to_target_s"] is not None and row["accuracy"] is not None and row["accuracy"] < row["target"]
     ]

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from analysis.confidence import Ratio, seeds_to_resolve
 from analysis.sweeps.points import Case, Point
-from testbed.numbers import between, counted, factor, seconds, share, short
+from testbed.numbers import between, counted, factor, seconds, share_below, short
 from testbed.numbers import target as accuracy_wanted
 from testbed.results import COMPLETED
 from testbed.results.sweep_index import TunedPoint, Tuning
@@ -193,7 +193,7 @@ def _missed(case: Case, target: float | None) -> Iterator[str]:
         reached = sum(value is not None for value in times.values())
         if reached < len(times):
             how_many = f"{reached} of {len(times)} seeds" if reached else "no seed"
-            missed.append(f"{point.label} ({how_many}, {share(_median_accuracy(point))} at the end)")
+            missed.append(f"{point.label} ({how_many}, {share_below(_median_accuracy(point), target)} at the end)")
     if missed and len(missed) < len(case.points):
         yield f"Not reached by every seed of {_listed(missed)}."
     elif missed:
@@ -211,7 +211,7 @@ def _fallen(case: Case, target: float | None) -> Iterator[str]:
         lower = [row["accuracy"] for row in reached if row["accuracy"] is not None and row["accuracy"] < target]
         if lower:
             how_many = f"{len(lower)} of {counted(len(point.completed), 'seed')}"
-            fallen.append(f"{point.label} (with {how_many}, down to {share(min(lower))})")
+            fallen.append(f"{point.label} (with {how_many}, down to {share_below(min(lower), target)})")
     if fallen:
         yield f"Below the target at the end, after having reached it: {_listed(fallen)}."
 
