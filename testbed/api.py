@@ -672,11 +672,14 @@ class Advice:
         """Return the scenarios of the best techniques, by name, ready for ``testbed.run``."""
         return self.stored.scenarios(count)
 
-    def confirm(self, count: int = 3, *, on: str | None = None, out: str | Path | None = None) -> list[Confirmed]:
+    def confirm(
+        self, count: int = 3, *, on: str | None = None, out: str | Path | None = None, again: bool = False
+    ) -> list[Confirmed]:
         """Run the best techniques whole and return each with what its run took, in the order of the advice.
 
-        on   back end instead of the scenario's own
-        out  folder of the run directories, by default ``advice/NAME``
+        on     back end instead of the scenario's own
+        out    folder of the run directories, by default ``advice/NAME``
+        again  replace finished runs that are there; those of an equal Plan are returned as they are otherwise
         """
         from analysis.advise.confirm import Confirmed, refuse_what_runs_do_not_tell, value_of
         from analysis.advise.files import file_name
@@ -687,7 +690,7 @@ class Advice:
         found = []
         for place, row in enumerate(advice.ranked[:count], 1):
             path = folder / f"{place}-{file_name(row.name)}"
-            done = run(moved(advice.scenario(row), on), out=path, progress=False)
+            done = run(moved(advice.scenario(row), on), out=path, progress=False, again=again)
             assert done.result is not None, path
             found.append(Confirmed(row, value_of(advice.goal, done.result)))
         return found

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.advise.advice import Advice
+import pandas as pd
+
+from analysis.advise.advice import BEST, Advice
 from analysis.advise.conclusion import conclusion
 from analysis.advise.output import frame
 from analysis.figures.advice import draw
@@ -18,6 +20,7 @@ from testbed.results import atomic
 from testbed.scenario import Scenario, load
 from testbed.scenario.edited import edited
 
+TABLE = "advice.csv"
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -33,12 +36,15 @@ def write(advice: Advice, out: Path, own: OwnFile | None = None) -> list[Path]:
     """Write ``advice`` as CSV, text, HTML, PNG and PDF, and ``1-NAME.yaml`` … of the best; return the paths.
 
     Scenarios are the user's file, if there is one, with the lines that make the technique; else they are written whole.
+    Files of an earlier advice in ``out`` are removed first, so that no scenario of the earlier one is left.
     """
     out.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(out / "advice.csv", frame(advice).to_csv(index=False))
+    for path in earlier(out):
+        path.unlink()
+    atomic.write_text(out / TABLE, frame(advice).to_csv(index=False))
     atomic.write_text(out / "advice.txt", "\n".join(conclusion(advice)) + "\n")
     atomic.write_text(out / "advice.html", page(advice))
-    files = [out / "advice.csv", out / "advice.txt", out / "advice.html"]
+    files = [out / TABLE, out / "advice.txt", out / "advice.html"]
     if advice.ranked:
         figure = draw(advice)
         for form in ("png", "pdf"):
@@ -47,11 +53,26 @@ def write(advice: Advice, out: Path, own: OwnFile | None = None) -> list[Path]:
             files.append(out / f"advice.{form}")
     rows = {row.name: row for row in advice.rows}
     for place, (name, scenario) in enumerate(advice.scenarios().items(), 1):
-        path = out / f"{place}-{file_name(name)}.yaml"
+        path = out / _scenario_file(place, name)
         if own is None or not _is_edited(own, advice.changes(rows[name]), path, scenario):
             atomic.write_text(path, scenario.to_yaml())
         files.append(path)
     return files
+
+
+def earlier(out: Path) -> list[Path]:
+    """Return the files of an advice that ``out`` holds, by its table."""
+    table = out / TABLE
+    if not table.exists():
+        return []
+    names = pd.read_csv(table)["name"][:BEST]
+    scenarios = [out / _scenario_file(place, name) for place, name in enumerate(names, 1)]
+    pages = [out / f"advice.{form}" for form in ("csv", "txt", "html", "png", "pdf")]
+    return [path for path in [*pages, *scenarios] if path.exists()]
+
+
+def _scenario_file(place: int, name: str) -> str:
+    return f"{place}-{file_name(name)}.yaml"
 
 
 def _is_edited(own: OwnFile, changes: Sequence[str], path: Path, wanted: Scenario) -> bool:

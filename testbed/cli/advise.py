@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--confirm", type=whole, metavar="N", help="run the best N whole, and say what following cost")
     parser.add_argument("--on", choices=BACK_ENDS, help="where --confirm runs them; default: the scenario's back end")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go; default: advice/NAME")
+    parser.add_argument("--again", action="store_true", help="replace the advice that is there")
     add_allow_code(parser)
 
 
@@ -83,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.advise.advising import Words, advise, wish
     from analysis.advise.budget import Budget, Seconds, Simulations
     from analysis.advise.conclusion import conclusion, confirmation
-    from analysis.advise.files import OwnFile, write
+    from analysis.advise.files import OwnFile, earlier, write
     from analysis.advise.output import as_records
     from analysis.advise.techniques import additions, techniques
     from testbed.api import Advice
@@ -115,11 +116,15 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     chosen = techniques(arguments.techniques, scenario)
     out = arguments.out or Path("advice") / scenario.name
     make_folder(out)
+    if earlier(out) and not arguments.again:
+        raise ScenarioError(f"{out}: holds an advice; --again replaces it, --out DIR puts this one elsewhere")
     further = additions(scenario) if arguments.techniques is None else {}
     advice = advise(read, chosen, asked, budget, _silent if arguments.json else _tell, further)
     files = [str(path) for path in write(advice, out, OwnFile(arguments.scenario, arguments.overrides))]
     said = conclusion(advice)
-    confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out) if arguments.confirm else []
+    confirmed = []
+    if arguments.confirm:
+        confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out, again=arguments.again)
     if confirmed:
         said += confirmation(advice, confirmed)
     if arguments.json:

@@ -32,6 +32,13 @@ def test_the_command_ranks_writes_and_confirms(scenario: Path, tmp_path: Path) -
     run = testbed.open_run(next(path for path in out.iterdir() if path.is_dir()))
     assert run.status.state == "done"
 
+    question = ["advise", str(scenario), "--techniques", "fsa", "--simulations", "2", "--jobs", "1", "--out", str(out)]
+    refused = command(question)
+    assert refused.returncode == 2 and "holds an advice; --again replaces it" in refused.stderr
+    (out / "2-mine.yaml").write_text("the user's own", encoding="utf-8")
+    assert command([*question, "--again"]).returncode == 0
+    assert sorted(path.name for path in out.glob("?-*.yaml")) == ["1-fsa-as-written.yaml", "2-mine.yaml"]
+
 
 def test_words_that_say_nothing_end_with_a_cure(scenario: Path) -> None:
     for words, told in (
