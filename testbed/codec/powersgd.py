@@ -10,10 +10,14 @@ Vogels, Karimireddy and Jaggi, PowerSGD: Practical low-rank gradient compression
 
 All-reduce makes both sums, as in the paper, and so do servers where the optimizer is at the workers: P and Q are keys
 there (``engine.summed_store``). With the optimizer at the servers each child has factors of its own, as if it were
-alone, which travel together and have the same bytes. Errors are taken against the approximation of the mean, as
-in the authors' code (epfml/powersgd): vectors, and matrices of which this would not save ``least_saving`` times the
-numbers, travel as they are, and so does all of the first ``start`` steps. That code alternates between the two factors,
-one sum a step, where the paper, as we do, makes both.
+alone, which travel together and have the same bytes.
+
+Checked against the authors' code (epfml/powersgd). The code of the paper (paper-code/gradient_reducers.py) is as above.
+The package (powersgd/powersgd.py) makes one of the two sums a step, in turns, and takes a worker's error against its
+own part of the approximation; as only sums of errors are ever sent, that gives the same means. From the package is
+that vectors, and matrices of which this would not save ``least_saving`` times the numbers, travel as they are, and so
+does all of the first ``start`` steps. Its orthonormal columns are those of Gram and Schmidt, ours of Householder; they
+span the same.
 """
 
 from __future__ import annotations

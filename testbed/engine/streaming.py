@@ -105,9 +105,11 @@ class StreamedSteps(LocalSteps):
         """Return a new value with the steps on top of it that the worker has made since it sent (CoCoDC)."""
         streaming = self._streaming
         assert streaming.compensation is not None, "they are mixed"
-        step = (now - sent) / streaming.overlap_steps
-        correction = streaming.compensation * step * step * (new - sent) / streaming.steps
-        return new + streaming.overlap_steps * (step + correction)
+        gradient = sent - now
+        correction = gradient * gradient * (new - sent)
+        length = float(correction.norm())
+        weight = streaming.compensation * float(gradient.norm()) / length if length else 0.0
+        return new - gradient - weight * correction
 
     async def finish(self, world: World) -> bool:
         """End with the fragments as they were after their last outer steps: the same at all workers."""

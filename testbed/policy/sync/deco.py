@@ -21,8 +21,11 @@ is computed, and its sum is there τ steps later. With the time T of a step, S/a
 | T, b, S/a of all | medians of the last rounds at the present pace, of the slowest worker each |
 | E | ``every``: rounds from one choice to the next |
 
-The loop is as in a collection of published formulas (junaidaliop/zij); φ and δ(τ) are from memory. ``adaptive: false``
-is delayed SGD with error feedback: τ stays as it is, and δ is the codec's.
+The loop is as in a collection of published formulas (junaidaliop/zij). Of the paper the abstract could be read, which
+says that staleness amplifies exponentially what compression harms. A summary of it (Hiroki11x/Papers, 395) has φ with
+(1 − δ)^τ in place of (1 − δ/2)^τ, which is from memory, as is δ(τ). With steps of 20 ms to 1 s, delays of 10 ms to 1 s
+and gradients of 20 ms to 100 s both choose the same in 169 of 175 combinations, and in the others 1 in place of τ = 2.
+``adaptive: false`` is delayed SGD with error feedback: τ stays as it is, and δ is the codec's.
 """
 
 from __future__ import annotations

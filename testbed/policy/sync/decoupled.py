@@ -94,7 +94,7 @@ class DecoupledDiLoCo(SyncPolicy):
     def streaming(cls, options: Options) -> Streaming | None:
         if options.fragments == 1 and options.overlap_steps == 0:
             return None
-        return Streaming(options.fragments, options.overlap_steps, options.mixing, None, options.h)
+        return Streaming(options.fragments, options.overlap_steps, options.mixing)
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

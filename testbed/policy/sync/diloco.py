@@ -23,6 +23,7 @@ from testbed.preset import Preset
 
 MIX = "mix"
 COMPENSATE = "compensate"
+COMPENSATION = 0.2
 
 
 class DiLoCo(Fsa):
@@ -74,7 +75,9 @@ class DiLoCo(Fsa):
             "the worker's steps meanwhile are put on top of it, corrected for where they began (CoCoDC)",
             choices=(MIX, COMPENSATE),
         )
-        compensation: float = option(0.5, "of a late fragment: weight of that correction (λ)", max=1e6)
+        compensation: float = option(
+            COMPENSATION, "of a late fragment: length of that correction, as a share of the steps' own (λ)", max=1000
+        )
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
             """Yield what cannot be: rounds without a step, and fragments that come after the next one has left."""
@@ -90,7 +93,7 @@ class DiLoCo(Fsa):
                 yield "mixing", "has no effect where late fragments are compensated", "remove it"
             if self.overlap_steps == 0 and self.late != MIX:
                 yield "late", "has no effect without 'overlap_steps'", "remove it"
-            elif self.late == MIX and self.compensation != 0.5:
+            elif self.late == MIX and self.compensation != COMPENSATION:
                 yield "compensation", "has no effect where late fragments are mixed", "write late: compensate"
 
     @classmethod
@@ -102,7 +105,7 @@ class DiLoCo(Fsa):
         if options.fragments == 1 and options.overlap_steps == 0:
             return None
         compensation = options.compensation if options.late == COMPENSATE else None
-        return Streaming(options.fragments, options.overlap_steps, options.mixing, compensation, options.h)
+        return Streaming(options.fragments, options.overlap_steps, options.mixing, compensation)
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

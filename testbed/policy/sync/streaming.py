@@ -5,14 +5,16 @@ Douillard et al., Streaming DiLoCo with overlapping communication, 2025 (arXiv 2
 may be awaited some steps later; then it is mixed with what the worker has by that time.
 
 Or what the worker has done meanwhile is put on top of it, as if it had begun there (CoCoDC: Zhu et al., 2025, arXiv
-2504.17672). With s what the worker had when it sent, n what it has now, v the new value, τ the steps between and H
-those of a whole round of the model, in the terms of DC-ASGD:
+2504.17672). With s what the worker had when it sent, n what it has now and v the new value, for each tensor:
 
-    g ← (n − s) / τ          the worker's mean step
-    θ ← v + τ (g + λ g ⊙ g ⊙ (v − s) / H)
+    g ← s − n                                what its steps meanwhile add up to, as a gradient
+    c ← g ⊙ g ⊙ (v − s)                      how that changes from s to v, in the terms of DC-ASGD
+    θ ← v − g − λ (‖g‖ / ‖c‖) c
 
-CoCoDC's abstract says so much, and names a Taylor expansion; its formula could not be read, nor any code of it found,
-and is from memory.
+CoCoDC's abstract names a Taylor expansion; its formulas could not be read. The sign follows from the expansion, g(v) ≈
+g + H (v − s) with g ⊙ g for the Hessian H. The weight is that of DC-S3GD (Rigazzi, 2019, arXiv 1911.02516), whose λ is
+0.2: then neither the scale of g nor a division by numbers of steps matters. Both are so in the one public program that
+was found (a repository without a paper's name; functions ``init_dc_state`` and ``sync_dc_diloco``).
 """
 
 from __future__ import annotations
@@ -29,14 +31,12 @@ class Streaming:
     overlap_steps  local steps of the next round that are made before the new values are awaited
     mixing         share of a worker's own values when new ones come that late
     compensation   λ, where its steps meanwhile are put on top of them instead; ``None``: they are mixed
-    steps          local steps between two outer steps of a parameter (H)
     """
 
     fragments: int
     overlap_steps: int
     mixing: float
     compensation: float | None = None
-    steps: int = 1
 
 
 def steps_between(h: int, fragments: int, round_: int) -> int:

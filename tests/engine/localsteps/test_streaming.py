@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -137,15 +138,34 @@ def test_more_fragments_than_tensors_are_refused(tmp_path: Path) -> None:
 
 
 def test_steps_meanwhile_are_put_on_top_of_a_late_fragment() -> None:
-    """Sent 1.0, has moved by −0.4 in two steps of 0.1 · 2, and the new value is 3.0: 2.6, and λ g² (3 − 1) τ/H."""
+    """It went down by 0.3 and 0.4; the new value is 2 higher in the first place, where a steeper slope is assumed."""
+    found = compensated(now=[0.7, 0.6], new=[3.0, 1.0], sent=[1.0, 1.0])
+    assert found.tolist() == pytest.approx([3.0 - 0.3 - 0.5 * 0.5, 1.0 - 0.4])  # a correction of half of g's length
+
+
+def test_a_worker_that_has_not_moved_takes_a_late_fragment_as_it_is() -> None:
+    assert compensated(now=[1.0, 1.0], new=[3.0, 0.0], sent=[1.0, 1.0]).tolist() == [3.0, 0.0]
+
+
+def test_a_compensated_fragment_is_nearer_to_steps_from_the_new_value() -> None:
+    """On a loss whose curvature is the square of its slope where the worker was, as the method assumes."""
+    slope, rate = torch.tensor([0.8, -0.5, 0.3]), 0.1
+    sent = torch.tensor([1.0, 2.0, 3.0])
+    new = sent + torch.tensor([0.4, -0.2, 0.3])
+    from_new = new - rate * (slope + slope * slope * (new - sent))
+    length = (slope * slope * (new - sent)).norm() / slope.norm()
+    found = compensated(sent - rate * slope, new, sent, compensation=float(length))
+    assert torch.allclose(found, from_new)
+
+
+def compensated(now: Any, new: Any, sent: Any, compensation: float = 0.5) -> torch.Tensor:
     steps = StreamedSteps(
         Mock(),
         ModelOptimizer("sgd", {"learning_rate": 0.1}, [torch.zeros(1)]),
         1.0,
-        Streaming(fragments=1, overlap_steps=2, mixing=0.5, compensation=0.5, steps=8),
+        Streaming(fragments=1, overlap_steps=2, mixing=0.5, compensation=compensation),
     )
-    found = steps._compensated(torch.tensor([0.6]), torch.tensor([3.0]), torch.tensor([1.0]))
-    assert found.item() == pytest.approx(2.6 + 2 * 0.5 * 0.2**2 * 2.0 / 8)
+    return steps._compensated(*(torch.as_tensor(each) for each in (now, new, sent)))
 
 
 @for_each("late", ["", ", late: compensate"])
