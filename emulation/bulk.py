@@ -118,58 +118,50 @@ class BulkTransfer:
 
 @dataclass(slots=True)
 class Flood:
-    """Datagrams over one link of ``rate_bps``. ``stamps_s``: arrival times of their frames, each of ``frame_bytes``.
-
-    A namespace that is on another machine is empty: there the frames are sent, or received.
-    """
+    """Datagrams over one link of ``rate_bps``. ``stamps_s``: arrival times of their frames."""
 
     name: str
     source_namespace: str
     target_namespace: str
     target: str
     rate_bps: float
-    frame_bytes: int = FRAME_BYTES
     stamps_s: list[float] = field(default_factory=list)
     sent: int = 0
 
     def duration_s(self, at_least_s: float) -> float:
         """Return ``at_least_s``, or the time of the burst and 16 more frames if that is longer."""
-        return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * self.frame_bytes) * 8 / self.rate_bps)
+        return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * FRAME_BYTES) * 8 / self.rate_bps)
 
     def due(self, elapsed_s: float) -> int:
         """Return how many frames are to be sent by then."""
         due_s = _EXCESS * elapsed_s + 2 * WAIT_S
-        return int((self.rate_bps * due_s / 8 + burst_bytes(self.rate_bps)) / self.frame_bytes) + 2
+        return int((self.rate_bps * due_s / 8 + burst_bytes(self.rate_bps)) / FRAME_BYTES) + 2
 
     def measured_bps(self) -> float | None:
         """Return the rate in bit/s of Ethernet frames; None if too few arrived."""
-        skip = max(burst_bytes(self.rate_bps) // self.frame_bytes + 2, len(self.stamps_s) // 5)
+        skip = max(burst_bytes(self.rate_bps) // FRAME_BYTES + 2, len(self.stamps_s) // 5)
         kept = self.stamps_s[skip:]
         if len(kept) < _LEAST_FRAMES or kept[-1] <= kept[0]:
             return None
-        return (len(kept) - 1) * self.frame_bytes * 8 / (kept[-1] - kept[0])
+        return (len(kept) - 1) * FRAME_BYTES * 8 / (kept[-1] - kept[0])
 
-    def open(self) -> tuple[socket.socket | None, socket.socket | None]:
-        """Return the ends of it that are on this machine: sender and receiver."""
-        sender = receiver = None
-        if self.source_namespace:
-            sender = socket_in(self.source_namespace, socket.SOCK_DGRAM)
-            enlarge_buffers(sender, _BUFFER_BYTES)
-            sender.connect((self.target, _PORT))
-        if self.target_namespace:
-            receiver = socket_in(self.target_namespace, socket.SOCK_DGRAM)
-            enlarge_buffers(receiver, _BUFFER_BYTES)
-            receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-            receiver.bind((self.target, _PORT))
+    def open(self) -> tuple[socket.socket, socket.socket]:
+        """Return its sender and receiver."""
+        sender = socket_in(self.source_namespace, socket.SOCK_DGRAM)
+        enlarge_buffers(sender, _BUFFER_BYTES)
+        sender.connect((self.target, _PORT))
+        receiver = socket_in(self.target_namespace, socket.SOCK_DGRAM)
+        enlarge_buffers(receiver, _BUFFER_BYTES)
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        receiver.bind((self.target, _PORT))
         return sender, receiver
 
     def send(self, sender: socket.socket, elapsed_s: float) -> None:
         """Send what is due, as far as the socket has room: that it is full is expected of a flood."""
         due = self.due(elapsed_s)
-        payload = bytes(self.frame_bytes - HEADER_BYTES)
         try:
             while self.sent < due:
-                sender.send(payload)
+                sender.send(_CHUNK[:PAYLOAD_BYTES])
                 self.sent += 1
         except OSError:
             return
@@ -191,18 +183,14 @@ def transfer(transfers: Sequence[BulkTransfer | Flood], duration_s: float, drain
     poll = select.poll()
     with ExitStack() as opened:
         for each in transfers:
-            sender, receiver = each.open()
-            for end in (sender, receiver):
-                if end is not None:
-                    opened.enter_context(end)
-            if sender is not None and isinstance(each, Flood):
+            sender, receiver = map(opened.enter_context, each.open())
+            if isinstance(each, Flood):
                 floods.append(partial(each.send, sender))
-            elif sender is not None:
+            else:
                 ready[sender.fileno()] = partial(each.send, sender)
                 poll.register(sender, select.POLLOUT)
-            if receiver is not None:
-                ready[receiver.fileno()] = partial(each.receive, receiver)
-                poll.register(receiver, select.POLLIN)
+            ready[receiver.fileno()] = partial(each.receive, receiver)
+            poll.register(receiver, select.POLLIN)
         begin_s = time.monotonic()
         sending_until_s = begin_s + duration_s
         while (left_s := sending_until_s + drain_s - time.monotonic()) > 0:

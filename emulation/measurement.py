@@ -20,7 +20,7 @@ from emulation.layout import Layout, SwitchPort
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
 from testbed.plan.model import LinkPlan, NetworkPlan, Plan
-from testbed.plan.shaping import FRAME_BYTES, shaped_bps
+from testbed.plan.shaping import shaped_bps
 
 REPEATS = 2  # of what is outside its tolerance
 FAR_OUTSIDE = 10.0  # in tolerances
@@ -261,7 +261,6 @@ def _floods(net: BuiltNetwork, names: set[str]) -> list[Flood]:
             net.namespace_path(link.ingress.vertex),
             link.ingress.ip,
             shaped_bps(link.plan.rate_bps),
-            FRAME_BYTES,
         )
         for link in net.layout.wan
         if link.plan.name in names

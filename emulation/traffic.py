@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,13 +63,10 @@ class DatagramTraffic:
         self._burst = next(self._bursts, (math.inf, math.inf))
         self._burst_sent = 0.0  # of what the burst under way is due to send
         self.sent_bytes = self.received_bytes = 0
-        self._receiver = self._sender = None
-        if ends.target_namespace:
-            self._receiver = ends.socket_in(ends.target_namespace, socket.SOCK_DGRAM)
-            self._receiver.bind((ends.target, ends.port))
-        if ends.source_namespace:
-            self._sender = ends.socket_in(ends.source_namespace, socket.SOCK_DGRAM)
-            self._sender.connect((ends.target, ends.port))
+        self._receiver = ends.socket_in(ends.target_namespace, socket.SOCK_DGRAM)
+        self._receiver.bind((ends.target, ends.port))
+        self._sender = ends.socket_in(ends.source_namespace, socket.SOCK_DGRAM)
+        self._sender.connect((ends.target, ends.port))
 
     def step(self, now_s: float) -> None:
         """Send what is due at ``now_s``; what a full socket refuses is sent later, or not at all."""
@@ -87,8 +84,6 @@ class DatagramTraffic:
         due = bytes_per_s * (until_s - self._burst[0])
         behind = max(2 * FRAME_BYTES, bytes_per_s * _BEHIND_S)
         self._burst_sent = max(self._burst_sent, bytes_per_s * (now_s - self._burst[0]) - behind)
-        if self._sender is None:
-            return due
         with suppress(BlockingIOError, ConnectionRefusedError):
             while self._burst_sent + FRAME_BYTES <= due:
                 self._sender.send(_CHUNK[:PAYLOAD_BYTES])
@@ -98,7 +93,7 @@ class DatagramTraffic:
 
     def readers(self) -> Sequence[socket.socket]:
         """Return the sockets to poll for reading."""
-        return [self._receiver] if self._receiver is not None else []
+        return [self._receiver]
 
     def read(self, link: socket.socket) -> None:
         """Take what has arrived at a readable socket."""
@@ -115,11 +110,9 @@ class Streams:
         self._traffic = traffic
         self._ends = ends
         self.sent_bytes = self.received_bytes = 0
-        self._listener = None
-        if ends.target_namespace:
-            self._listener = ends.socket_in(ends.target_namespace, socket.SOCK_STREAM)
-            self._listener.bind((ends.target, ends.port))
-            self._listener.listen(traffic.streams)
+        self._listener = ends.socket_in(ends.target_namespace, socket.SOCK_STREAM)
+        self._listener.bind((ends.target, ends.port))
+        self._listener.listen(traffic.streams)
         self._senders: list[socket.socket] = []
         self._accepted: list[socket.socket] = []
         self._buffer = bytearray(1 << 18)
@@ -130,7 +123,7 @@ class Streams:
             for link in self._senders:
                 link.close()
             self._senders.clear()
-        elif self._ends.source_namespace and now_s >= self._traffic.start_s:
+        elif now_s >= self._traffic.start_s:
             while len(self._senders) < self._traffic.streams:
                 self._senders.append(self._ends.socket_in(self._ends.source_namespace, socket.SOCK_STREAM))
                 self._senders[-1].connect_ex((self._ends.target, self._ends.port))
@@ -144,7 +137,7 @@ class Streams:
                 link.close()
 
     def readers(self) -> Sequence[socket.socket]:
-        return [*([self._listener] if self._listener is not None else []), *self._accepted]
+        return [self._listener, *self._accepted]
 
     def read(self, link: socket.socket) -> None:
         """Accept a connection, or take what has arrived."""
@@ -180,7 +173,7 @@ def flow_settings(plan: Plan, layout: Layout, namespace_path: Callable[[str], st
         values = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}
         if math.isinf(traffic.stop_s):
             del values["stop_s"]  # JSON has no infinity
-        found.append({"traffic": values, "ends": ends, "number": number})
+        found.append({"traffic": values, "ends": ends})
     return found
 
 
@@ -196,11 +189,10 @@ def _type_of_service(channels: int) -> int:
 def main() -> None:
     given = json.loads(sys.stdin.readline())
     prepare_child()
-    flows: dict[int, DatagramTraffic | Streams] = {}
+    flows: list[DatagramTraffic | Streams] = []
     for each in given["flows"]:
         traffic = Background(**each["traffic"])
-        made = (Streams if traffic.kind == "tcp" else DatagramTraffic)(traffic, Ends(**each["ends"]))
-        flows[each["number"]] = made
+        flows.append((Streams if traffic.kind == "tcp" else DatagramTraffic)(traffic, Ends(**each["ends"])))
     log = EventLog(Path(given["events"]), given["writer"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
@@ -215,13 +207,13 @@ def main() -> None:
             log.close()
 
 
-def _run(flows: Mapping[int, DatagramTraffic | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
+def _run(flows: Sequence[DatagramTraffic | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
     sampled_s = 0.0
     while True:
         now_s = time.monotonic()
-        for flow in flows.values():
+        for flow in flows:
             flow.step(now_s - start_s)
-        readers = {link.fileno(): (flow, link) for flow in flows.values() for link in flow.readers()}
+        readers = {link.fileno(): (flow, link) for flow in flows for link in flow.readers()}
         readable = select.poll()  # unlike select(2), it takes any descriptor
         for descriptor in readers:
             readable.register(descriptor, select.POLLIN)
@@ -235,8 +227,8 @@ def _run(flows: Mapping[int, DatagramTraffic | Streams], log: EventLog, epoch_s:
         time.sleep(max(0.0, now_s + _TICK_S - time.monotonic()))
 
 
-def _record(flows: Mapping[int, DatagramTraffic | Streams], log: EventLog, at_s: float) -> None:
-    for number, flow in flows.items():
+def _record(flows: Sequence[DatagramTraffic | Streams], log: EventLog, at_s: float) -> None:
+    for number, flow in enumerate(flows):
         counts = {"sent_bytes": flow.sent_bytes, "received_bytes": flow.received_bytes}
         log.write("background", at_s, number=number, **counts)
 

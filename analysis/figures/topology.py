@@ -5,12 +5,9 @@ Colour is the rate (of the slower direction), labels say rate and one-way delay 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -25,11 +22,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from analysis.figures import panels
+from analysis.layout import Place, coasts, laid_out
 from testbed import numbers
 from testbed.settings.series import Series
 from testbed.units import format_duration, format_rate
 
-Place = tuple[float, float]
 LABELLED_LINKS = 16
 LABELLED_VERTICES = 60
 _LAND = "#E9ECEF"
@@ -130,7 +127,8 @@ def _map(axes: Axes, graph: nx.DiGraph[str], links: list[LinkLook], norm: Normal
     axes.set_facecolor(_SEA)
     world = right - left > _WORLD_DEGREES
     if world:
-        land = PolyCollection(_land(), facecolor=_LAND, edgecolor="#D4D8DD", linewidth=0.5, zorder=0)
+        coast = [np.array(line) for line in coasts()]
+        land = PolyCollection(coast, facecolor=_LAND, edgecolor="#D4D8DD", linewidth=0.5, zorder=0)
         axes.add_collection(land)
     middles = []
     for link in links:
@@ -184,12 +182,6 @@ def _extent(places: list[Place]) -> tuple[float, float, float, float]:
     return left, right, max(-60.0, below), min(82.0, above)
 
 
-@cache
-def _land() -> list[Any]:
-    text = (Path(__file__).parent / "land.json").read_text(encoding="utf-8")
-    return [np.array(polygon) for polygon in json.loads(text)["land"]]
-
-
 def _way(a: Place, b: Place, bent: bool) -> list[Any]:
     """Points of a straight line; ``bent``: of the shortest way on the globe, in pieces where it crosses the edge."""
     start, end = (_vector(*place) for place in (a, b))
@@ -227,9 +219,7 @@ def _places(graph: nx.DiGraph[str]) -> dict[str, Place]:
     given = nx.get_node_attributes(graph, "xy")
     if len(given) == len(graph):
         return dict(given)
-    plain = graph.to_undirected()
-    found = nx.kamada_kawai_layout(plain) if len(graph) <= 200 else nx.spring_layout(plain, seed=1)
-    return {name: (float(x), float(y)) for name, (x, y) in found.items()}
+    return {name: (x, -y) for name, (x, y) in laid_out(list(graph), graph.edges, graph.graph["central"]).items()}
 
 
 def _labels(axes: Axes, links: list[LinkLook], lines: list[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from html import escape
 from typing import Any
 
@@ -20,6 +19,7 @@ from matplotlib.path import Path
 
 from analysis.figures import panels
 from analysis.identity import Identity
+from analysis.layout import laid_out
 from analysis.load import StoredRun
 from analysis.metrics import utilisation
 from analysis.view.history import LANES, Names, Part, history
@@ -204,8 +204,9 @@ def topology(figure: Figure, run: StoredRun) -> None:
     graph.add_nodes_from([*workers, *network["routers"]])
     for link in network["links"]:
         load = float(loads.get(link["name"], 0.0))
-        graph.add_edge(link["source"], link["target"], length=max(link["delay_s"], 1e-3), load=load)
-    places = _places(tuple(graph), tuple(graph.edges(data="length")))
+        graph.add_edge(link["source"], link["target"], load=load)
+    central = next(site["name"] for site in network["sites"] if site["central"])
+    places = {name: (x, -y) for name, (x, y) in laid_out(list(graph), graph.edges, central).items()}
     used = nx.get_edge_attributes(graph, "load")
     widths = [1 + 5 * load if load > _LABELLED_LOAD else 0.5 for load in used.values()]
     colors = [to_hex(tuple(_LOAD(load))) for load in used.values()]
@@ -221,8 +222,7 @@ def topology(figure: Figure, run: StoredRun) -> None:
     )
     for (x, y), text in _labels_apart(places, used):
         axes.text(x, y, text, fontsize=7.5, ha="center", va="center", zorder=5, bbox=_ON_WHITE)
-    central = {site["name"] for site in network["sites"] if site["central"]}
-    fills = ["#0072B2" if name in central else "#20242C" if name in workers else "#B9BEC6" for name in graph]
+    fills = ["#0072B2" if name == central else "#20242C" if name in workers else "#B9BEC6" for name in graph]
     sizes = [400 if name in workers else 80 for name in graph]
     nx.draw_networkx_nodes(graph, places, ax=axes, node_size=sizes, node_color=fills, edgecolors="white")
     nx.draw_networkx_labels(graph, places, workers, ax=axes, font_size=9, font_color="white")
@@ -230,25 +230,14 @@ def topology(figure: Figure, run: StoredRun) -> None:
         axes.annotate(
             name,
             (x, y),
-            (0, -15 if y <= 0 else 15),
+            (0, -15 if y <= -0.5 else 15),
             textcoords="offset points",
             ha="center",
-            va="top" if y <= 0 else "bottom",
+            va="top" if y <= -0.5 else "bottom",
             fontsize=8.5,
             zorder=6,
         )
     axes.margins(0.2)
-
-
-@lru_cache(maxsize=8)  # runs that are compared mostly share their network
-def _places(nodes: tuple[str, ...], links: tuple[tuple[str, str, float], ...]) -> dict[str, Any]:
-    """Return where nodes stand in a picture: about as far apart as their links' delays (source, target, s) say."""
-    import networkx as nx
-
-    graph: Any = nx.Graph()
-    graph.add_nodes_from(nodes)
-    graph.add_weighted_edges_from(links, weight="length")
-    return dict(nx.kamada_kawai_layout(graph, weight="length", pos=nx.circular_layout(graph)))
 
 
 def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], float]) -> Iterator[tuple[Any, str]]:

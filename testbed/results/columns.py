@@ -266,7 +266,7 @@ TABLES: dict[str, Table] = {
         (
             _NODE,
             _T,
-            Column("path", "path", TEXT, "", "pair of data centres of a deployment, or of machines that emulate"),
+            Column("path", "path", TEXT, "", "pair of data centres of a deployment"),
             Column("when", "when", TEXT, "", "before, during or after training; during: one connection, at its end"),
             Column("rtt_s", "rtt_s", FLOAT, "s", "round-trip time: median, or smoothed by TCP"),
             Column("min_rtt_s", "min_rtt_s", FLOAT, "s", "the least one"),

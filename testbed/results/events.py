@@ -35,8 +35,7 @@ process     every node in the real world, twice a second
 interface   an emulated node of a user's program, twice a second and at its end; counters are cumulative
 link        the back end's monitor, per WAN link and sample; counters are cumulative
 measured    the back end, before training
-path        the driver of a deployment, before and after training; of an emulation on several machines, before; a node,
-            when a connection to another data centre ends
+path        the driver of a deployment, before and after training; a node, when a connection to another data centre ends
 replay      the trace replay, per change
 background  the back end, per entry of the Plan's background traffic, once a second; counters are cumulative (number,
             sent_bytes, received_bytes)

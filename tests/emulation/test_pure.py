@@ -333,12 +333,15 @@ def test_background_tcp_goes_on_when_a_connection_was_lost(monkeypatch: pytest.M
 
 
 @for_each(("kind", "rate_bps"), [("on_off", 1e6), ("on_off", 20e6), ("constant", 1e5), ("constant", 2e4)])
-def test_background_datagrams_are_as_many_as_planned(kind: str, rate_bps: float) -> None:
+def test_background_datagrams_are_as_many_as_planned(
+    kind: str, rate_bps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also the last ones of bursts that end between two steps, and those of a burst shorter than a frame takes."""
     planned = Background(
         kind=kind, source="a", target="b", rate_bps=rate_bps, stop_s=100.0, on_s=0.02, off_s=0.02, seed="x"
     )
-    sending = traffic.DatagramTraffic(planned, traffic.Ends("", "", "", 1))
+    monkeypatch.setattr(traffic, "socket_in", _Loopback._socket)
+    sending = traffic.DatagramTraffic(planned, traffic.Ends("a", "b", "127.0.0.1", _free_port()))
     sending._sender = SimpleNamespace(send=lambda data: None)  # type: ignore[assignment]
     for step in range(50_000):
         sending.step(step * 0.0021)
