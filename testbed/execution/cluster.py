@@ -22,6 +22,7 @@ from testbed.cluster.files import remove_incomplete
 from testbed.cluster.processes import AgentProcesses
 from testbed.cluster.ray_agents import RayAgents
 from testbed.errors import RunFailed
+from testbed.execution.deployment import Ground
 from testbed.execution.recovery import Attempts, attempt_until_done, timed
 from testbed.execution.resume import checkpoint_files
 from testbed.ids import data_center_of, link_name
@@ -33,17 +34,21 @@ from testbed.results.progress import Progress
 MOST_PATHS = 32  # that are measured; a path takes half a second
 
 
-def run(plan: Plan, directory: Path, report: Progress, starter: AgentStarter | None = None) -> None:
-    """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine is missing.
+def run_jobs(ground: Ground, starter: AgentStarter | None = None) -> list[BaseException | None]:
+    """Run all nodes of the only job to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine
+    is missing.
 
     ``starter``: of the agents, by default the one that the Plan names.
     """
-    with driving(plan, directory, report, starter) as driver:
+    plan = ground.only.plan
+    directory = ground.only.directory
+    with driving(plan, directory, ground.only.report, starter) as driver:
         driver.stage("measuring the links")
         _measure(plan, driver, "before")
         driver.stage("starting nodes")
         run_attempts(plan, directory, driver.report, driver.epoch_ns, driver.agents)
         _measure(plan, driver, "after")
+    return [None]
 
 
 @dataclass(frozen=True, slots=True)

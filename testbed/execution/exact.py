@@ -45,7 +45,7 @@ _DEAD = (
 )
 
 
-def run_in_guest(ground: Ground) -> list[BaseException | None]:
+def run_jobs(ground: Ground) -> list[BaseException | None]:
     """Emulate, in the guest, from a whole minute of its clock on.
 
     How many system calls the imports make depends on what the machine has compiled and cached, and a system call takes

@@ -16,8 +16,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,52 +41,6 @@ LAUNCHER_GONE = 9
 _OF_EVERY_NODE = frozenset({"start", "round", "final"})
 _FLUSH_INTERVAL_S = 0.02
 _CHUNK_BYTES = 1 << 16
-
-BackEnd = Callable[[Ground], Sequence[BaseException | None]]  # the error of each job's first failed node
-
-
-# Each is imported when it is called: a run needs one of them.
-
-
-def _on_loopback(ground: Ground) -> Sequence[BaseException | None]:
-    from testbed.execution import local
-
-    return local.run_jobs(ground)
-
-
-def _emulated(ground: Ground) -> Sequence[BaseException | None]:
-    from testbed.execution import emulate
-
-    return emulate.run_jobs(ground)
-
-
-def _simulated(ground: Ground) -> Sequence[BaseException | None]:
-    from testbed.execution import simulate
-
-    return simulate.run_jobs(ground)
-
-
-def _exact(ground: Ground) -> Sequence[BaseException | None]:
-    from testbed.execution import exact
-
-    return exact.run_in_guest(ground)
-
-
-def _deployed(ground: Ground) -> Sequence[BaseException | None]:
-    from testbed.execution import cluster
-
-    only = ground.only
-    cluster.run(only.plan, only.directory, only.report)
-    return [None]
-
-
-BACK_ENDS: dict[str, BackEnd] = {
-    "local": _on_loopback,
-    "emulate": _emulated,
-    "simulate": _simulated,
-    "exact": _exact,
-    "cluster": _deployed,
-}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -141,7 +96,9 @@ def attempt_jobs(ground: Ground) -> list[SessionResult]:
     try:
         for deployment in ground.deployments:
             check_code(deployment.plan)
-        errors = BACK_ENDS[ground.plan.back_end](replace(ground, deployments=tuple(each.watching for each in watched)))
+        run_jobs = import_module(f"testbed.execution.{ground.plan.back_end}").run_jobs  # a run needs one of them
+        followed = replace(ground, deployments=tuple(each.watching for each in watched))
+        errors: Sequence[BaseException | None] = run_jobs(followed)
     except (Exception, KeyboardInterrupt) as error:
         errors = [error] * len(watched)
     return [each.outcome(error) for each, error in zip(watched, errors, strict=True)]

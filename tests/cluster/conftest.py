@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from testbed.execution import cluster, host
-from testbed.execution.deployment import Ground
+from testbed.execution import cluster
 from tests.cluster.forked import ForkedAgents
 from tests.faults import runs
 
@@ -26,11 +26,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
     """Let runs of ``tests.faults`` and of scripts that fail be deployed, too."""
     starter = ForkedAgents()
 
-    def run_jobs(ground: Ground) -> list[BaseException | None]:
-        only = ground.only
-        cluster.run(only.plan, only.directory, only.report, starter)
-        return [None]
-
-    monkeypatch.setitem(host.BACK_ENDS, "cluster", run_jobs)
+    run_jobs = partial(cluster.run_jobs, starter=starter)
+    monkeypatch.setattr(cluster, "run_jobs", run_jobs)
     monkeypatch.setitem(runs.BACK_ENDS, "cluster", run_jobs)
     return starter

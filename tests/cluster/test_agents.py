@@ -7,8 +7,10 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import psutil
@@ -16,7 +18,7 @@ import pytest
 
 from testbed.errors import WaitTimeout
 from testbed.execution import cluster, host
-from testbed.execution.deployment import Ground
+from testbed.execution.deployment import alone
 from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
 from testbed.results import tables
@@ -40,18 +42,8 @@ def deploy(
     directory.mkdir(parents=True)
     (directory / "plan.json").write_bytes(to_json(plan))
     agents = starter or ForkedAgents()
-    before = host.BACK_ENDS["cluster"]
-
-    def run(ground: Ground) -> list[BaseException | None]:
-        only = ground.only
-        cluster.run(only.plan, only.directory, only.report, agents)
-        return [None]
-
-    host.BACK_ENDS["cluster"] = run
-    try:
+    with patch.object(cluster, "run_jobs", partial(cluster.run_jobs, starter=agents)):
         outcome = host.attempt(plan, directory, report)
-    finally:
-        host.BACK_ENDS["cluster"] = before
     return Finished(plan, outcome, directory, read_events(directory))
 
 
@@ -128,7 +120,7 @@ def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: Forke
             with suppress(ProcessLookupError):  # each of six workers says so
                 os.kill(agents.started[1].pid, signal.SIGKILL)
 
-    cluster.run(plan, tmp_path / "hit", report, agents)
+    cluster.run_jobs(alone(plan, tmp_path / "hit", report), agents)
     assert len(agents.started) == 4
     events = read_events(tmp_path / "hit")
     assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm
