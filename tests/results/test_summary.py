@@ -244,19 +244,6 @@ def test_late_trace_and_busy_machine(tmp_path: Path) -> None:
     assert virtual["status"] == "ok", "the virtual clock does not care for this machine"
 
 
-def test_of_several_machines_each_is_judged(tmp_path: Path) -> None:
-    """One is busy in a fifth of its samples, and most samples are of the nine others."""
-    for number in range(10):
-        log = EventLog(tmp_path / "events", f"monitor/{number}")
-        for second in range(10):
-            busy = number == 0 and second < 2
-            log.write("machine", float(second), busy_share=0.99 if busy else 0.2, steal_share=0.0)
-        log.close()
-    report = assess(tmp_path)
-    assert report["machine"]["saturated_share"] == 0.2
-    assert len(report["reasons"]) == 1
-
-
 @for_each(("longer", "reason"), [
     (1.02, None), (0.98, None),
     (1.10, "took 220 ms, simulated packet by packet 200 ms (+10.0%): processes took the rest"),
