@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from analysis.advise.candidates import Read
 from testbed.errors import ScenarioError
+from testbed.plan.bounds import counted_bytes, model_bytes
 from testbed.plan.model import Plan
-from testbed.plan.timeouts import counted_bytes, model_bytes
 
 TRIED = 2
 """Data centres that are tried instead of the scenario's own, at most."""

@@ -13,7 +13,7 @@ from analysis.advise.mathematics import period
 from analysis.advise.observation import Observation
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import LinkPlan, NodePlan, Plan
-from testbed.plan.network_model import packets_of
+from testbed.plan.packets import packets_of
 from testbed.settings.job import Choice
 from testbed.settings.series import Series
 

@@ -12,9 +12,9 @@ from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_links, build_network
 from testbed.plan.network_model import simulation_of
 from testbed.plan.pipeline import staged
-from testbed.plan.placement import build_nodes, build_program_nodes
+from testbed.plan.placement import build_nodes, build_program_nodes, stages_by_site
 from testbed.plan.sharing import sharing
-from testbed.plan.stages import Sent, sent_in_step, stages_by_site
+from testbed.plan.stages import Sent, sent_in_step
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario

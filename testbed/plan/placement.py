@@ -18,9 +18,10 @@ from testbed.declaration import made_from
 from testbed.errors import ScenarioError
 from testbed.facilities import Facilities
 from testbed.ids import node_name
-from testbed.plan.model import NodePlan
-from testbed.plan.stages import by_stage
+from testbed.plan.model import NetworkPlan, NodePlan
+from testbed.plan.stages import by_stage, hop_between
 from testbed.scenario import Scenario
+from testbed.scenario.pipeline import ground_of, pipeline_of
 from testbed.scenario.topology.topology import DataCenter, Topology
 from testbed.settings.job import ANY_GPU, Device, DeviceSection
 
@@ -56,6 +57,27 @@ def build_nodes(
             ranks[node.role] += 1
             nodes.append(addressed(replace(node, rank=rank), index, host, scenario.run.facilities))
     return tuple(nodes)
+
+
+def stages_by_site(scenario: Scenario, network: NetworkPlan) -> dict[str, tuple[int, ...]]:
+    """Return the stages of the workers of each data centre. Raise ``ScenarioError`` for a placement that is none."""
+    pipeline = pipeline_of(scenario)
+    assert pipeline is not None, "only a pipeline has stages"
+    ground = replace(ground_of(scenario), distance=lambda a, b: hop_between(network, a, b, size_bits=1.0))
+    placement = pipeline.placement.declared(pipeline.placement.options)
+    placed: dict[str, tuple[int, ...]] = placement.place(ground)
+    where = f"{scenario.place_of('paradigm', 'placement')}: paradigm.placement"
+    for site, workers in ground.sites:
+        if len(placed.get(site, ())) != workers:
+            raise ScenarioError(f"{where}: gives stages to {len(placed.get(site, ()))} of {site}'s {workers} workers")
+    every = [stage for stages in placed.values() for stage in stages]
+    for stage in range(ground.stages):
+        if every.count(stage) != ground.replicas:
+            raise ScenarioError(
+                f"{where}: gives stage {stage} to {every.count(stage)} workers; {len(every)} workers and "
+                f"{ground.stages} stages make {ground.replicas} replicas of each"
+            )
+    return placed
 
 
 def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:

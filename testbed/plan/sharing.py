@@ -10,7 +10,7 @@ from testbed.facilities import Facilities
 from testbed.plan.faults import by_time
 from testbed.plan.jobs import Job, SharedNetwork
 from testbed.plan.model import NetworkPlan, NodePlan
-from testbed.plan.network_model import MOST_PACKETS, packets_of
+from testbed.plan.packets import MOST_PACKETS, packets_of
 from testbed.plan.placement import addressed
 from testbed.settings.faults import LINK_KINDS
 from testbed.settings.run import Simulation

@@ -9,34 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from testbed.errors import ScenarioError
 from testbed.ids import data_center_of
 from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, PipelinePlan, Plan
 from testbed.plan.once import once_per_plan
 from testbed.policy.pipeline.base import Hop
-from testbed.scenario import Scenario
-from testbed.scenario.pipeline import ground_of, pipeline_of
-
-
-def stages_by_site(scenario: Scenario, network: NetworkPlan) -> dict[str, tuple[int, ...]]:
-    """Return the stages of the workers of each data centre. Raise ``ScenarioError`` for a placement that is none."""
-    pipeline = pipeline_of(scenario)
-    assert pipeline is not None, "only a pipeline has stages"
-    ground = replace(ground_of(scenario), distance=lambda a, b: hop_between(network, a, b, size_bits=1.0))
-    placement = pipeline.placement.declared(pipeline.placement.options)
-    placed: dict[str, tuple[int, ...]] = placement.place(ground)
-    where = f"{scenario.place_of('paradigm', 'placement')}: paradigm.placement"
-    for site, workers in ground.sites:
-        if len(placed.get(site, ())) != workers:
-            raise ScenarioError(f"{where}: gives stages to {len(placed.get(site, ()))} of {site}'s {workers} workers")
-    every = [stage for stages in placed.values() for stage in stages]
-    for stage in range(ground.stages):
-        if every.count(stage) != ground.replicas:
-            raise ScenarioError(
-                f"{where}: gives stage {stage} to {every.count(stage)} workers; {len(every)} workers and "
-                f"{ground.stages} stages make {ground.replicas} replicas of each"
-            )
-    return placed
 
 
 def hop_between(network: NetworkPlan, source: str, target: str, size_bits: float) -> Hop:

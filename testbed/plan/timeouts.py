@@ -33,24 +33,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
-from typing import Any
 
-from testbed.axes import names_code
 from testbed.errors import ScenarioError
 from testbed.numbers import lasting
+from testbed.plan.bounds import model_bytes, most_steps
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, TrainingPlan
 from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
 from testbed.plan.pace import longest_step_s
 from testbed.plan.silence import longest_outage, longest_wait_s
 from testbed.plan.stages import Sent
-from testbed.policy.sync.base import SyncPolicy
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
-from testbed.settings.job import Choice
 from testbed.settings.run import Timeouts
 from testbed.settings.series import Series
-from testbed.training.options import DATASETS, MODELS
 from testbed.units import format_duration, format_rate, format_size
 from topologies.traces.model import MIN_RATE_BPS
 
@@ -63,7 +59,6 @@ RENDEZVOUS_S = 60.0
 _GPU_START_S = 60.0
 _COMPILATION_S = 300.0
 PATIENCE_S = 30.0
-_ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 _ORDER = ("heartbeat", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
 _LEAST_HEARTBEATS = 3  # a node is not lost because one or two are late
 _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
@@ -160,26 +155,6 @@ def _sent_bytes(size_bytes: int, nodes: tuple[NodePlan, ...]) -> int:
     """
     stages = len({node.stage for node in nodes if node.stage is not None})
     return size_bytes if stages < _EVEN else -(-2 * size_bytes // stages)
-
-
-def model_bytes(model: Choice, data: Choice) -> int:
-    """Return an upper bound of the parameters' size as float32, as far as samples are known before they are read."""
-    counted = counted_bytes(model, data)
-    if counted and names_code(model.kind):  # nothing is known of such a model but what was counted
-        return counted
-    bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
-    return max(bound, counted or 0)
-
-
-def counted_bytes(model: Choice, data: Choice) -> int | None:
-    """Return the parameters' size as float32; ``None`` where it is not known before samples are read."""
-    entry = MODELS[model.kind]
-    source = DATASETS[data.kind]
-    sample = source.sample_bound(DATASETS.options(data.kind, data.options))
-    if sample is None or entry.takes != source.gives:
-        return None
-    counted: int = 4 * entry.parameters_bound(MODELS.options(model.kind, model.options), *sample)
-    return counted
 
 
 def slowest_bps(link: LinkPlan) -> float:
@@ -327,11 +302,6 @@ def steps_of(scenario: Scenario) -> int:
     """Return how many steps a worker makes in a round, at most."""
     sync = _facing(scenario)
     return most_steps(sync.declared, sync.options, scenario.training.rounds)
-
-
-def most_steps(algorithm: type[SyncPolicy], options: Any, rounds: int) -> int:
-    """Return how many steps a worker makes in one of these rounds, at most, as far as that is known beforehand."""
-    return max(algorithm.local_steps(options, round_) for round_ in range(min(rounds, _ROUNDS_LOOKED_AT)))
 
 
 def _facing(scenario: Scenario) -> Technique:

@@ -17,7 +17,7 @@ from testbed.errors import Interrupted
 from testbed.garbage import relaxed_garbage_collection
 from testbed.plan.jobs import Job, plan_of_network
 from testbed.plan.model import NetworkPlan, NodePlan, Plan
-from testbed.plan.network_model import cure_of_flows
+from testbed.plan.packets import cure_of_flows
 from testbed.results.events import DOUBT, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock

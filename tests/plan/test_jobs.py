@@ -9,7 +9,7 @@ from emulation.layout import lay_out
 from testbed.plan.build import build_jobs, build_plan
 from testbed.plan.jobs import plan_of_network
 from testbed.plan.model import to_json
-from testbed.plan.network_model import MOST_PACKETS, packets_of
+from testbed.plan.packets import MOST_PACKETS, packets_of
 from testbed.scenario.jobs import load_jobs
 from testbed.scenario.load import load
 from tests.scenario.test_jobs import HEAD, NETWORK, OWN, read

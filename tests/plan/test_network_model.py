@@ -6,7 +6,7 @@ import math
 
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
-from testbed.plan.network_model import MOST_PACKETS
+from testbed.plan.packets import MOST_PACKETS
 from testbed.scenario.load import loads
 from tests.for_each import for_each
 

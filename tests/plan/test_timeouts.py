@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from testbed.axes import Axis
 from testbed.errors import ScenarioError
+from testbed.plan.bounds import model_bytes
 from testbed.plan.build import build_plan
-from testbed.plan.timeouts import CEILINGS_S, model_bytes
+from testbed.plan.timeouts import CEILINGS_S
 from testbed.scenario import load, loads
 from testbed.settings.job import Choice
 from testbed.settings.run import Timeouts

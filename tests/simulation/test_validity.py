@@ -8,7 +8,7 @@ from pathlib import Path
 
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
-from testbed.plan.network_model import MOST_PACKETS, cure_of_flows, packets_of
+from testbed.plan.packets import MOST_PACKETS, cure_of_flows, packets_of
 from testbed.results import fidelity, tables
 from testbed.scenario.load import loads
 from testbed.simulation.run import simulate

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from testbed.plan.model import Plan
-from testbed.plan.network_model import predicted_packets
+from testbed.plan.packets import predicted_packets
 from testbed.simulation.best_effort import Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
