@@ -10,6 +10,7 @@ from testbed.aggregation.krum import Krum, MultiKrum
 from testbed.aggregation.mean import Mean
 from testbed.aggregation.median import Median
 from testbed.aggregation.norm_clip import NormClip
+from testbed.aggregation.sent_mean import SentMean
 from testbed.aggregation.trimmed_mean import TrimmedMean
 from testbed.axes import Axis
 
@@ -22,6 +23,7 @@ AGGREGATION: Axis[AggregationRule] = Axis(
         "krum": Krum,
         "multi_krum": MultiKrum,
         "norm_clip": NormClip,
+        "sent_mean": SentMean,
     },
     base=AggregationRule,
 )

@@ -23,7 +23,7 @@ class AggregationRule(ABC):
                 all members to a round, each by itself
     whole       it measures the contributions over all keys of the round before it combines any of them
     by_element  it decides for each element by itself, so that an element that a codec does not send counts as 0
-    from_zero   it takes lengths from 0: contributions are gradients or changes, and not models
+    from_zero   it takes lengths from 0, or 0 for what was not sent: contributions are gradients or changes, not models
     sum_times   how many times as long as a sum its work takes in virtual time
     """
 

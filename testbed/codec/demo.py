@@ -9,9 +9,10 @@ Peng, Quesnelle and Kingma, DeMo: Decoupled momentum optimization, 2024 (arXiv 2
 
 Checked against the authors' code (bloc97/DeMo, demo.py): β 0.999 and k 32 by default; chunks are tiles of a matrix and
 runs of a vector, whose sides are the largest divisors of its dimensions up to ``chunk``, 64; the transform is
-orthonormal. Two things are otherwise there. The gradient is multiplied by the step size before it is added, which
-is the same while that is constant. And of a coefficient that only some workers send the mean over these is taken, where
-the paper, as we do, adds up what all workers send.
+orthonormal. Two things are otherwise there. The gradient is multiplied by the step size before it is added, which is
+the same while that is constant, as only signs are used; in a warm-up the first gradients weigh less there. And of a
+coefficient that only some workers send the mean over these is taken, where the paper, as we do, adds up what all
+workers send.
 """
 
 from __future__ import annotations

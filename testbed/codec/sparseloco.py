@@ -10,9 +10,14 @@ local steps (``sync: diloco``) without outer momentum, as the decayed error feed
 
 Q, checked against the authors' code (tplr-ai/templar, compress.py): the values that a tensor sends are put into 2^bits
 bins, which together are ``sigmas`` standard deviations wide around their mean; each bin stands for the mean of what is
-in it. An index within a chunk has 12 bits. There chunks are tiles of 64 × 64; here they are 4 096 elements in a row, so
-that a tensor that is cut, or joined with others, is as good as another. What is left of a tensor behind its last whole
-chunk sends the same share. The norm of each peer's contribution is clipped by ``aggregation: norm_clip``.
+in it. An index within a chunk has 12 bits. There chunks are tiles of a matrix, whose sides are the largest divisors of
+its dimensions up to 64, and runs of a vector as long, and each sends 64: a vector is sent whole, and a matrix whose
+sides 64 does not divide sends more of itself. Here chunks are 4 096 elements in a row, so that a tensor that is cut, or
+joined with others, is as good as another, and what is left of a tensor behind its last whole chunk sends the same
+share.
+
+Two things that the code does with contributions, and the paper does not, are rules of aggregation here: ``norm_clip``
+shortens those that are longer than the median, and ``sent_mean`` takes of each element the mean over those who sent it.
 
 With ``k`` as large as the chunk every element is sent, without an index: MuLoCo's two-bit changes with error feedback.
 """

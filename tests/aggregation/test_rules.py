@@ -66,7 +66,9 @@ REFERENCES: dict[str, Callable[[Tensor], Tensor]] = {
     "krum": reference_krum,
     "multi_krum": reference_multi_krum,
     "norm_clip": reference_norm_clip,
+    "sent_mean": lambda values: values.mean(dim=0),
 }
+DEFENCES = [kind for kind in AGGREGATION if kind not in ("mean", "sent_mean")]
 
 
 def contributions(members: int) -> Tensor:
@@ -88,7 +90,13 @@ def test_each_rule_is_its_reference(kind: str) -> None:
     found = torch.cat([rule.combine(part, weights, measured) for part in parts])
     assert torch.allclose(found, REFERENCES[kind](values), atol=1e-5)
     honest = values[:-3].mean(dim=0)
-    assert (torch.norm(found - honest) < 8) == (kind != "mean"), "three attackers of eleven move it no further"
+    assert (torch.norm(found - honest) < 8) == (kind in DEFENCES), "three attackers of eleven move it no further"
+
+
+def test_an_element_is_the_mean_of_what_was_sent_of_it() -> None:
+    rule = AGGREGATION["sent_mean"](AGGREGATION.options("sent_mean", {}))
+    values = torch.tensor([[3.0, 0.0, 0.0], [1.0, 0.0, 4.0]])
+    assert rule.combine(values, torch.tensor([0.25, 0.75]), None).tolist() == [1.5, 0.0, 4.0]
 
 
 @for_each("sync", ["fsa", "{kind: diloco, h: 2}"])
@@ -111,6 +119,7 @@ REFUSED = [
     ("paradigm=allreduce", "aggregation=median", "without servers it has no effect"),
     ("codec=topk", "aggregation=trimmed_mean", "elements one by one"),
     ("sync=hfa", "aggregation=norm_clip", "models themselves travel up"),
+    ("sync=hfa", "aggregation=sent_mean", "models themselves travel up"),
     ("sync={kind: diloco, h: 4, fragments: 2}", "aggregation=krum", "fragments of the model take turns"),
     ("recovery={on_failure: continue}", "aggregation=multi_krum", "a node may be lost"),
 ]
@@ -119,6 +128,7 @@ TAKEN = [
     ("overlay={tier1: star, tier2: {kind: tree, merge: exact}}", "aggregation=median"),
     ("paradigm={kind: hips, inside: ring}", "aggregation={tier1: mean, tier2: median}"),
     ("codec=topk", "aggregation=multi_krum"),
+    ("codec=topk", "aggregation=sent_mean"),
     ("sync={kind: diloco, h: 4, fragments: 2}", "aggregation=median"),
     ("recovery={on_failure: continue}", "aggregation=trimmed_mean"),
 ]

@@ -10,7 +10,7 @@ and values are those of the authors' code.
 | LPS and GPS step by delayed Nesterov on each arrival | ``local_…`` and ``outer_…``: step size, β, N |
 | after K updates, and when it has no answer to wait for, the LPS sends what it has moved since its last merging | ``updates`` |
 | it merges what the GPS answers: θ ← (1 − α) θ + α θ_global | ``merging`` |
-| DyLU: a worker of speed v makes ⌈H v⌉ steps | of v over that of the fastest of its server, as measured |
+| DyLU: a worker of speed v makes ⌈H v⌉ steps | of v over that of the fastest of its server, as measured; in the code a constant, relative to a GPU of speed 1 |
 
 The engine keeps the LPS' model (``engine.local_model``). With one tier, HALoS is Async-Local-SGD.
 """  # noqa: E501 - the table

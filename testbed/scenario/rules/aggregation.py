@@ -46,7 +46,7 @@ def robust_rules_can_judge_what_they_see(scenario: Scenario) -> Found:
             by_whole = kinds(AGGREGATION, lambda each: not each.by_element)
             yield Violation(("aggregation", tier), problem, f"write codec: {dense}, or aggregation: {by_whole}")
         if rule.declared.from_zero and pushed(scenario) is Contribution.MODEL:
-            problem = "shortens gradients or changes of models, and here models themselves travel up"
+            problem = "counts gradients or changes of models from 0, and here models themselves travel up"
             others = kinds(AGGREGATION, lambda each: not each.from_zero)
             yield Violation(("aggregation", tier), problem, f"write aggregation: {others}")
 
