@@ -50,9 +50,9 @@ def own_packages() -> dict[str, str]:
 
 
 class Helper:
-    """A running helper process, ``python -m module`` with its settings as a line of JSON on standard input."""
+    """A running helper process, ``python -m module``; the first line on its standard input is JSON, its settings."""
 
-    def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def __init__(self, module: str, descriptors: Sequence[int] = ()) -> None:
         self.module = module
         self.child = spawn(
             [sys.executable, "-m", module],
@@ -62,7 +62,6 @@ class Helper:
             env=own_packages(),
             pass_fds=tuple(descriptors),
         )
-        self.send(settings)
 
     def wait_ready(self) -> None:
         """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
@@ -126,32 +125,44 @@ class Helpers:
         self._in_virtual_time = in_virtual_time
         self.lans: list[str] = []  # names of the delays of LANs
         self._helpers: list[Helper] = []
+        self._monitor: Helper | None = self._process(MONITOR)  # it imports what it needs while the network is made
         self._timed: list[Helper] = []  # those that wait for the start of training
 
+    def _process(self, module: str) -> Helper:
+        return Helper(module, [self._table.descriptor])
+
     def start_delay_line(self, settings: dict[str, Any]) -> None:
-        self._helpers.append(Helper(DELAY_LINE, settings, [self._table.descriptor]))
+        self._begin(self._process(DELAY_LINE), settings)
 
     def start_timed(self, module: str, settings: dict[str, Any]) -> None:
         """Start a process that prepares, and waits for ``begin``."""
-        self._timed.append(self._start(module, settings))
+        helper = self._process(module)
+        self._timed.append(helper)
+        self._start(helper, settings)
 
     def start_monitor(self, epoch_s: float) -> None:
         """Start the monitor and wait until it runs. ``epoch_s``: the run's start on CLOCK_MONOTONIC."""
         settings = {"epoch_s": epoch_s, "in_virtual_time": self._in_virtual_time, "lans": self.lans}
-        self._start(MONITOR, settings).wait_ready()
+        monitor = self._monitor
+        assert monitor is not None, "it has been started"
+        self._monitor = None
+        self._start(monitor, settings)
+        monitor.wait_ready()
 
-    def _start(self, module: str, settings: dict[str, Any]) -> Helper:
+    def _start(self, helper: Helper, settings: dict[str, Any]) -> None:
         common = {
             "links": [link.to_dict() for link in self._links],
             "table": self._table.descriptor,
             "rows": self._table.rows,
             "events": str(self._events.resolve()),
-            "writer": WRITERS[module],
+            "writer": WRITERS[helper.module],
             "realtime": self._realtime,
         }
-        helper = Helper(module, common | settings, [self._table.descriptor])
+        self._begin(helper, common | settings)
+
+    def _begin(self, helper: Helper, settings: dict[str, Any]) -> None:
         self._helpers.append(helper)
-        return helper
+        helper.send(settings)
 
     def wait_ready(self) -> None:
         """Wait for all that have been started. Raise ``RunFailed`` if one has ended."""
@@ -183,6 +194,8 @@ class Helpers:
         self._timed.clear()
 
     def stop(self) -> None:
+        if self._monitor is not None:
+            self._monitor.stop()
         for helper in reversed(self._helpers):
             helper.stop()
         self._helpers.clear()

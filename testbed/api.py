@@ -255,7 +255,7 @@ def run_jobs(
     """
     from testbed import launch_jobs
     from testbed.scenario.jobs import load_jobs
-    from testbed.scenario.shipped import path_of
+    from testbed.shipped import path_of
 
     begin_s = time.monotonic()
     found = load_jobs(file, texts_of(dict(set or {})), on=on)

@@ -21,7 +21,7 @@ from testbed.results.tables import GrowingTables, empty_frames
 MOST_NODES = 150  # whose work a page holds; of others, its server tells when they are looked at
 LARGEST_SAVED_BYTES = 2_900_000
 _POLL_EVERY_S = 0.5
-_MOST_OF_A_CORE = 0.015  # that a page of a run in progress takes from it; where a poll costs more, it comes less often
+_MOST_OF_A_CORE = 0.015  # that a page of a run in progress takes from it, since it was opened, by polling less often
 _ROUNDS_TRACED = 200  # whose critical path a page has
 _HOPS_TRACED = 60_000  # transfers that are looked through for that
 _LIVE = ("pending", "running")
@@ -39,7 +39,9 @@ class ViewedRun:
         self._parts: list[bytes] = []  # of a run in progress: what has been told, as JSON
         self._told_texts = 0
         self._growing: GrowingTables | None = GrowingTables(path / "events") if self.is_live else None
+        self._opened_s = time.monotonic()
         self._next_s = -math.inf  # when the run in progress is read again
+        self._polled_s = 0.0  # of the processor
         self._lock = threading.Lock()
 
     @property
@@ -112,8 +114,9 @@ class ViewedRun:
             if self._growing is not None and time.monotonic() >= self._next_s:
                 begin_s = time.thread_time()
                 self._poll(number)
-                cost_s = time.thread_time() - begin_s
-                self._next_s = time.monotonic() + max(_POLL_EVERY_S, cost_s / _MOST_OF_A_CORE)
+                self._polled_s += time.thread_time() - begin_s
+                allowed_s = self._opened_s + self._polled_s / _MOST_OF_A_CORE
+                self._next_s = max(time.monotonic() + _POLL_EVERY_S, allowed_s)
             return self._parts[told:], self._growing is not None
 
     def _poll(self, number: int) -> None:

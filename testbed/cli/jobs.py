@@ -37,7 +37,7 @@ def run_jobs(
     from testbed import launch, launch_jobs
     from testbed.display.progress import Display, choose_for_job
     from testbed.execution import session
-    from testbed.scenario.shipped import path_of
+    from testbed.shipped import path_of
 
     _refuse(arguments)
     text = path_of(arguments.scenario).read_bytes()

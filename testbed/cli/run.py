@@ -85,10 +85,11 @@ def _page() -> Iterator[Page]:
 
 
 def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[ReadJobs, HostProcess | None]:
-    """Read the scenario or its jobs, and start their host process meanwhile: most, or ``--on``, take the same kind."""
+    """Read the scenario or its jobs, and start meanwhile the host process of the back end that they seem to name."""
     from testbed.execution import session
+    from testbed.shipped import likely_back_end
 
-    kind = arguments.on or "simulate"
+    kind = arguments.on or likely_back_end(arguments.scenario, otherwise="emulate")
     early = hosts.enter_context(session.early_host(kind))
     jobs = read_jobs(arguments)
     scenario = jobs.jobs[0].scenario
@@ -115,7 +116,7 @@ def _run(
     from testbed.execution.session import INTERRUPTED
     from testbed.plan.build import build_plan
     from testbed.results.rundir import AlreadyDone
-    from testbed.scenario.shipped import path_of
+    from testbed.shipped import path_of
 
     plan = build_plan(scenario)
     if arguments.cluster and not plan.is_spread:

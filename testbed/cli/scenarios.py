@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from testbed.scenario.shipped import names, path_of
+    from testbed.shipped import names, path_of
 
     if arguments.name is None:
         return _list(names(), arguments.json)

@@ -170,7 +170,7 @@ def _paths_of_links(scenario: Path) -> tuple[str, str]:
     """Return the paths of the rate and the delay of all links: of a generator, or of links that are written out."""
     from testbed.scenario.reading.document import Mapping as Node
     from testbed.scenario.reading.files import read_document
-    from testbed.scenario.shipped import path_of
+    from testbed.shipped import path_of
 
     root = read_document(path_of(scenario))
     topology = root.entries.get("topology") if isinstance(root, Node) else None
@@ -189,8 +189,8 @@ def _results(
     from testbed.execution import sweep
     from testbed.execution.sweep_points import points_of
     from testbed.scenario.load import load
-    from testbed.scenario.shipped import path_of
     from testbed.scenario.sweep import SweepAxis, SweepSettings
+    from testbed.shipped import path_of
 
     before = {"simulation.network": "packets"} if world == "simulate" else {}
     after: dict[str, str] = {}

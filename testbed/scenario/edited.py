@@ -18,8 +18,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from testbed import shipped
 from testbed.axes import names_code
-from testbed.scenario import presets, shipped
+from testbed.scenario import presets
 from testbed.scenario.load import completed
 
 _NO_LINE_BREAKS = 4096

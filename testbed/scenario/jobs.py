@@ -24,10 +24,11 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError
 
+from testbed import shipped
 from testbed.declaration import item, option, required
 from testbed.errors import ScenarioError
 from testbed.ids import NAME_PATTERN
-from testbed.scenario import presets, shipped
+from testbed.scenario import presets
 from testbed.scenario.load import Given, may_name_code, read_tree, set_in
 from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.declared import model_of, read

@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from testbed import shipped
 from testbed.axes import AxisError
 from testbed.errors import ScenarioError
 from testbed.facilities import BACK_ENDS
 from testbed.scenario import overrides as override_language
-from testbed.scenario import presets, shipped
+from testbed.scenario import presets
 from testbed.scenario.reading.declared import model_of
 from testbed.scenario.reading.document import Mapping, Node, Scalar, parse, plain
 from testbed.scenario.reading.files import read_document

@@ -39,7 +39,7 @@ from testbed.scenario.presets import presets
 from testbed.scenario.reading.document import Mapping, Node, Scalar, flow
 from testbed.scenario.reading.document import Sequence as Items
 from testbed.scenario.reading.files import read_document
-from testbed.scenario.shipped import path_of
+from testbed.shipped import path_of
 from testbed.suggest import suggestion
 from testbed.units import parse_whole
 

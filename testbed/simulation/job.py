@@ -18,6 +18,7 @@ from testbed.plan.fault_clock import FaultClock, expendable
 from testbed.plan.instant import ConnectionState, Instant
 from testbed.plan.jobs import Job
 from testbed.plan.model import NodePlan, Plan, monitor_of
+from testbed.plan.once import once_per_plan
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
@@ -404,6 +405,7 @@ class SimulatedJob:
             self._on_failure(name, error)
 
 
+@once_per_plan
 def _computes_steps(plan: Plan) -> bool:
     """Return whether nodes compute training steps on the processor. A script computes in a thread of its own."""
     on_processor = all(node.device.kind == CPU.type for node in plan.nodes)

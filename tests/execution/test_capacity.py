@@ -9,7 +9,7 @@ import pytest
 from testbed.execution.capacity import Machine, step_s, too_slow, too_slow_together, workers_carried
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
-from testbed.scenario.shipped import jobs_of, names
+from testbed.shipped import jobs_of, names
 
 FAST, SLOW, OLD = Machine(2, 1.0), Machine(2, 8.0), Machine(2, 2.0)
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from testbed import shipped
 from testbed.errors import ScenarioError
-from testbed.scenario import Scenario, shipped
+from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.sweep import read_techniques
 from tests.end_to_end.runs import Finished, run_jobs, run_scenario

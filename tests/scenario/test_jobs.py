@@ -10,7 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_jobs
 from testbed.scenario.jobs import ReadJobs, load_jobs
 from testbed.scenario.load import load
-from testbed.scenario.shipped import path_of
+from testbed.shipped import path_of
 from tests.for_each import for_each
 
 HEAD = """\
