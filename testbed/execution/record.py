@@ -71,12 +71,15 @@ def final_status(run: RunDirectory, cause: str = "") -> Iterator[None]:
 def _describe(
     run: RunDirectory, plan: Plan, text: bytes, scenario: bytes, resolved: str, capabilities: Mapping[str, Any]
 ) -> None:
-    atomic.write_bytes(run.file("scenario.yaml"), scenario)
-    atomic.write_text(run.file("resolved.yaml"), resolved)
-    atomic.write_bytes(run.file("plan.json"), text)
     now = GUEST_START if plan.is_exact else datetime.now(UTC)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
-    atomic.write_json(run.file("manifest.json"), about)
+    files = {
+        "scenario.yaml": scenario,
+        "resolved.yaml": atomic.text_bytes(resolved),
+        "plan.json": text,
+        "manifest.json": atomic.json_bytes(about),
+    }
+    atomic.write_together(run.path, files)
 
 
 def known_before(plan: Plan) -> dict[str, Any]:
@@ -154,6 +157,6 @@ def conclude(
     # deviations from exact runs were measured on jobs without neighbours
     error = None if neighbours(run.path) else error_of(plan, doubted=bool((frames["warnings"]["cause"] == DOUBT).any()))
     result = summary.summarise(frames, content, report, ending, error.interval if error else None)
-    atomic.write_json(run.file("fidelity.json"), report)
-    atomic.write_json(run.file("result.json"), result)
+    files = {"fidelity.json": atomic.json_bytes(report), "result.json": atomic.json_bytes(result)}
+    atomic.write_together(run.path, files)
     return Concluded(outcome, content, result, frames)

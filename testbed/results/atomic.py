@@ -12,7 +12,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,26 @@ from testbed.process_id import ProcessId, pid_space, start_ticks
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)-(\d+)-([0-9a-f]{8})\.tmp")
 _ABANDONED_S = 3600.0
+_AT_ONCE = 8
 
 
 @contextmanager
-def replacing(path: Path, *, one_of_many: bool = False) -> Iterator[Path]:
-    """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error.
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error."""
+    with _replacing(path) as temporary:
+        yield temporary
+    sync(path.parent)
 
-    ``one_of_many``: the caller syncs the directory, once, when it has written all files there.
-    """
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """As ``replacing``, but that the file has its name also after a loss of power: the caller syncs the directory."""
     me = ProcessId.current()
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}-{pid_space()}.tmp")
     try:
         yield temporary
         sync(temporary)
         os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
-        if not one_of_many:
-            sync(path.parent)
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
@@ -46,6 +51,25 @@ def replacing(path: Path, *, one_of_many: bool = False) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_together(directory: Path, files: Mapping[str, bytes | Callable[[Path], object]]) -> None:
+    """Write files of one directory, by name: their content, or a function that writes it to a temporary path.
+
+    They are written at the same time, as a disk commits together what waits for it at the same time.
+    """
+
+    def write(name: str) -> None:
+        content = files[name]
+        with _replacing(directory / name) as temporary:
+            if isinstance(content, bytes):
+                temporary.write_bytes(content)
+            else:
+                content(temporary)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(write, files))
+    sync(directory)
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path``, which has the old or the new content at every moment."""
     with replacing(path) as temporary:
@@ -53,13 +77,23 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` in UTF-8; see ``write_bytes``. Bytes of paths that are not UTF-8 become escapes, as of JSON."""
-    write_bytes(path, text.encode(errors="backslashreplace"))
+    """Write ``text``; see ``write_bytes`` and ``text_bytes``."""
+    write_bytes(path, text_bytes(text))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON. NaN and infinity raise ``ValueError``: callers write ``None`` for unknown values."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """Write indented JSON; see ``write_bytes`` and ``json_bytes``."""
+    write_bytes(path, json_bytes(value))
+
+
+def text_bytes(text: str) -> bytes:
+    """Return ``text`` in UTF-8. Bytes of paths that are not UTF-8 become escapes, as of JSON."""
+    return text.encode(errors="backslashreplace")
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return indented JSON. NaN and infinity raise ``ValueError``: callers write ``None`` for unknown values."""
+    return text_bytes(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def is_temporary(name: str) -> bool:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,12 +153,12 @@ def _warning(path: Path, found: Mapping[str, pa.Table], message: str) -> pa.Tabl
 def write(directory: Path, tables: dict[str, pa.Table]) -> None:
     """Write one ``<name>.parquet`` per table; unit and meaning of a column are its field metadata."""
     directory.mkdir(exist_ok=True)
-    for name, table in tables.items():
-        path = directory / f"{name}.parquet"
-        with atomic.replacing(path, one_of_many=True) as temporary, temporary.open("wb") as file:
-            # not by its name: Arrow's own names are UTF-8 only
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-    atomic.sync(directory)
+    atomic.write_together(directory, {f"{name}.parquet": partial(_write, table) for name, table in tables.items()})
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    with path.open("wb") as file:  # not by its name: Arrow's own names are UTF-8 only
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
