@@ -16,11 +16,10 @@ from collections.abc import Hashable
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.costs import Cost
-from testbed.key_shape import KeyShape
+from testbed.codec.over import CodecOver
 
 
-class ChangesCodec(Codec):
+class ChangesCodec(CodecOver):
     """One end of the connection of a child whose contributions are models times ``weight``, over ``codec``."""
 
     has_memory = True
@@ -28,45 +27,35 @@ class ChangesCodec(Codec):
     remembers = ("_milestones", "_codec")
 
     def __init__(self, codec: Codec, weight: float) -> None:
-        self._codec = codec
+        super().__init__(codec)
         self._weight = weight
         self._milestones: dict[int, Tensor] = {}
 
-    @property
-    def cost_name(self) -> str:  # type: ignore[override]
-        return self._codec.cost_name
-
-    def cost(self, operation: str, size: int) -> Cost | None:
-        return self._codec.cost(operation, size)
-
-    def declare(self, wire_key: int, shape: KeyShape) -> None:
-        self._codec.declare(wire_key, shape)
-
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._milestones[wire_key] = value
-        self._codec.begin(wire_key, value)
+        super().begin(wire_key, value)
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        return self._codec.encode(wire_key, tensor - self._milestones[wire_key] * self._weight)
+        return super().encode(wire_key, tensor - self._milestones[wire_key] * self._weight)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         """Raises ``ValueError`` too if this key has no first value yet."""
         if wire_key not in self._milestones:
             raise ValueError(f"a change of key {wire_key} came before its first value")
-        return self._codec.decode(wire_key, parts, size) + self._milestones[wire_key] * self._weight
+        return super().decode(wire_key, parts, size) + self._milestones[wire_key] * self._weight
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         self._milestones[wire_key] = value
-        return self._codec.encode_value(wire_key, value)
+        return super().encode_value(wire_key, value)
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        value = self._milestones[wire_key] = self._codec.decode_value(wire_key, parts, size)
+        value = self._milestones[wire_key] = super().decode_value(wire_key, parts, size)
         return value
 
     def value_state(self, wire_key: int, size: int) -> Hashable:
-        state = self._codec.value_state(wire_key, size)
+        state = super().value_state(wire_key, size)
         return None if state is None else (state,)  # not ``NOTHING``: each end keeps its own milestone
 
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
         self._milestones[wire_key] = value
-        self._codec.follow_value(wire_key, value, parts)
+        super().follow_value(wire_key, value, parts)

@@ -12,27 +12,23 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from testbed.codec.base import NOTHING, Codec
+from testbed.codec.over import CodecOver
 from testbed.costs import ON_GPU, Cost, cost_of
 from testbed.devices.accelerator import CODING, CPU, Accelerator
-from testbed.key_shape import KeyShape
 
 T = TypeVar("T")
 
 _ASSUMED_ELEMENT_S = 2e-11  # two readings and a writing at less than 1 TB/s, until a table says what it is
 
 
-class OnDevice(Codec):
+class OnDevice(CodecOver):
     """``codec`` on ``accelerator``; ``None``: of sizes without numbers, which cost what they would cost on a GPU."""
 
     has_memory = True
 
     def __init__(self, codec: Codec, accelerator: Accelerator | None) -> None:
-        self._codec = codec
+        super().__init__(codec)
         self._accelerator = accelerator
-
-    @property
-    def cost_name(self) -> str:  # type: ignore[override]
-        return self._codec.cost_name
 
     def cost(self, operation: str, size: int) -> Cost:
         """Never nothing: what travels as it is must be copied as well."""
@@ -40,12 +36,6 @@ class OnDevice(Codec):
         if cost is None:
             return cost_of(f"{ON_GPU} none", operation, _ASSUMED_ELEMENT_S)
         return Cost(f"{ON_GPU} {cost.row}", _ASSUMED_ELEMENT_S)
-
-    def declare(self, wire_key: int, shape: KeyShape) -> None:
-        self._codec.declare(wire_key, shape)
-
-    def adjust(self, share: float) -> None:
-        self._codec.adjust(share)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._complete(lambda: self._codec.begin(wire_key, self._here(value)))

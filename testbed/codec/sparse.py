@@ -34,6 +34,7 @@ from testbed.codec.options import (
     SparseOptions,
     TopKOptions,
 )
+from testbed.codec.over import CodecOver
 from testbed.codec.pairs import entries
 from testbed.codec.pull import make_pull
 from testbed.codec.selectors.chance import RandomK
@@ -143,54 +144,19 @@ def _clipped(gradient: Tensor, max_norm: float) -> Tensor:
     return gradient * (max_norm / norm) if norm > max_norm else gradient  # as it is if the norm is NaN
 
 
-class BySize(Codec):
+class BySize(CodecOver):
     """Keys with at least ``bound`` elements travel by ``large``, the others by ``small``."""
 
     remembers = ("_small", "large")
 
     def __init__(self, bound: int, small: Codec, large: Codec) -> None:
+        super().__init__(large)
         self._bound = bound
         self._small = small
         self.large = large
 
     def _for(self, size: int) -> Codec:
         return self.large if size >= self._bound else self._small
-
-    def adjust(self, share: float) -> None:
-        self.large.adjust(share)
-
-    @property
-    def cost_name(self) -> str:
-        """That of large keys; small ones have their codec's."""
-        return self.large.cost_name
-
-    @cost_name.setter
-    def cost_name(self, name: str) -> None:
-        self.large.cost_name = name
-
-    def cost(self, operation: str, size: int) -> Cost | None:
-        return self._for(size).cost(operation, size)
-
-    def value_state(self, wire_key: int, size: int) -> Hashable:
-        return self._for(size).value_state(wire_key, size)
-
-    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
-        self._for(value.numel()).follow_value(wire_key, value, parts)
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
-        self._for(value.numel()).begin(wire_key, value)
-
-    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        return self._for(tensor.numel()).encode(wire_key, tensor)
-
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._for(size).decode(wire_key, parts, size)
-
-    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._for(value.numel()).encode_value(wire_key, value)
-
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._for(size).decode_value(wire_key, parts, size)
 
 
 def _momentum(options: BiSparseOptions, at: CodecContext) -> float | None:

@@ -19,7 +19,6 @@ a late block may still come.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -27,14 +26,13 @@ import torch
 from torch import Tensor
 
 from testbed.best_effort import best_effort_overhead_bytes
-from testbed.codec.base import Codec
+from testbed.codec.over import CodecOver
 from testbed.costs import DECODE, Cost
 from testbed.engine.dgt.blocks import BLOCKS_DECODED, block_values, elements_of, epoch_of
 from testbed.engine.inbox import Handler, Mail
 from testbed.engine.kvworker import CodecMaker
 from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
-from testbed.key_shape import KeyShape
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
@@ -337,47 +335,17 @@ class BlockReceiver(Remembering):
             )
 
 
-class _CodecOfBlocks(Codec):
-    """A server's codec of one child whose pushes are whole contributions, of decoded blocks; values pass ``inner``."""
-
-    remembers = ("_inner",)
-
-    def __init__(self, inner: Codec) -> None:
-        self._inner = inner
-
-    @property
-    def cost_name(self) -> str:  # type: ignore[override]
-        return self._inner.cost_name
+class _CodecOfBlocks(CodecOver):
+    """A server's codec of one child whose pushes are whole contributions, of decoded blocks; values pass the other."""
 
     def cost(self, operation: str, size: int) -> Cost | None:
-        return BLOCKS_DECODED if operation == DECODE else self._inner.cost(operation, size)
-
-    def declare(self, wire_key: int, shape: KeyShape) -> None:
-        self._inner.declare(wire_key, shape)
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
-        self._inner.begin(wire_key, value)
-
-    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        return self._inner.encode(wire_key, tensor)
+        return BLOCKS_DECODED if operation == DECODE else super().cost(operation, size)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         (contribution,) = parts
         if contribution.numel() != size:
             raise ValueError(f"{contribution.numel()} elements of key {wire_key}, where {size} were declared")
         return contribution
-
-    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._inner.encode_value(wire_key, value)
-
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._inner.decode_value(wire_key, parts, size)
-
-    def value_state(self, wire_key: int, size: int) -> Hashable:
-        return self._inner.value_state(wire_key, size)
-
-    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
-        self._inner.follow_value(wire_key, value, parts)
 
 
 def block_receiver(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> BlockReceiver | None:
