@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from testbed.codec.base import Codec
+from testbed.codec.base import Codec, SummedCodec, advanced
 from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE
 from testbed.devices.accelerator import accelerator_of
 from testbed.messages import Message
@@ -52,6 +53,31 @@ async def decode_value(world: World, codec: Codec, message: Message, size: int) 
     if work is None:
         return codec.decode_value(message.key, message.parts, size)
     return await world.compute(work, lambda: codec.decode_value(message.key, message.parts, size))
+
+
+async def summed(
+    world: World,
+    codec: SummedCodec,
+    key: int,
+    tensor: Tensor,
+    contributors: int,
+    round_: int,
+    sum_up: Callable[[Tensor], Awaitable[Tensor]],
+) -> Tensor:
+    """Return the sum of all contributors' tensors, made of the sums that ``codec`` asks for, one after the other.
+
+    ``sum_up`` returns the sum of what all contributors give it, of the same shape and on the same device.
+    """
+    steps = codec.summing(key, tensor, contributors)
+    sums = None
+    while True:
+        work = codec_work(codec, ENCODE, tensor.numel(), round_)
+        assert work is not None, "codecs that are summed compute"
+        mine, total = await world.compute(work, partial(advanced, steps, sums))
+        if mine is None:
+            assert total is not None, "what is not to be summed is the sum"
+            return total
+        sums = tuple([await sum_up(part) for part in mine])
 
 
 async def exact(world: World, tensor: Tensor) -> Tensor:

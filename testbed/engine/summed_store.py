@@ -8,7 +8,7 @@ for the sum of its data centre.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from testbed.codec.base import Parts, SummedCodec, advanced
+from testbed.codec.base import SummedCodec
 from testbed.codec.table import make_codec
-from testbed.costs import ENCODE
 from testbed.engine import coding, sync_setup
 from testbed.engine.keys import Declaration, DeclaredKey, KeyPush
 from testbed.engine.kvworker import KVWorker
@@ -88,31 +87,22 @@ class SummedStore(Remembering):
 
     async def _summed(self, push: KeyPush) -> Value:
         tensor = push.tensor
-        steps = self._codec.summing(push.key, tensor, self._contributors)
         further = iter(self._further[push.key])
         controls: list[ReplyControl] = []
-        mine, total = await self._advanced(steps, None, push)
-        while mine is not None:
-            sums = []
-            for part in mine:
-                number = push.key if part.numel() == tensor.numel() else next(further)
-                notes = push.notes if not controls else {}
-                await self._store.push(msgspec.structs.replace(push, key=number, tensor=part.flatten(), notes=notes))
-                value = await self._store.value(number, push.round)
-                controls.append(value.control)
-                sums.append(value.tensor.view(part.shape))
-            mine, total = await self._advanced(steps, tuple(sums), push)
-        assert total is not None, "what is not to be summed is the sum"
+
+        async def sum_up(part: Tensor) -> Tensor:
+            number = push.key if part.numel() == tensor.numel() else next(further)
+            notes = push.notes if not controls else {}
+            await self._store.push(msgspec.structs.replace(push, key=number, tensor=part.flatten(), notes=notes))
+            value = await self._store.value(number, push.round)
+            controls.append(value.control)
+            return value.tensor.view(part.shape)
+
+        contributors = self._contributors
+        total = await coding.summed(self._world, self._codec, push.key, tensor, contributors, push.round, sum_up)
         control = merge_controls(controls)
         control.waited_s = sum(each.waited_s for each in controls)
         return Value(total, control, self._world.now())
-
-    async def _advanced(
-        self, steps: Generator[Parts, Parts, Tensor], sums: Parts | None, push: KeyPush
-    ) -> tuple[Parts | None, Tensor | None]:
-        work = coding.codec_work(self._codec, ENCODE, push.tensor.numel(), push.round)
-        assert work is not None, "codecs that are summed compute"
-        return await self._world.compute(work, lambda: advanced(steps, sums))
 
 
 async def _done() -> None:

@@ -6,18 +6,17 @@ computes: what is chosen or encoded is so there, and only that is copied; a dens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from testbed.codec.base import Codec, SummedCodec, advanced
+from testbed.codec.base import Codec, SummedCodec
 from testbed.codec.memory import Memories, ResidualMemory, take_finite
 from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
-from testbed.costs import ENCODE
 from testbed.engine import coding
 from testbed.engine.aggregation import sum_in_order
 from testbed.engine.collectives.buffers import Parts
@@ -139,24 +138,17 @@ class StepwiseSum(Remembering):
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._collectives.round = round_
-        steps = self._codec.summing(self._bucket, gradient, self._collectives.size)
-        mine, total = await self._advanced(steps, None, gradient, round_)
-        while mine is not None:
-            sums: list[Tensor] = []
-            for part in mine:
-                flat = await coding.exact(self._world, part.flatten())
-                summed, flag = await self._collectives.all_reduce_flagged(flat, flag, self._algorithm)
-                sums += await coding.to_device(self._world, (summed.view(part.shape),), gradient.device)
-            mine, total = await self._advanced(steps, tuple(sums), gradient, round_)
-        assert total is not None, "what is not to be summed is the sum"
-        return total, flag
 
-    async def _advanced(
-        self, steps: Generator[Parts, Parts, Tensor], sums: Parts | None, gradient: Tensor, round_: int
-    ) -> tuple[Parts | None, Tensor | None]:
-        work = coding.codec_work(self._codec, ENCODE, gradient.numel(), round_)
-        assert work is not None, "codecs that are summed compute"
-        return await self._world.compute(work, lambda: advanced(steps, sums))
+        async def sum_up(part: Tensor) -> Tensor:
+            nonlocal flag
+            mine = await coding.exact(self._world, part.flatten())
+            total, flag = await self._collectives.all_reduce_flagged(mine, flag, self._algorithm)
+            (placed,) = await coding.to_device(self._world, (total.view(part.shape),), gradient.device)
+            return placed
+
+        ranks = self._collectives.size
+        total = await coding.summed(self._world, self._codec, self._bucket, gradient, ranks, round_, sum_up)
+        return total, flag
 
 
 class SiteSums(Protocol):
