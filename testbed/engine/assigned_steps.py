@@ -7,7 +7,6 @@ to it, so its duration says nothing about one worker, and counts as 0.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from testbed.engine.local_work import LocalResult
 from testbed.plan.model import Plan
 from testbed.policy.events import Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
-from testbed.state import State, below, under
+from testbed.state import Remembering
 
 
 class Report(NamedTuple):
@@ -26,11 +25,13 @@ class Report(NamedTuple):
     step_s: float
 
 
-class LocalStepCounts:
+class LocalStepCounts(Remembering):
     """How many local steps ``worker`` makes in each round, by the reports of all ``workers``.
 
     reports  the newest known of each worker, this one included; empty where the algorithm needs none
     """
+
+    remembers = ("_assigned", "reports", "_policy")
 
     def __init__(self, plan: Plan, worker: str, workers: Sequence[str]) -> None:
         self._declared = sync_setup.local_steps(plan)
@@ -63,13 +64,6 @@ class LocalStepCounts:
                 if isinstance(effect, Reply):
                     self._assigned = effect.steps.get(self._worker, self._assigned)
 
-    def state(self) -> State:
-        state: State = {"assigned": self._assigned}
-        state |= {f"report/{name}": json.dumps(report) for name, report in self.reports.items()}
-        return state | (under("policy", self._policy.state()) if self._policy else {})
-
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._assigned = int(state["assigned"])
-        self.reports = {name: Report(*json.loads(text)) for name, text in below("report", state).items()}
-        if self._policy is not None:
-            self._policy.load_state(below("policy", state))
+        super().load_state(state)
+        self.reports = {name: Report(*each) for name, each in self.reports.items()}

@@ -48,7 +48,7 @@ from testbed.state import State, below, under
 from testbed.world import World
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
-VERSION = 6
+VERSION = 7
 KEPT = 2
 
 

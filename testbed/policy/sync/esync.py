@@ -15,9 +15,7 @@ there is no staleness.
 
 from __future__ import annotations
 
-import json
 import math
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median_low
@@ -28,7 +26,6 @@ from testbed.policy.events import Contribution, Effect, Push, WorkerReport
 from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
 from testbed.preset import Preset
-from testbed.state import State, below
 
 RECENT = 3  # reports whose median counts
 LEAST_S = 1e-6  # reports have a resolution of 1 µs; a shorter step is reported as 0, by which one cannot divide
@@ -61,15 +58,15 @@ class ESync(Fsa):
         fixed_steps: int = option(0, "this many steps for every worker; 0: balanced", min=0, max=10**6)
         weights: str = option("worker", **WEIGHTS)
 
+    remembers = ("_recent", "_reported_by")
+
     def __init__(self, tier: Tier, options: Options) -> None:
         super().__init__(tier, options)
         self._options = options
         self._assigns = not options.fixed_steps and not tier.steps_assigned_above
-        self._reports: dict[str, WorkerReport] = {}  # medians
-        self._recent: dict[str, deque[WorkerReport]] = {}
+        self._recent: dict[str, list[tuple[float, float]]] = {}  # by worker: seconds of steps and of transfers
         self._noted: dict[str, int] = {}  # by worker: the round of its latest report
         self._reported_by: dict[str, str] = {}  # by worker: the member whose push carried its latest report
-        self._workers: dict[str, Collection[str]] = {}  # by member: the workers in its latest reports
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
@@ -89,53 +86,30 @@ class ESync(Fsa):
             for worker, report in push.reports.items():
                 if self._noted.get(worker) != push.round:
                     self._noted[worker] = push.round
-                    self._note(worker, report)
+                    before = self._recent.get(worker, [])[1 - RECENT :]
+                    self._recent[worker] = [*before, (report.step_s, report.transfer_s)]
             self._reported_by.update(dict.fromkeys(push.reports, push.member))
-            self._workers[push.member] = tuple(push.reports)
         return super().on_push(push)
 
-    def _note(self, worker: str, report: WorkerReport) -> None:
-        recent = self._recent.setdefault(worker, deque(maxlen=RECENT))
-        recent.append(report)
-        self._reports[worker] = _medians(recent)
-
     def regroup(self, first: Mapping[str, int]) -> list[Effect]:
-        for member in [member for member in self._workers if member not in first]:
-            for worker in self._workers[member]:
-                self._recent.pop(worker, None)
+        for member in set(self._reported_by.values()).difference(first):
+            for worker in self._forget(member, ()):  # the others no longer wait for it, nor for workers below it
+                del self._recent[worker]
                 self._noted.pop(worker, None)
-            self._forget(member, ())  # the others no longer wait for it, nor for workers below it
         return super().regroup(first)
 
-    def _forget(self, member: str, kept: Collection[str]) -> None:
-        """Drop the reports that came through ``member``, except those of ``kept``: the other workers are lost."""
-        for worker in self._workers.pop(member, ()):
-            if worker not in kept and self._reported_by.get(worker) == member:
-                del self._reports[worker], self._reported_by[worker]
-
-    def state(self) -> State:
-        state: State = {f"member/{worker}": member for worker, member in self._reported_by.items()}
-        for worker, recent in self._recent.items():
-            state[f"recent/{worker}"] = json.dumps([[report.step_s, report.transfer_s] for report in recent])
-        return state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        for worker, member in below("member", state).items():
-            self._reported_by[worker] = member
-            self._workers[member] = (*self._workers.get(member, ()), worker)
-        for worker, text in below("recent", state).items():
-            self._recent[worker] = deque((WorkerReport(*report) for report in json.loads(text)), RECENT)
-            if worker in self._reported_by:  # else it was lost below a member that is there
-                self._reports[worker] = _medians(self._recent[worker])
+    def _forget(self, member: str, kept: Collection[str]) -> list[str]:
+        """Drop and return the workers whose reports came through ``member``, except ``kept``: they are lost."""
+        lost = [worker for worker, by in self._reported_by.items() if by == member and worker not in kept]
+        for worker in lost:
+            del self._reported_by[worker]
+        return lost
 
     def steps(self) -> Mapping[str, int]:
-        return balanced_steps(self._reports, self._options) if self._assigns else {}
-
-
-def _medians(reports: Collection[WorkerReport]) -> WorkerReport:
-    return WorkerReport(
-        median_low([each.step_s for each in reports]), median_low([each.transfer_s for each in reports])
-    )
+        if not self._assigns:
+            return {}
+        medians = {worker: map(median_low, zip(*self._recent[worker], strict=True)) for worker in self._reported_by}
+        return balanced_steps({worker: WorkerReport(*each) for worker, each in medians.items()}, self._options)
 
 
 def balanced_steps(reports: Mapping[str, WorkerReport], options: ESync.Options) -> dict[str, int]:
