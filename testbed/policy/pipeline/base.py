@@ -88,20 +88,6 @@ class PipelineShape:
         return len(self.forward_s)
 
 
-def even_shape(
-    stages: int, micro_batches: int, forward_s: float = 1.0, backward_s: float = 2.0, hop: Hop = Hop()
-) -> PipelineShape:
-    """Return the shape of equal stages; half of a backward pass is the gradients of the weights."""
-    return PipelineShape(
-        micro_batches=micro_batches,
-        forward_s=(forward_s,) * stages,
-        backward_s=(backward_s,) * stages,
-        weights_s=(backward_s / 2,) * stages,
-        down=(hop,) * stages,
-        up=(hop,) * stages,
-    )
-
-
 class Schedule(ABC):
     """Made as ``cls(cls.Options(...))``, when the Plan is made, which has its tasks.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.policy.pipeline.base import BACKWARD, FORWARD, WEIGHTS, PipelineShape, Schedule, Task, Tasks, most_held
+from testbed.policy.pipeline.base import BACKWARD, FORWARD, WEIGHTS, PipelineShape, Schedule, Task, Tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,8 @@ class Timing:
     intervals: tuple[tuple[Interval, ...], ...]
 
     @property
-    def held(self) -> tuple[int, ...]:
-        """Return by stage of how many chunks of micro-batches it holds the activations at most."""
-        return tuple(most_held(each.task for each in intervals) for intervals in self.intervals)
-
-    @property
     def end_s(self) -> float:
         return max(intervals[-1].end_s for intervals in self.intervals)
-
-    @property
-    def bubble(self) -> float:
-        """Return the share of all stages' time, until the last task ends, in which they wait."""
-        busy_s = sum(each.end_s - each.start_s for intervals in self.intervals for each in intervals)
-        return 1 - busy_s / (self.end_s * len(self.intervals))
 
 
 class Clockwork:

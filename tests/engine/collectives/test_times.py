@@ -76,6 +76,12 @@ def test_any_schedule_as_predicted(algorithm: str, segments: int, tmp_path: Path
     assert simulated_s(groups, algorithm, size_bytes, tmp_path, segments) == pytest.approx(predicted, rel=0.02)
 
 
+# ASTRA-sim 2.0, analytical backend, 50 MB, 0.125 GiB/s, α = 10 ms; it adds an endpoint delay of some 90 µs in all.
+@for_each(("ranks", "astra_s"), [(8, 0.792008), (64, 1.993509), (256, 5.842239), (1000, 20.724408)])
+def test_the_closed_form_is_what_astra_sim_finds(ranks: int, astra_s: float) -> None:
+    assert ring_s(ranks, 50e6, LinkCost(0.01, 1 / 134_217_728)) == pytest.approx(astra_s, abs=1e-4)
+
+
 def test_rings_of_blueconnect_share_the_uplink_of_a_data_centre(tmp_path: Path) -> None:
     inside = LinkCost(1e-4, 8 / 1e12, GAMMA)
     form = blueconnect_s(3, 4, 8_000_000, inside, WAN)
