@@ -72,12 +72,8 @@ def use_constants(monkeypatch: pytest.MonkeyPatch, gradient_of: GradientOf) -> N
     monkeypatch.setattr(roles, "make_learner", make)
 
 
-def simulated(directory: Path, *overrides: str) -> Simulated:
-    return run(directory, *overrides)
-
-
 def over_sockets(*overrides: str) -> Simulated:
-    """The same as ``simulated``, but in real time, over real sockets on loopback."""
+    """The same as ``run``, but in real time, over real sockets on loopback."""
     plan, nodes = build_plan(load(THREE_SITES, overrides), "local"), InProcess()
     results = nodes({node.name: make_role(plan, node) for node in plan.nodes}, plan)
     events = [{"node": name, **event} for name, log in nodes.logs.items() for event in log.events]
@@ -86,7 +82,7 @@ def over_sockets(*overrides: str) -> Simulated:
 
 def everywhere(world: str, directory: Path, *overrides: str) -> Simulated:
     """In the world of that name: ``virtual`` or ``sockets``."""
-    return over_sockets(*overrides) if world == "sockets" else simulated(directory, *overrides)
+    return over_sockets(*overrides) if world == "sockets" else run(directory, *overrides)
 
 
 def the_number(values: list[Tensor]) -> float:

@@ -13,7 +13,8 @@ from testbed.engine.root_store import OverwriteUpdate, RootStore
 from testbed.engine.upstream import Bases
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.optimizers.compensation import Compensation
-from tests.engine.sync.constant import SIZES, simulated, use_constants
+from tests.engine.runs import run as simulated
+from tests.engine.sync.constant import SIZES, use_constants
 from tests.for_each import for_each
 
 JOB = (

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.training.optimizers import KeyOptimizer
-from tests.engine.sync.constant import everywhere, simulated, the_number, use_constants
+from tests.engine.runs import run as simulated
+from tests.engine.sync.constant import everywhere, the_number, use_constants
 from tests.for_each import for_each
 
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
@@ -98,18 +99,16 @@ def test_hfa_of_the_original_example(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @for_each(("weights", "expected"), [("party", 14 / 3), ("worker", 18 / 4)])
-@for_each(("paradigm", "world"), [("hips", "virtual"), ("hips", "virtual"), ("hips", "virtual")])
+@for_each("paradigm", ["hips", "ps"])
 @for_each("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0",
                                   "esync, fixed_steps: 1"])  # fmt: skip
 def test_weights_of_a_mean(
-    sync: str, paradigm: str, world: str, weights: str, expected: float, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    sync: str, paradigm: str, weights: str, expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Row 29, and row 31 (the mean of the changes, at rate 1): the same on two tiers and on one."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
     chosen = f"sync={{kind: {sync}, weights: {weights}}}"
-    run = everywhere(world, tmp_path, chosen, f"paradigm={paradigm}", LOCAL, "training.rounds=1",
-                     "training.evaluate_every=1", "device.step_time=2 ms")  # fmt: skip
+    run = simulated(tmp_path, chosen, f"paradigm={paradigm}", LOCAL, "training.rounds=1", "training.evaluate_every=1")
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(expected)] * 4
 
 
@@ -169,16 +168,15 @@ def test_no_gradient_is_lost_or_counted_twice(
     assert final == values_sha256([expected[:3], expected[3:]])
 
 
-@for_each("world", ["virtual", "virtual"])
 @for_each(("paradigm", "sync"), [("hips", "mixedsync"), ("ps", "tap")])
 @for_each("momentum", [0, 0.5])
 def test_dcasgd_compensates_from_what_each_member_last_pulled(
-    paradigm: str, sync: str, world: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paradigm: str, sync: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows 22 and 23: replayed, update by update, by the formula of the paper with one backup per member."""
     use_constants(monkeypatch, lambda rank, values: 0.5 + 0.1 * rank)
-    run = everywhere(
-        world, tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.rounds=5", "device.variation=60 %",
+    run = simulated(
+        tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.rounds=5", "device.variation=60 %",
         f"optimizer={{kind: dcasgd, learning_rate: 0.1, compensation: 0.4, momentum: {momentum}}}",
         "device.step_time=10 ms",
         "data_centers[west].device.speed=0.4",

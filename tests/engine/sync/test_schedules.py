@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from testbed.training.learner import Score
 from tests.engine.runs import Simulated
-from tests.engine.sync.constant import ConstantLearner, simulated, use_constants
+from tests.engine.runs import run as simulated
+from tests.engine.sync.constant import ConstantLearner, use_constants
 from tests.for_each import for_each
 
 ROUNDS = 7
