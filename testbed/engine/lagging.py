@@ -49,7 +49,7 @@ class Arrivals(Remembering):
 
 
 class Lagging(OneGradient):
-    """What is added to the work of one gradient; the exchange appends to ``pending``."""
+    """The work of one gradient, whose values come late: the exchange appends to ``pending``."""
 
     is_late = True
     remembers: ClassVar[tuple[str, ...]] = (*OneGradient.remembers, "staleness", "_early")
@@ -95,10 +95,6 @@ class Lagging(OneGradient):
         while self._early or self.pending:
             await self._take_oldest(world)
         return changed
-
-
-class LaggingGradient(Lagging):
-    """The optimizer stands at the servers, which answer with values."""
 
 
 class LaggingOptimizerWork(Lagging, LocalOptimizerWork):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
-from testbed.engine.lagging import LaggingGradient, LaggingOptimizerWork
+from testbed.engine.lagging import Lagging, LaggingOptimizerWork
 from testbed.engine.local_work import LocalOptimizerWork, LocalSteps, LocalWork, OneGradient
 from testbed.engine.slicing import optimizer_at_top
 from testbed.engine.streaming import StreamedSteps
@@ -21,7 +21,7 @@ def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     lags = sync_setup.lags(plan)
     staleness = sync_setup.staleness(plan)
     if optimizer_at_top(plan):
-        return LaggingGradient(learner, staleness=staleness) if lags else OneGradient(learner)
+        return Lagging(learner, staleness=staleness) if lags else OneGradient(learner)
     choice = plan.technique.optimizer
     contribution = sync_setup.contribution_of(plan)
     if contribution is Contribution.GRADIENT:

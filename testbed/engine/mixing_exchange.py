@@ -15,26 +15,24 @@ import torch
 from torch import Tensor
 
 from testbed.engine import sync_setup
-from testbed.engine.checkpoint import CheckpointFiles, in_main_memory
+from testbed.engine.checkpoint import in_main_memory
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.exchange import FinalScore, RoundDone
 from testbed.engine.gossip.model import OwnModel
-from testbed.engine.guard import guarded
-from testbed.engine.learner import make_learner
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.membership import MembershipChanged
-from testbed.engine.serverless import FIRST_VALUES_BYTES, Buckets, PlaceInRun, ServerlessExchange, serverless_worker
+from testbed.engine.serverless import FIRST_VALUES_BYTES, Buckets, PlaceInRun, ServerlessExchange
 from testbed.paradigms import PARADIGMS, OwnParadigm
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard.slices import buckets_of
 from testbed.state import State
 from testbed.training.learner import SegmentedLearner
-from testbed.world import Role
 
 
-def mixing_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
-    """Return the role of ``node``, a worker of a run with a paradigm from outside."""
-    learner = guarded(plan, node, make_learner(plan, node, on_host=True))
+def mixing_exchange(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner
+) -> Callable[[PlaceInRun], ServerlessExchange]:
+    """Return what makes the exchange of ``node``, a worker of a run with a paradigm from outside."""
     buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
     choice = plan.technique.paradigm
     paradigm = PARADIGMS.options(choice.kind, choice.options)
@@ -43,7 +41,7 @@ def mixing_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
     def make_exchange(place: PlaceInRun) -> MixingExchange:
         return MixingExchange(place, plan, learner, buckets, paradigm)
 
-    return serverless_worker(plan, node, learner, make_exchange, files)
+    return make_exchange
 
 
 class MixingExchange(ServerlessExchange):

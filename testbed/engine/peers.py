@@ -28,8 +28,10 @@ from testbed.engine import sync_setup
 from testbed.engine.inbox import Handler, Inbox, Mail
 from testbed.engine.membership import AGREE, Membership, MembershipChanged
 from testbed.engine.state_mail import StateMail
+from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.state import State
 from testbed.world import Future, World
@@ -58,6 +60,15 @@ ROUND_MESSAGES = frozenset(
 def agrees(plan: Plan) -> bool:
     """Return whether nodes agree with each other when one is lost or joins: the run continues."""
     return plan.recovery.on_failure == "continue"
+
+
+def hands_over(plan: Plan) -> bool:
+    """Return whether a worker that joins needs another one's state, as servers may have sums of gradients only.
+
+    An optimizer for gradients that is at the servers, after all, leaves nothing to be handed over.
+    """
+    gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
+    return agrees(plan) and gradients and sync_setup.all_wait(plan)
 
 
 def has_servers(plan: Plan) -> bool:
@@ -312,6 +323,21 @@ class Peers:
                     continue
             if agreed.epoch == self.epoch:
                 return agreed, state
+
+    async def state_after(self, round_: int) -> State:
+        """Return what a worker that was there before has after ``round_``, with which this one, which joins, goes on.
+
+        All have agreed that this one begins with the round after it. The other one has that state until the end of that
+        round, which needs a contribution of this one: so it cannot have gone further, and there is no circular wait. If
+        it is lost, the next one is asked. Raise ``RunFailed`` if no one is left that may have the state.
+        """
+        mine = self.joined_in(self._world.node) or 0
+        while (self.joined_in(self.eldest) or 0) < mine:
+            try:
+                return await self.states.ask(self.eldest, round_)
+            except MembershipChanged:
+                continue
+        raise RunFailed(f"{self._world.node} has joined, and no other training worker is left that has the model")
 
     # ---- changes ------------------------------------------------------------------------------------------------
 

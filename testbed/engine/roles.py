@@ -12,25 +12,24 @@ from testbed.engine.aggregation_weights import aggregation_weights, contribution
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.inside import MakeLibrary, inside_store, neighbours_of
 from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.roles import allreduce_exchange, allreduce_worker
+from testbed.engine.collectives.roles import allreduce_exchange
 from testbed.engine.departure import Departure
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
 from testbed.engine.driver import RoundDriver
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.global_model import AsynchronousRootStore, GlobalModel
-from testbed.engine.gossip.roles import gossip_exchange, gossip_worker
+from testbed.engine.gossip.roles import gossip_exchange
 from testbed.engine.guard import guarded
-from testbed.engine.handover import handover_of
 from testbed.engine.kvworker import KVWorker, ParentNodes, codec_maker
 from testbed.engine.layer_exchange import LayerExchange
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
 from testbed.engine.local_model import LocalModelStore
 from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
-from testbed.engine.mixing_exchange import mixing_worker
+from testbed.engine.mixing_exchange import mixing_exchange
 from testbed.engine.overlay.wiring import NodeOverlays
-from testbed.engine.peers import EpochMail, first_rounds, has_servers
+from testbed.engine.peers import EpochMail, first_rounds, hands_over, has_servers
 from testbed.engine.pipeline.memory import check_whole_memory
 from testbed.engine.pipeline.roles import StageWorker, stage_worker
 from testbed.engine.replica import Copies, ReplicatedRootStore
@@ -60,12 +59,11 @@ from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
 
-# the roles of workers in paradigms without servers
+# what makes the exchange of a worker, in paradigms without servers
 EXCHANGES: dict[str, Callable[..., Callable[[PlaceInRun], ServerlessExchange]]] = {
     "allreduce": allreduce_exchange,
     "gossip": gossip_exchange,
 }
-WITHOUT_SERVERS: dict[str, Callable[..., Role]] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def make_role(
@@ -98,18 +96,16 @@ def _training_worker(
     if plan.pipeline is not None:
         return _stage(plan, node, files)
     check_whole_memory(plan, node)
-    without_servers = _without_servers(plan)
-    if without_servers is None:
-        return _worker(plan, node, files, make_library)
-    return without_servers(plan, node, files, **({"make_library": make_library} if make_library else {}))
-
-
-def _without_servers(plan: Plan) -> Callable[..., Role] | None:
-    """Return what makes the role of a worker, where workers exchange with each other."""
     if plan.traced is not None:
-        return trace_worker
+        return trace_worker(plan, node)
     kind = plan.technique.paradigm.kind
-    return mixing_worker if issubclass(PARADIGMS[kind], OwnParadigm) else WITHOUT_SERVERS.get(kind)
+    paradigm = PARADIGMS[kind]
+    exchange_of = mixing_exchange if issubclass(paradigm, OwnParadigm) else EXCHANGES.get(kind)
+    if exchange_of is None:
+        return _worker(plan, node, files, make_library)
+    learner = guarded(plan, node, make_learner(plan, node, on_host=paradigm.models))
+    make_exchange = exchange_of(plan, node, learner, **({"make_library": make_library} if make_library else {}))
+    return serverless_worker(plan, node, learner, make_exchange, files)
 
 
 def _stage(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
@@ -145,7 +141,6 @@ def _worker(
         session.use(learner)
         own = stage.make_own(session) if stage else None
         departure = Departure(world, session.inbox, plan, node)
-        handover = handover_of(session, plan, optimizer_at_top(plan))
         await session.join()
         await session.peers.greet()
         summing = with_sums(world, plan, node, store)
@@ -153,7 +148,8 @@ def _worker(
         evaluation = own.evaluation if own else Evaluation(world, plan, learner)
         if own is not None:
             work.make_step = own.make_step
-        parts = ServerParts(pushes, learner, work, evaluation, membership, session.peers, handover)
+        has_state = hands_over(plan) and not optimizer_at_top(plan)
+        parts = ServerParts(pushes, learner, work, evaluation, membership, session.peers, has_state)
         exchange = LayerExchange(world, plan, node, parts, shape) if shape else ServerExchange(world, plan, node, parts)
         exchange.workers = whole.first_workers
         driver = RoundDriver(session, whole, node, learner, exchange, files, departure)
@@ -172,11 +168,10 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         store = _store(plan, node, session, NodeOverlays(plan, node, session))
-        handover = handover_of(session, plan, at_top=False)
         await session.join()
         await session.peers.greet()
         thread = start_script(plan, node, job, watch)
-        exchange = ScriptExchange(session, plan, store, job, thread, handover)
+        exchange = ScriptExchange(session, plan, store, job, thread)
         try:
             rounds = await RoundDriver(session, plan, node, Remembering(), exchange, files).run()
         finally:

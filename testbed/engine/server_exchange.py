@@ -18,7 +18,6 @@ from testbed.engine.checkpoint import in_main_memory
 from testbed.engine.collectives.inside import InsideStore
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange, FinalScore, RoundDone
-from testbed.engine.handover import Handover
 from testbed.engine.keys import KeyPush, declared
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.lagging import Arrivals
@@ -39,7 +38,7 @@ from testbed.world import Work, World
 class ServerParts:
     """What a worker needs to exchange with servers.
 
-    handover  gives its state to workers that join and takes another's; ``None`` where servers hold all of it
+    has_state  whether workers that join need the state of another, as servers do not hold all of it
     """
 
     store: KVWorker | InsideStore | SummedStore
@@ -48,7 +47,7 @@ class ServerParts:
     evaluation: Evaluation
     membership: Membership
     peers: Peers
-    handover: Handover | None = None
+    has_state: bool = False
 
 
 class ServerExchange(Exchange):
@@ -64,9 +63,9 @@ class ServerExchange(Exchange):
         self.evaluation = parts.evaluation
         self._membership = parts.membership
         self._peers = parts.peers
-        self._handover = parts.handover
-        if self._handover is not None:
-            self._handover.give(self._provide)
+        self._has_state = parts.has_state
+        if self._has_state:
+            self._peers.states.provide = self._provide
         self._attacks = Attacks(world, plan, node)
         self._widths = table_widths(plan, parts.learner)
         self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
@@ -115,12 +114,11 @@ class ServerExchange(Exchange):
         values = self._buckets.split(dict(enumerate(await self._store.pull(range(len(self._buckets.sizes))))))
         await self._work.begin(self._world, list(values.values()))
         before = self._peers.first_round(self._world.node) - 1
-        if self._handover is not None and before >= 0:
-            self._work.load_state(await self._handover.take(before))
+        if self._has_state and before >= 0:
+            self._work.load_state(await self._peers.state_after(before))
         # afterwards: who has given its state may have made the step of its next round, and counts that
         self._work.begin_at(sum(map(self._declared_steps, range(before + 1))))
-        if self._handover is not None:
-            self._handover.done(before)
+        self._peers.states.done(before)
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -148,8 +146,7 @@ class ServerExchange(Exchange):
         self._assigned_steps = int(state["assigned_steps"])
         if "arrived" in state:
             self._arrived = msgspec.json.decode(state["arrived"], type=list[ReplyControl])
-        if self._handover is not None:
-            self._handover.done(after)
+        self._peers.states.done(after)
 
     def state(self) -> State:
         state: State = {
@@ -180,8 +177,7 @@ class ServerExchange(Exchange):
         if control.last:
             self.end = round_ + 1
         over(RoundDone(round_, started_s, result, control.waited_s))
-        if self._handover is not None:
-            self._handover.done(round_)
+        self._peers.states.done(round_)
 
     async def _note_target(self, round_: int) -> None:
         """Let the next push say that the run ends, if the target has been reached."""

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.learner import make_learner
 from testbed.engine.loading import LEVELS, LoadingTrainer
 from testbed.errors import ScenarioError
@@ -42,7 +41,7 @@ def events(runs: Runs, plan: Plan, kind: str, name: str | None = None) -> list[d
 
 
 def hash_of(runs: Runs, plan: Plan) -> str:
-    run_plan(runs, plan, allreduce_worker)
+    run_plan(runs, plan)
     (digest,) = {event["parameters_sha256"] for event in events(runs, plan, "final")}
     return str(digest)
 

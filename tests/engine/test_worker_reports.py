@@ -41,7 +41,7 @@ def test_a_wait_for_a_score_makes_no_step_longer() -> None:
         _note_target=clock.lasting(5.0, None),
         _synchronise=clock.lasting(3.0, [ReplyControl()]),
         _node=SimpleNamespace(name="worker"),
-        _handover=None,
+        _peers=SimpleNamespace(states=SimpleNamespace(done=lambda round_: None)),
         _report=lambda step_s, transfer_s: told.append((step_s, transfer_s)),
     )
     asyncio.run(ServerExchange.run(exchange, 0, lambda done: None))

@@ -1,4 +1,4 @@
-"""The role of an all-reduce worker, from the Plan. Such a run has workers and a scheduler, and no servers."""
+"""The exchange of an all-reduce worker, from the Plan. Such a run has workers and a scheduler, and no servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from testbed.codec.table import make_codec
 from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight, weight_inside
-from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.exchange import (
     Names,
@@ -37,9 +36,7 @@ from testbed.engine.collectives.sums import (
     TopKSum,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of, segments_of
-from testbed.engine.guard import guarded
-from testbed.engine.learner import make_learner
-from testbed.engine.serverless import PlaceInRun, ServerlessExchange, serverless_worker
+from testbed.engine.serverless import PlaceInRun, ServerlessExchange
 from testbed.engine.slicing import gradients_of_a_step, shapes_to_declare
 from testbed.key_shape import KeyShape
 from testbed.placing import place_of
@@ -51,24 +48,16 @@ from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
 from testbed.training.learner import SegmentedLearner
-from testbed.world import Role, World
-
-
-def allreduce_worker(
-    plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, make_library: MakeLibrary | None = None
-) -> Role:
-    """Return the role of ``node``, a worker of a run with paradigm ``allreduce``.
-
-    ``make_library``: among the workers of a data centre, where a library sums.
-    """
-    learner = guarded(plan, node, make_learner(plan, node))
-    return serverless_worker(plan, node, learner, allreduce_exchange(plan, node, learner, make_library), files)
+from testbed.world import World
 
 
 def allreduce_exchange(
     plan: Plan, node: NodePlan, learner: SegmentedLearner, make_library: MakeLibrary | None = None
 ) -> Callable[[PlaceInRun], ServerlessExchange]:
-    """Return what makes the exchange of ``node``, a worker that trains ``learner``. ``make_library``: as above."""
+    """Return what makes the exchange of ``node``, a worker that trains ``learner``.
+
+    ``make_library``: among the workers of a data centre, where a library sums.
+    """
     options = AllReduceOptions(**plan.technique.paradigm.options)
     shapes = shapes_to_declare(plan, learner.shapes)
     buckets = buckets_by_fragment(plan, learner.sizes, 0 if shapes else options.bucket)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -21,38 +20,37 @@ from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class GossipSetup:
-    """The algorithm of a run: how it is made, and what a step of this worker counts for (``OwnModel``)."""
-
-    make: Callable[[World, GossipParts], GossipAlgorithm]
-    factor: float
-
-
 class GossipExchange(ServerlessExchange):
     """Leads an algorithm of gossip. When the last round is over, all models are averaged, so that a run ends with one.
 
-    How far the models are from their mean is recorded whenever the mean is scored.
+    How far the models are from their mean is recorded whenever the mean is scored. ``make_gossip`` makes the algorithm;
+    a step of this worker counts for ``factor`` (``OwnModel``).
     """
 
     remembers = ("_gossip",)
     _gossip: GossipAlgorithm
 
     def __init__(
-        self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets, setup: GossipSetup
+        self,
+        place: PlaceInRun,
+        plan: Plan,
+        learner: SegmentedLearner,
+        buckets: Buckets,
+        make_gossip: Callable[[World, GossipParts], GossipAlgorithm],
+        factor: float,
     ) -> None:
         super().__init__(place, plan, learner, buckets)
-        self._setup = setup
+        self._make_gossip, self._factor = make_gossip, factor
 
     async def prepare(self, values: list[Tensor]) -> None:
         work = serverless_work(self._plan, self._learner, values)
         if self._place.own is not None:
             work.make_step = self._place.own.make_step
-        self._model = OwnModel(self._world, self._plan, self._learner, work, values, self._setup.factor)
+        self._model = OwnModel(self._world, self._plan, self._learner, work, values, self._factor)
         mail = GossipMail(self._world, self._session.inbox, self._peers)
         self._mean = MeanModel(self._world, mail, self._learner.sizes, self.evaluation)
         parts = GossipParts(mail, self._model, self._mean, self.evaluation)
-        self._gossip = self._setup.make(self._world, parts)
+        self._gossip = self._make_gossip(self._world, parts)
         self._final = FinalModel(self._place, self._learner, self._gossip)
 
     @property

@@ -1,4 +1,4 @@
-"""The role of a gossiping worker, from the Plan. Such a run has workers and a scheduler, and no servers.
+"""The exchange of a gossiping worker, from the Plan. Such a run has workers and a scheduler, and no servers.
 
 When the last round is over, all models are averaged exactly, so that a run ends with one model; the distance of the
 models from it is recorded. A worker that joins a run in progress begins with a neighbour's model.
@@ -16,17 +16,14 @@ from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
-from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.gossip.algorithm import GossipAlgorithm, GossipParts
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
 from testbed.engine.gossip.changes import ChangesGossip
 from testbed.engine.gossip.compressed import Compression
-from testbed.engine.gossip.exchange import GossipExchange, GossipSetup
+from testbed.engine.gossip.exchange import GossipExchange
 from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
-from testbed.engine.guard import guarded
-from testbed.engine.learner import make_learner
-from testbed.engine.serverless import FIRST_VALUES_BYTES, PlaceInRun, ServerlessExchange, serverless_worker
+from testbed.engine.serverless import FIRST_VALUES_BYTES, PlaceInRun, ServerlessExchange
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -35,15 +32,9 @@ from testbed.policy.gossip.graphs import GRAPHS, Graph, complete, exponential, g
 from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Mixing, OneMixing, PushToAll, PushToOne, RandomPairs
 from testbed.policy.shard.slices import buckets_of
 from testbed.training.learner import SegmentedLearner
-from testbed.world import Role, World
+from testbed.world import World
 
 _SPARSE_STEP = 0.2  # γ where a message holds some elements only: with 1, models follow what is long out of date
-
-
-def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
-    """Return the role of ``node``, a worker of a run with paradigm ``gossip``."""
-    learner = guarded(plan, node, make_learner(plan, node, on_host=True))
-    return serverless_worker(plan, node, learner, gossip_exchange(plan, node, learner), files)
 
 
 def gossip_exchange(
@@ -53,10 +44,10 @@ def gossip_exchange(
     options = GossipOptions(**plan.technique.paradigm.options)
     graph_of(plan, options.graph)  # refuse before anything starts
     buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
-    setup = GossipSetup(partial(_make_gossip, plan, options), _factor(plan, node, options))
+    make_gossip, factor = partial(_make_gossip, plan, options), _factor(plan, node, options)
 
     def make_exchange(place: PlaceInRun) -> GossipExchange:
-        return GossipExchange(place, plan, learner, buckets, setup)
+        return GossipExchange(place, plan, learner, buckets, make_gossip, factor)
 
     return make_exchange
 

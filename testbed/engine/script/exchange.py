@@ -26,11 +26,11 @@ from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.buckets import Buckets, script_buckets_of
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange, FinalScore, RoundDone
-from testbed.engine.handover import Handover
 from testbed.engine.keys import KeyPush, declared
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, copying
 from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN
+from testbed.engine.peers import hands_over
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.engine.session import Session
@@ -68,9 +68,7 @@ class ScriptExchange(Exchange):
         store: KVWorker,
         job: ScriptJob,
         thread: ScriptThread,
-        handover: Handover | None = None,
     ) -> None:
-        """``handover``: where others that join may need this script's objects, as it does theirs."""
         self._world = session.world
         self._thread = thread
         if self._world.call_from_thread is not None:
@@ -91,11 +89,11 @@ class ScriptExchange(Exchange):
         self._job = job
         self._membership = session.membership
         self._peers = session.peers
-        self._handover = handover
+        self._has_state = hands_over(plan)  # others that join need this script's objects, as it does theirs
         self._next_step = 0
         self._carrying_out: Future[None] | None = None  # of what the script has posted
-        if handover is not None:
-            handover.give(self._provide)
+        if self._has_state:
+            self._peers.states.provide = self._provide
         self._get_objects: Callable[[], Tensor] | None = None
         self._get_optimizer: Callable[[], Tensor] | None = None
         self._taken: State | None = None  # from another worker
@@ -149,7 +147,7 @@ class ScriptExchange(Exchange):
         shapes = shapes_to_declare(self._plan, shapes_of(dimensions), codec)
         await self._store.declare(declared(self._buckets.sizes, shapes=shapes, codec=compression))
         if optimizer is not None:
-            self._handover = None  # values at the servers are all that there is
+            self._has_state = False  # values at the servers are all that there is
         if state is not None:
             self._load_state(state)
             self._peers.begun(after)
@@ -341,15 +339,14 @@ class ScriptExchange(Exchange):
     async def _take_over(self) -> State:
         """Return what another worker has after the round before this script's first one, if that is needed."""
         if self._taken is None:
-            needed = self._handover is not None and self._membership.joined_late and self.rounds > 0
-            self._taken = await self._handover.take(self.rounds - 1) if self._handover is not None and needed else {}
+            needed = self._has_state and self._membership.joined_late and self.rounds > 0
+            self._taken = await self._peers.state_after(self.rounds - 1) if needed else {}
             self._note_done()
         return self._taken
 
     def _note_done(self) -> None:
         """Note that the script has taken the values of the last round: it has made another call since."""
-        if self._handover is not None:
-            self._handover.done(self.rounds - 1)
+        self._peers.states.done(self.rounds - 1)
 
     async def _provide(self) -> State:
         """Return what a script that joins needs; as work of the script's own, for which its turn has to end."""

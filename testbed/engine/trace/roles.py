@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.membership import TRAIN
 from testbed.engine.session import Session
@@ -21,7 +20,7 @@ from testbed.settings.job import TracedJob
 from testbed.world import Role, World
 
 
-def trace_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
+def trace_worker(plan: Plan, node: NodePlan) -> Role:
     """Return the role of ``node``. There are no checkpoints.
 
     Raise ``ScenarioError`` if the trace has changed since the Plan was made.

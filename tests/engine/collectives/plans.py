@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from testbed.engine.scheduler import Scheduler
-from testbed.plan.model import NodePlan, Plan, TrainingPlan
+from testbed.engine.roles import make_role
+from testbed.plan.model import Plan, TrainingPlan
 from testbed.settings.job import Choice, Device
 from tests.contract.tiny import tiny_plan
 from tests.engine.collectives.worlds import names_of
@@ -34,11 +34,7 @@ def serverless_plan(
     return replace(plan, nodes=nodes, training=job, technique=technique)
 
 
-def role_of(plan: Plan, node: NodePlan, worker: Any) -> Any:
-    return Scheduler(plan) if node.role == "scheduler" else worker(plan, node)
-
-
-def run_plan(runs: Any, plan: Plan, worker: Any) -> dict[str, Any]:
+def run_plan(runs: Any, plan: Plan) -> dict[str, Any]:
     """What each worker's role returned."""
-    results = runs({node.name: role_of(plan, node, worker) for node in plan.nodes}, plan)
+    results = runs({node.name: make_role(plan, node) for node in plan.nodes}, plan)
     return {name: result for name, result in results.items() if result is not None}

@@ -6,21 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from testbed.engine.collectives.roles import allreduce_worker
-from testbed.engine.gossip.roles import gossip_worker
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 from tests.engine.runs import MODELLED, run
 from tests.for_each import for_each
-
-WORKERS: dict[str, Any] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def transfers(paradigm: str, options: dict[str, Any], compute: str, directory: Path) -> list[tuple[Any, ...]]:
     plan = serverless_plan([2, 2], paradigm, options, rounds=3)
     plan = replace(plan, training=replace(plan.training, compute=compute))
     runs = worlds("virtual", directory / compute)
-    names = list(run_plan(runs, plan, WORKERS[paradigm]))
+    names = list(run_plan(runs, plan))
     events = [event for name in names for event in runs.events(name) if event["kind"] == "transfer"]
     return [(e["t"], e["source"], e["target"], e["round"], e["payload_bytes"], e["header_bytes"]) for e in events]
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.engine.collectives.roles import allreduce_worker
 from testbed.plan.model import Plan
 from testbed.settings.job import Choice
 from tests.engine.collectives.plans import run_plan, serverless_plan
@@ -26,7 +25,7 @@ def plan_of(groups: list[int], optimizer: Choice = LARS, **options: Any) -> Plan
 
 def trained(kind: str, directory: Path, plan: Plan) -> list[torch.Tensor]:
     """The values of all workers, which must be the same bits."""
-    results = run_plan(worlds(kind, directory), plan, allreduce_worker)
+    results = run_plan(worlds(kind, directory), plan)
     first, *others = (torch.cat(values) for values in results.values())
     assert all(torch.equal(first, other) for other in others)
     return [first]
@@ -61,5 +60,4 @@ def _without_ratio(groups: list[int]) -> Plan:
 @for_each("work", ["norms", "update"])
 def test_shapes_alone_suffice_to_simulate_it(work: str, tmp_path: Path) -> None:
     plan = plan_of([2], optimizer_work=work)
-    run_plan(worlds("virtual", tmp_path), replace(plan, training=replace(plan.training, compute="modelled")),
-             allreduce_worker)  # fmt: skip
+    run_plan(worlds("virtual", tmp_path), replace(plan, training=replace(plan.training, compute="modelled")))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.engine.collectives.roles import allreduce_worker
 from testbed.errors import ScenarioError
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
@@ -37,7 +36,7 @@ def test_equals_training_in_one_process(algorithm: str, tmp_path: Path) -> None:
     options = {"algorithm": algorithm, "bucket": 4000, "segments": 2}
     plan = serverless_plan(GROUPS, "allreduce", options)
     runs = worlds("virtual", tmp_path)
-    results = run_plan(runs, plan, allreduce_worker)
+    results = run_plan(runs, plan)
     expected = train_single_process(plan, plan.training.rounds)
     for values in results.values():
         assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(values, expected, strict=True))
@@ -50,7 +49,7 @@ def test_pieces_keep_the_bits(algorithm: str, tmp_path: Path) -> None:
     for segments in (1, 3):
         plan = serverless_plan(GROUPS, "allreduce", {"algorithm": algorithm, "segments": segments}, rounds=3)
         runs = worlds("virtual", tmp_path / str(segments))
-        hashes |= final_of(runs, list(run_plan(runs, plan, allreduce_worker)))
+        hashes |= final_of(runs, list(run_plan(runs, plan)))
     assert len(hashes) == 1
 
 
@@ -60,7 +59,7 @@ def test_chunks_cross_a_wan_in_pieces_by_default(tmp_path: Path) -> None:
         model = Choice(kind="mlp", options={"hidden": 1024})
         plan = serverless_plan(GROUPS, "allreduce", {"algorithm": "ring", "segments": segments}, rounds=2, model=model)
         runs = worlds("virtual", tmp_path / str(segments))
-        names = list(run_plan(runs, replace(plan, back_end="simulate"), allreduce_worker))  # loopback has no WAN
+        names = list(run_plan(runs, replace(plan, back_end="simulate")))  # loopback has no WAN
         hashes |= final_of(runs, names)
         mine = [event for event in runs.events(names[0]) if event["kind"] == "transfer" and event["round"] == 1]
         messages[segments] = len(mine)
@@ -97,7 +96,7 @@ def test_summing_during_the_backward_pass_keeps_the_bits(kind: str, tmp_path: Pa
     for overlap in ("after", "buckets"):
         plan = serverless_plan([2, 2], "allreduce", {"algorithm": "ring", "bucket": 1000, "overlap": overlap})
         runs = worlds(kind, tmp_path / overlap)
-        names = list(run_plan(runs, plan, allreduce_worker))
+        names = list(run_plan(runs, plan))
         hashes |= final_of(runs, names)
         mine = [event for event in runs.events(names[0]) if event.get("round") == 1]
         steps = [event["t"] for event in mine if event["kind"] == "compute" and event["work"] == "step"]
@@ -124,7 +123,7 @@ def test_both_worlds_end_with_the_same_parameters(options: dict[str, object], tm
     for kind in ("real", "virtual"):
         plan = serverless_plan([2, 2], "allreduce", options)
         runs = worlds(kind, tmp_path)
-        results = run_plan(runs, plan, allreduce_worker)
+        results = run_plan(runs, plan)
         assert len(results) == 4
         hashes |= final_of(runs, list(results))
     assert len(hashes) == 1
@@ -133,7 +132,7 @@ def test_both_worlds_end_with_the_same_parameters(options: dict[str, object], tm
 def test_all_stop_when_one_has_reached_the_target(tmp_path: Path) -> None:
     plan = serverless_plan([1, 2], "allreduce", {}, rounds=1000, target_accuracy=0.5)
     runs = worlds("virtual", tmp_path)
-    names = list(run_plan(runs, plan, allreduce_worker))
+    names = list(run_plan(runs, plan))
     finals = [event for name in names for event in runs.events(name) if event["kind"] == "final"]
     assert len({event["rounds"] for event in finals}) == 1
     assert finals[0]["rounds"] < 1000
@@ -145,7 +144,7 @@ def test_half_precision_on_the_wire(tmp_path: Path) -> None:
     plan = serverless_plan([2, 2], "allreduce", {})
     plan = replace(plan, technique=replace(plan.technique, codec_tier2=Choice(kind="fp16")))
     runs = worlds("virtual", tmp_path)
-    results = run_plan(runs, plan, allreduce_worker)
+    results = run_plan(runs, plan)
     assert len(final_of(runs, list(results))) == 1
     expected = train_single_process(plan, plan.training.rounds)
     pairs = list(zip(results["a/worker0"], expected, strict=True))
@@ -156,7 +155,7 @@ def test_half_precision_on_the_wire(tmp_path: Path) -> None:
 def test_hitopk_needs_equal_data_centres(tmp_path: Path) -> None:
     plan = serverless_plan([2, 1], "allreduce", {"algorithm": "hitopk"})
     with pytest.raises(ScenarioError, match=r"a: 2, b: 1"):
-        run_plan(worlds("virtual", tmp_path), plan, allreduce_worker)
+        run_plan(worlds("virtual", tmp_path), plan)
 
 
 def test_a_worker_that_does_not_train_gives_the_first_values(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_a_worker_that_does_not_train_gives_the_first_values(tmp_path: Path) -> 
     nodes = tuple(replace(node, trains=node.name != "a/worker0") for node in plan.nodes)
     plan = replace(plan, nodes=nodes)
     runs = worlds("virtual", tmp_path)
-    results = run_plan(runs, plan, allreduce_worker)
+    results = run_plan(runs, plan)
     trained = {name: values for name, values in results.items() if name != "a/worker0"}
     assert len(final_of(runs, list(trained))) == 1
     assert not torch.equal(results["a/worker0"][0], results["b/worker0"][0])
@@ -218,6 +217,6 @@ def test_the_first_sums_are_on_their_way_together(tmp_path: Path) -> None:
     for bucket in (10**9, 3000):
         plan = serverless_plan([1, 1, 1], "allreduce", {"bucket": bucket}, rounds=2)
         runs = worlds("virtual", tmp_path / str(bucket))
-        run_plan(runs, plan, allreduce_worker)
+        run_plan(runs, plan)
         times[bucket] = [event["t"] for event in runs.events("a/worker0") if event["kind"] == "round"][-1]
     assert times[3000] < times[10**9] * 1.2

@@ -16,7 +16,7 @@ from testbed.engine.gossip.algorithm import GossipAlgorithm, GossipParts
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
 from testbed.engine.gossip.mean import MeanModel
 from testbed.engine.gossip.model import GossipMail, OwnModel
-from testbed.engine.gossip.roles import gossip_worker, graph_of
+from testbed.engine.gossip.roles import graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox
 from testbed.engine.local_work import OneGradient
@@ -56,7 +56,7 @@ def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
     for kind in ("real", "virtual"):
         plan = serverless_plan([2, 2, 1], "gossip", {"algorithm": algorithm, "graph": graph})
         runs = worlds(kind, tmp_path)
-        found |= hashes(runs, list(run_plan(runs, plan, gossip_worker)))
+        found |= hashes(runs, list(run_plan(runs, plan)))
     assert len(found) == 1
 
 
@@ -64,7 +64,7 @@ def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
 def test_asynchronous_gossip_ends_with_one_model_and_all_steps_made(kind: str, graph: str, tmp_path: Path) -> None:
     plan = serverless_plan([2, 2], "gossip", {"algorithm": "adpsgd", "graph": graph}, rounds=10)
     runs = worlds(kind, tmp_path)
-    names = list(run_plan(runs, plan, gossip_worker))
+    names = list(run_plan(runs, plan))
     assert len(hashes(runs, names)) == 1
     steps = sum(event["rounds"] for event in events_of(runs, names, "final"))
     assert steps == 40
@@ -74,7 +74,7 @@ def test_asynchronous_gossip_ends_with_one_model_and_all_steps_made(kind: str, g
 def test_on_the_complete_graph_it_is_all_reduce(algorithm: str, tmp_path: Path) -> None:
     """All mix with equal weights every round: the average moves as in one process, models differ by the last step."""
     plan = serverless_plan([2, 2], "gossip", {"algorithm": algorithm, "graph": "complete"})
-    results = run_plan(worlds("virtual", tmp_path), plan, gossip_worker)
+    results = run_plan(worlds("virtual", tmp_path), plan)
     expected = train_single_process(plan, plan.training.rounds)
     distance = max(float((a - b).abs().max()) for a, b in zip(results["a/worker0"], expected, strict=True))
     moved = max(float((a - b).abs().max()) for a, b in zip(results["a/worker0"], _first_values(plan), strict=True))
@@ -94,7 +94,7 @@ def test_consensus_distance_by_the_graphs_gap(tmp_path: Path) -> None:
         plan = serverless_plan([1] * 16, "gossip", {"graph": graph, "gradients": "mean"}, rounds=9)
         plan = replace(plan, training=replace(plan.training, split=Choice(kind="by_class")))
         runs = worlds("virtual", tmp_path / graph)
-        names = list(run_plan(runs, plan, gossip_worker))
+        names = list(run_plan(runs, plan))
         exact = {event["distance"] for event in events_of(runs, names, "consensus") if event["round"] == 8}
         assert len(exact) == 1, "all workers agree on it"
         distances[graph] = exact.pop()

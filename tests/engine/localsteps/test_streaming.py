@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.learner import make_learner
 from testbed.engine.streaming import StreamedSteps
 from testbed.errors import ScenarioError
@@ -98,7 +97,7 @@ def test_worlds_agree(tmp_path: Path) -> None:
     for kind in ("real", "virtual"):
         plan = with_steps(serverless_plan([2, 2], "allreduce", {}, rounds=6), steps)
         runs = worlds(kind, tmp_path / kind)
-        hashes |= finals(runs, list(run_plan(runs, plan, allreduce_worker)))
+        hashes |= finals(runs, list(run_plan(runs, plan)))
     assert len(hashes) == 1
     texts = (*DEEP, LATE, "paradigm=ps", "training.rounds=5", "device.step_time=1 ms")
     local = run_scenario(tmp_path / "local", "local", *texts, scenario=THREE_SITES)

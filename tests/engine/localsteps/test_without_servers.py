@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.engine.collectives.roles import allreduce_worker
-from testbed.engine.gossip.roles import gossip_worker
 from testbed.plan.model import Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.gossip.graphs import GRAPHS
@@ -106,7 +104,7 @@ def finals(runs: Any, names: list[str]) -> set[str]:
 def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The model of a worker, summed without an algorithm."""
     plan = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": "direct"}), DILOCO)
-    return run_plan(worlds("virtual", tmp_path_factory.mktemp("direct")), plan, allreduce_worker)["a/worker0"]
+    return run_plan(worlds("virtual", tmp_path_factory.mktemp("direct")), plan)["a/worker0"]
 
 
 @pytest.mark.sample(2)  # of 12, which take 5 s
@@ -114,7 +112,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_path: Path, direct: Any) -> None:
     plan = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": algorithm, "segments": 2}), DILOCO)
     runs = worlds("virtual", tmp_path / algorithm)
-    results = run_plan(runs, plan, allreduce_worker)
+    results = run_plan(runs, plan)
     assert len(finals(runs, list(results))) == 1
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results["c/worker1"], direct, strict=True))
 
@@ -122,12 +120,12 @@ def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_p
 @pytest.mark.sample(1)  # of 5, which take 3 s
 @pytest.mark.parametrize(("paradigm", "steps"), in_turn(["ring", "hitopk", "dpsgd", "sgp"], [DILOCO, HFA]))
 def test_both_worlds_end_with_the_same_parameters(paradigm: str, steps: Choice, tmp_path: Path) -> None:
-    family, worker = ("gossip", gossip_worker) if paradigm in ("dpsgd", "sgp") else ("allreduce", allreduce_worker)
+    family = "gossip" if paradigm in ("dpsgd", "sgp") else "allreduce"
     plan = with_steps(serverless_plan([2, 2], family, {"algorithm": paradigm}, rounds=4), steps)
     hashes = set()
     for kind in ("real", "virtual"):
         runs = worlds(kind, tmp_path / kind)
-        names = list(run_plan(runs, plan, worker))
+        names = list(run_plan(runs, plan))
         hashes |= finals(runs, names)
     assert len(hashes) == 1
 

@@ -103,7 +103,7 @@ class _Node:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.call_from_thread = asyncio.get_running_loop().call_soon_threadsafe
-        self.world = self.membership = self.peers = self
+        self.world = self.membership = self.peers = self.states = self
 
     def now(self) -> float:
         return 0.0
@@ -123,6 +123,9 @@ class _Node:
 
     async def barrier(self, name: str, size: int) -> None:
         self.calls.append("barrier")
+
+    def done(self, round_: int) -> None:
+        """Nothing: nobody joins."""
 
 
 def test_a_request_is_carried_out_after_all_that_the_script_has_posted(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from testbed.engine.learner import warm_up
+from testbed.engine.scheduler import Scheduler
 from testbed.execution.distributed.role import distributed_worker
 from testbed.plan.model import Plan
 from testbed.realtime.fleet import Fleet
-from tests.engine.collectives.plans import role_of
 from tests.realtime.processes import Processes
 
 
@@ -28,7 +28,10 @@ class Forked:
 def forked(directory: Path, plan: Plan) -> Forked:
     warm_up(plan)  # as a back end does: a child that imports for seconds gives no sign of life
     runs = Processes(directory)
-    programs = {node.name: role_of(plan, node, distributed_worker) for node in plan.nodes}
+    programs = {
+        node.name: Scheduler(plan) if node.role == "scheduler" else distributed_worker(plan, node)
+        for node in plan.nodes
+    }
     Fleet(plan, runs.launch(programs)).run()
     names = [worker.name for worker in plan.with_role("worker")]
     values = {name: pickle.loads((directory / f"{name.replace('/', '.')}.result").read_bytes()) for name in names}

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from testbed.devices.inventory import Gpu
-from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.guard import Guarded
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import devices
@@ -44,7 +43,7 @@ def test_it_trains_as_our_all_reduce_does(trained: Forked, tmp_path: Path) -> No
     """The order of a sum is another, so the last bits are; nothing else is."""
     results = trained.values
     plan = serverless_plan([2, 1], "allreduce", {}, rounds=ROUNDS, model=MODEL)
-    ours = run_plan(Virtual(tmp_path), plan, allreduce_worker)
+    ours = run_plan(Virtual(tmp_path), plan)
     for name, values in results.items():
         for mine, reference in zip(values, ours[name], strict=True):
             assert torch.allclose(mine, reference, atol=1e-5)
@@ -59,7 +58,7 @@ def test_its_sum_is_clipped_as_that_of_our_all_reduce(trained: Forked, tmp_path:
 
     results = forked(tmp_path / "gloo", clipped(gloo_plan([2, 1], bucket=100_000))).values
     plan = serverless_plan([2, 1], "allreduce", {}, rounds=ROUNDS, model=MODEL)
-    ours = run_plan(Virtual(tmp_path), clipped(plan), allreduce_worker)["a/worker0"]
+    ours = run_plan(Virtual(tmp_path), clipped(plan))["a/worker0"]
     for values in results.values():
         assert all(torch.allclose(mine, other, atol=1e-5) for mine, other in zip(values, ours, strict=True))
     free = trained.values["a/worker0"]
