@@ -53,6 +53,12 @@ def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simul
     return run_plan(directory, build_plan(load(scenario, ("simulation.network=flows", *overrides)), "simulate"))
 
 
+def errors(directory: Path, *overrides: str, scenario: Path) -> dict[str, str]:
+    """Simulate, and return what ended each node that did not end well."""
+    exits = simulate(build_plan(load(scenario, overrides), "simulate"), make_role, directory, lambda event: None)
+    return {name: str(end.error) for name, end in exits.items() if end.error is not None}
+
+
 def run_plan(directory: Path, plan: Plan) -> Simulated:
     """Simulate a Plan likewise."""
     torch.set_num_threads(1)

@@ -10,15 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.kvstore import KVStore, ScriptJob, create
 from testbed.kvstore.geomx import GeoMXStore
 from testbed.kvstore.session import Alone
-from testbed.plan.build import build_plan
-from testbed.scenario.load import load
-from testbed.simulation.run import simulate
-from tests.engine.runs import Simulated, run
+from tests.engine.runs import Simulated, errors, run
 from tests.for_each import for_each
 from tests.kvstore import scripts
 
@@ -32,9 +28,7 @@ def done(tmp_path: Path, script: str, *overrides: str) -> Simulated:
 
 
 def refusal(tmp_path: Path, script: str, *overrides: str) -> str:
-    path = scenario(tmp_path / "a", script)
-    exits = simulate(build_plan(load(path, overrides), "simulate"), make_role, tmp_path / "run", lambda line: None)
-    return str(exits["hub/worker0"].error)
+    return errors(tmp_path / "run", *overrides, scenario=scenario(tmp_path / "a", script))["hub/worker0"]
 
 
 def alone(name: str = "dist_sync", **job: Any) -> GeoMXStore:

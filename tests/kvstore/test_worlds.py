@@ -105,8 +105,7 @@ for step in range(4):
     optimizer.step()
     assert torch.allclose(model.mine, torch.tensor([1.0, 10.0]) * (1 + step)), model.mine
 """
-    path = scenario(tmp_path / "script")
-    (path.parent / "mine.py").write_text(script)
+    path = scripts.scenario(tmp_path / "script", script)
     assert run_scenario(tmp_path / "run", "simulate", scenario=path).outcome.message == ""
     by_worker = "sync={kind: hfa, k1: 1, k2: 1, weights: worker}"
     assert run_scenario(tmp_path / "hfa", "simulate", by_worker, scenario=path).outcome.message == ""
@@ -190,8 +189,7 @@ for step in range(4):
 
 
 def test_scripts_may_start_processes_and_leave_them(tmp_path: Path) -> None:
-    path = scenario(tmp_path / "script")
-    (path.parent / "mine.py").write_text(PROCESSES.replace("SECONDS", "3"))
+    path = scripts.scenario(tmp_path / "script", PROCESSES.replace("SECONDS", "3"))
     assert run_scenario(tmp_path / "run", "local", scenario=path).outcome.message == ""
 
 
@@ -205,8 +203,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.slow  # 10 s
 @pytest.mark.parametrize("world", ["simulate", "local"])
 def test_what_scripts_have_left_ends_with_the_run(world: str, tmp_path: Path) -> None:
-    path = scenario(tmp_path / "script")
-    (path.parent / "mine.py").write_text(PROCESSES.replace("SECONDS", "1000"))
+    path = scripts.scenario(tmp_path / "script", PROCESSES.replace("SECONDS", "1000"))
     plan = build_plan(load(path), world)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "plan.json").write_bytes(to_json(plan))

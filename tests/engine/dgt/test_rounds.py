@@ -125,30 +125,6 @@ def test_late_blocks_are_added_to_the_next_round_or_dropped(tmp_path: Path, late
     assert play(tmp_path, Dgt.Options(**FIXED, late=late), script) == (5, 0, 5, 0)
 
 
-def test_blocks_two_rounds_late_go_nowhere(tmp_path: Path) -> None:
-    async def script(ends: Ends) -> Any:
-        blocks: list[Message] = []
-        for round_ in range(2):
-            first, *others = await ends.push(tensor(12, 10.0**round_), round_)
-            ends.server.bring(first)
-            ends.end()
-            await ends.world.sleep(0.2)
-            blocks = blocks or others
-        for block in blocks:
-            ends.server.bring(block)
-        for message in await ends.push(tensor(12, 100.0), round_=2):
-            ends.server.bring(message)
-        assert torch.equal(ends.pushes[2].parts[0], tensor(12, 100.0))
-        ends.receiver.settle()
-        return ends.accounts()
-
-    assert play(tmp_path, Dgt.Options(**FIXED), script) == {
-        (0, 0): (5, 0, 0, 5),
-        (0, 1): (5, 0, 0, 5),
-        (0, 2): (5, 5, 0, 0),
-    }
-
-
 def test_blocks_of_the_coming_round_may_come_before_its_reliable_part_and_before_this_round_ends(
     tmp_path: Path,
 ) -> None:
