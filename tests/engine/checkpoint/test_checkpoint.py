@@ -301,7 +301,7 @@ def test_a_resumed_run_that_cannot_advance_says_where_it_went_on(
     def waits(*_: object) -> None:
         raise WaitTimeout("west/worker0", "value of key 0", 1.0, 2.0)
 
-    monkeypatch.setitem(host.BACK_ENDS, "simulate", waits)
+    monkeypatch.setattr("testbed.execution.simulate.run_jobs", waits)
     plan = plan_of(ADAM)
     assert "checkpoint" not in host.attempt(plan, tmp_path, lambda event: None).message
     (tmp_path / "checkpoints").mkdir()
