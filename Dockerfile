@@ -9,7 +9,7 @@ FROM debian:12-slim
 # setup.sh installs what is missing; these lines only keep the packages in a layer of their own.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        bridge-utils ca-certificates ethtool git iperf3 iproute2 iptables iputils-ping mininet nftables python3 \
+        ca-certificates git iperf3 iproute2 iptables iputils-ping mininet nftables python3 \
         python3-venv tcpdump util-linux \
     && rm -rf /var/lib/apt/lists/*
 

@@ -21,7 +21,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # --- system packages: Mininet and the tools that shape and measure links -------------------------------------------
 declare -A provides=(
-  [mnexec]=mininet [brctl]=bridge-utils [ip]=iproute2 [tc]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool
+  [mnexec]=mininet [ip]=iproute2 [tc]=iproute2 [iperf3]=iperf3
   [nft]=nftables [iptables]=iptables [ping]=iputils-ping [unshare]=util-linux [git]=git
   [tcpdump]=tcpdump
 )

@@ -1,7 +1,7 @@
 """The emulated network of one run: ``with Emulation(plan, capabilities, record) as network: …``.
 
 Runs inside the sandbox (``emulation.sandbox``), in a process without threads (entering a network namespace moves one
-thread only). Mininet keeps the nodes; interfaces, addresses, routes and queues come from the layout, in a few batches
+thread only). Mininet keeps the hosts; interfaces, addresses, routes and queues come from the layout, in a few batches
 of ``ip`` and ``tc``, in which every error counts. Rates and queue limits are read back and compared with the plan.
 """
 
@@ -19,7 +19,7 @@ from emulation.commands import address_lines, cable_lines, delay_rules
 from emulation.helpers import MEASURE_PRIORITY, REPLAY, TRAFFIC, Helpers, realtime
 from emulation.layout import Layout, SwitchPort, lay_out
 from emulation.measurement import Measurement, first_contact, judge, measure_rates, measure_rtts
-from emulation.mininet_nodes import build_network
+from emulation.mininet_nodes import start_hosts
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
 from emulation.replay import timelines_of
@@ -69,7 +69,7 @@ class Emulation:
         self.layout: Layout = lay_out(plan, wires=self._delays.needs_wires)
         self.bring_up_s = 0.0
         self._helpers: Helpers | None = None
-        self._mininet: Any = None
+        self._hosts: list[Any] = []  # Mininet's
         self._pids: dict[str, int] = {}
         self._table: DelayTable | None = None
         self.links: tuple[LinkSpec, ...] = ()
@@ -101,17 +101,16 @@ class Emulation:
         if self.shaper is not None:
             self.shaper.close()
             self.shaper = None
-        if self._mininet is not None:
-            for node in [*self._mininet.hosts, *self._mininet.switches]:
-                node.terminate()
-            self._mininet = None
+        for host in self._hosts:
+            host.terminate()
+        self._hosts = []
         if self._table is not None:
             self._table.close()
             self._table = None
 
     def _bring_up(self) -> None:
-        self._mininet = build_network(self.layout)
-        self._pids = {node.name: node.pid for node in (*self._mininet.hosts, *self._mininet.switches)}
+        self._hosts = start_hosts(self.layout.vertices)
+        self._pids = {host.name: host.pid for host in self._hosts}
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
         self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
