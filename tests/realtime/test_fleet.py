@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ import torch
 
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.fault_clock import Due, FaultClock
+from testbed.plan.model import FaultPlan, NodePlan
 from testbed.processes.child import close_in_children
 from testbed.realtime.fleet import Fleet
-from testbed.realtime.fleet_status import FleetStatus
 from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
 from testbed.realtime.sockets import Endpoints
 from testbed.realtime.world import RealWorld
@@ -476,113 +476,118 @@ def test_the_core_of_a_node_that_is_stopped_while_it_computes_becomes_free(tmp_p
     assert not any(end.failed for end in Fleet(plan, launch, Stopping).run())
 
 
-class Running:
-    """Processes of which a test says when they end."""
-
-    def __init__(self, *nodes: str) -> None:
-        self.nodes, self.started = set(nodes), list[str]()
-
-    def __contains__(self, node: str) -> bool:
-        return node in self.nodes
-
-    def wait(self, timeout_s: float) -> list[Any]:
-        return []
-
-    def start(self, nodes: list[str], since_s: float | None) -> None:
-        self.nodes.update(nodes)
-        self.started.extend(nodes)
+MONITOR, AGAIN = "a/scheduler", "west/worker1"  # the second is killed by a fault, and starts again
+TRAIN = {"kind": "train", "t": 0.0}
 
 
-def going_on(plan: Plan, directory: Path, running: Running, monitor: str) -> Fleet:
-    """A fleet in the middle of a run that goes on without what it has lost."""
-    under_test = Fleet(plan, Processes(directory).launch({}))
-    under_test._processes, under_test._continues = running, True  # type: ignore[assignment]
-    under_test._monitor = monitor
-    under_test._started_s = time.monotonic()
-    under_test._status = FleetStatus(under_test._started_s)
-    return under_test
+def ended(node: str, code: int = 0, **report: Any) -> ProcessEnd:
+    return ProcessEnd(node, code, report or ({"code": 0} if code == 0 else {}))
 
 
-class Late(Running):
-    """Processes that take longer to start than nodes may take to advance, and end well in the second turn."""
+class Turns(FaultClock):
+    """Faults of which a second is a turn of the fleet; training begins in the first."""
 
-    turns = 0
+    turn = -1.0
 
-    def __enter__(self) -> Late:
+    def take(self, now_s: float) -> Iterator[Due]:
+        self.turn += 1
+        return super().take(self.turn)
+
+
+class Scripted:
+    """Processes that tell in each turn what a test says, and all end well after these. None dies of a signal.
+
+    ``history``: whom each call has started, and who has ended.
+    """
+
+    def __init__(self, *turns: list[Any], starts_for_s: float = 0.0) -> None:
+        self._turns, self._starts_for_s = iter(turns), starts_for_s
+        self._running, self.history = set[str](), list[list[str] | str]()
+
+    def __call__(self, *_: object) -> Any:
+        return self
+
+    def __enter__(self) -> Scripted:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
+    def __contains__(self, node: str) -> bool:
+        return node in self._running
+
     def __len__(self) -> int:
-        return len(self.nodes)
+        return len(self._running)
 
     def start(self, nodes: list[str], since_s: float | None) -> None:
-        time.sleep(0.6)
-        super().start(nodes, since_s)
+        time.sleep(self._starts_for_s)
+        self._running.update(nodes)
+        self.history.append(list(nodes))
 
     def wait(self, timeout_s: float) -> list[Any]:
-        self.turns += 1
-        ended = [ProcessEnd(node, 0, {"code": 0}) for node in sorted(self.nodes)] if self.turns > 1 else []
-        self.nodes.difference_update(end.node for end in ended)
-        return ended
+        events = next(self._turns, None)
+        if events is None:
+            return [self._running.discard(node) or ended(node) for node in sorted(self._running)]
+        ends = [event.node for event in events if isinstance(event, ProcessEnd)]
+        self._running.difference_update(ends)
+        self.history.extend(ends)
+        return events
+
+    def send_signal(self, node: str, number: signal.Signals) -> bool:
+        return node in self._running
+
+    def send_signal_to_all(self, number: signal.Signals) -> None: ...
+
+    def explain(self, node: str, code: int) -> str:
+        return ""
+
+
+def going_on(nodes: list[str], tmp_path: Path, processes: Scripted, killed: str = AGAIN, **deadlines: float) -> Fleet:
+    """A run that goes on without what it has lost, of which a fault kills a node for two turns."""
+    plan = tiny_plan(nodes, **deadlines)
+    workers = tuple(name for name in nodes if name.startswith("b/worker"))
+    plan = dataclasses.replace(
+        plan,
+        nodes=tuple(
+            dataclasses.replace(node, children=workers) if node.role == "server" else node for node in plan.nodes
+        ),
+        recovery=dataclasses.replace(plan.recovery, on_failure="continue"),
+        faults=(FaultPlan(kind="kill", targets=(killed,), at_s=0.0, for_s=2.0),),
+    )
+    return Fleet(plan, Processes(tmp_path).launch({}, due=Turns(plan)), processes)
 
 
 def test_nodes_that_another_machine_starts_slowly_have_time_to_advance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """At the start of the run, and when one starts again."""
     monkeypatch.setattr("testbed.realtime.fleet.STATUS_INTERVAL_S", 0.0)
-    plan, launch = tiny_plan([REMOTE, WORKER], step_deadline_s=0.5), Processes(tmp_path).launch({})
-    first = Fleet(plan, launch, lambda *_: Late())  # type: ignore[arg-type,return-value]
-    assert [end.node for end in first.run()] == sorted([REMOTE, WORKER])
-    processes = Late(WORKER)
-    again = going_on(plan, tmp_path, processes, WORKER)
-    again._faults.killed.add(REMOTE)
-    again._start_again(REMOTE)
-    again._turn()
-    assert again._abort is None and processes.started == [REMOTE]
-    os.close(again._wake)
+    processes = Scripted([TRAIN], [ended(AGAIN, -9)], [], starts_for_s=0.6)
+    going_on([MONITOR, AGAIN], tmp_path, processes, step_deadline_s=0.5).run()
+    assert processes.history == [[MONITOR, AGAIN], AGAIN, [AGAIN]]
 
 
 def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) -> None:
     """On a busy machine a killed process may still be there when the fault that killed it is over."""
-    running = Running(WORKER, REMOTE)
-    under_test = going_on(tiny_plan([REMOTE, WORKER]), tmp_path, running, WORKER)
-    under_test._faults.killed.add(REMOTE)
-    under_test._errors[REMOTE] = {"node": REMOTE, "cause": "NodeLost"}
-    under_test._start_again(REMOTE)
-    under_test._turn()
-    assert running.started == []
-    running.nodes.discard(REMOTE)
-    under_test._turn()
-    assert running.started == [REMOTE] and not under_test._faults.killed
-    assert not under_test._errors, "the error of the process that has ended is not that of the next"
-    os.close(under_test._wake)
+    error = {"kind": "error", "node": AGAIN, "cause": "NodeLost", "message": "", "t": 1.0}
+    processes = Scripted([TRAIN], [error], [], [ended(AGAIN, -9)])
+    exits = going_on([MONITOR, AGAIN], tmp_path, processes).run()
+    assert processes.history == [[MONITOR, AGAIN], AGAIN, [AGAIN]]
+    times = [end.at_s for end in exits if end.node == AGAIN]
+    assert times == [1.0, math.inf], "the error of the process that has ended is not that of the next"
 
 
-@for_each(("cause", "again"), [("PeerLost", ["b/server0", "b/worker1", "b/worker0"]), ("", None)])
+@for_each(("end", "again"), [
+    (ended("b/worker0", 1, cause="PeerLost"), [["b/worker0"]]), (ended("b/worker0"), []),
+])  # fmt: skip
 def test_workers_that_end_after_their_server_has_returned_start_again(
-    tmp_path: Path, cause: str, again: list[str] | None
+    tmp_path: Path, end: ProcessEnd, again: list[list[str]]
 ) -> None:
     """Unless they have ended well."""
-    plan = tiny_plan(["a/worker0", "b/server0", "b/worker0", "b/worker1"])
-    workers = ("b/worker0", "b/worker1")
-    nodes = tuple(
-        dataclasses.replace(node, children=workers) if node.role == "server"
-        else dataclasses.replace(node, parents=("b/server0",) if node.name in workers else ())
-        for node in plan.nodes
-    )  # fmt: skip
-    recovery = dataclasses.replace(plan.recovery, on_failure="continue")
-    running = Running("a/worker0", "b/worker0")  # the server was killed, and its other worker has ended
-    under_test = going_on(dataclasses.replace(plan, nodes=nodes, recovery=recovery), tmp_path, running, "a/worker0")
-    under_test._faults.killed.add("b/server0")
-    under_test._start_again("b/server0")
-    under_test._turn()
-    assert running.started == ["b/server0", "b/worker1"]
-    running.nodes.discard("b/worker0")
-    under_test._on_end(ProcessEnd("b/worker0", 1 if cause else 0, {"cause": cause} if cause else {"code": 0}))
-    under_test._turn()
-    assert running.started == (again or ["b/server0", "b/worker1"])
-    os.close(under_test._wake)
+    nodes = [MONITOR, "a/worker0", "b/server0", "b/worker0", "b/worker1"]
+    lost = [ended("b/server0", -9), ended("b/worker1", 1, cause="PeerLost")]
+    processes = Scripted([TRAIN], lost, [], [end])
+    going_on(nodes, tmp_path, processes, killed="b/server0").run()
+    assert [each for each in processes.history if isinstance(each, list)] == [nodes, ["b/server0", "b/worker1"], *again]
 
 
 @for_each(
@@ -593,16 +598,12 @@ def test_a_node_that_starts_again_and_reaches_nobody_does_not_end_the_run(
     tmp_path: Path, cause: str, heard: int, fails: bool
 ) -> None:
     """As where its link is down for longer than a rendezvous may take; a broken program is an error at any time."""
-    plan = tiny_plan([REMOTE, WORKER])
-    plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
-    under_test = going_on(plan, tmp_path, Running(REMOTE), REMOTE)
-    under_test._on_progress = lambda line: None
-    under_test._faults.killed.add(WORKER)
-    under_test._start_again(WORKER)
-    under_test._on_line({"kind": "status", "node": WORKER, "activity": heard, "waits": []})
-    under_test._on_end(ProcessEnd(WORKER, 1, {"cause": cause, "message": "could not reach the scheduler"}))
-    assert under_test.exits[0].failed is fails and (under_test._stop_at_s < math.inf) is fails
-    os.close(under_test._wake)
+    status = {"kind": "status", "node": AGAIN, "activity": heard, "waits": []}
+    end = ended(AGAIN, 1, cause=cause, message="could not reach the scheduler")
+    under_test = going_on([MONITOR, AGAIN], tmp_path, Scripted([TRAIN], [ended(AGAIN, -9)], [], [status, end]))
+    with pytest.raises(RunFailed, match="could not reach the scheduler") if fails else contextlib.nullcontext():
+        under_test.run()
+    assert [end.failed for end in under_test.exits if end.node == AGAIN] == [False, fails]
 
 
 def test_the_port_of_a_node_that_is_away_stays_its_own() -> None:
