@@ -21,12 +21,6 @@ def names() -> dict[str, Path]:
     return {file.relative_to(FOLDER).with_suffix("").as_posix(): file for file in scenarios}
 
 
-def jobs_of(file: Path) -> list[str]:
-    """Return the names of the jobs of a shipped scenario; none of one that is no file of several."""
-    jobs = file.read_text(encoding="utf-8").partition("\njobs:\n")[2]
-    return re.findall(r"^  ([a-z][a-z0-9-]*):", jobs, re.MULTILINE)
-
-
 def likely_back_end(name: str | Path, otherwise: str) -> str:
     """Return the word after ``run: {on:`` of a scenario's file, without reading it, which takes a second of imports.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from typing import Any
 
 from testbed.plan.model import LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan, TechniquePlan, TrainingPlan
@@ -74,12 +74,6 @@ def _names(kind: type[Any]) -> list[str]:
 
 def _path(a: str, b: str, routers: tuple[str, ...]) -> tuple[str, ...]:
     return (f"{a}>{routers[0]}", f"{routers[0]}>{b}") if routers else (f"{a}>{b}",)
-
-
-def with_link(base: Plan, name: str, **values: Any) -> Plan:
-    """Return ``base`` with one directed link changed."""
-    changed = tuple(replace(link, **values) if link.name == name else link for link in base.network.links)
-    return replace(base, network=replace(base.network, links=changed))
 
 
 def pairs_of_sites(count: int, transport: Transport | None = None, **link: Any) -> Plan:

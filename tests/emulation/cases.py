@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.benchmarks.sample_plans import plan, with_link
+from analysis.benchmarks.sample_plans import plan
 from emulation.bulk import BulkTransfer, transfer
 from emulation.namespaces import socket_in
 from emulation.network import Emulation, no_record
@@ -29,6 +29,7 @@ from testbed.plan.model import Plan
 from testbed.results.events import read
 from testbed.settings.run import Background, Transport
 from testbed.settings.series import Series
+from tests.links import with_link
 
 EVENTS = Path("/run/testbed/events")
 

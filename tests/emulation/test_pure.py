@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from analysis.benchmarks.sample_plans import plan, with_link
+from analysis.benchmarks.sample_plans import plan
 from emulation import probe, sandbox, traffic
 from emulation.bulk import Flood
 from emulation.commands import address_lines, delay_rules
@@ -44,6 +44,7 @@ from testbed.settings.run import Background, Transport
 from testbed.settings.series import Series
 from testbed.traffic import bursts
 from tests.for_each import for_each
+from tests.links import with_link
 
 MS = 1_000_000
 KERNEL_DRAWS = [1976660935, 2350886939, 2896332784, 2170846020]

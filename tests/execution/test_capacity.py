@@ -9,7 +9,7 @@ import pytest
 from testbed.execution.capacity import Machine, step_s, too_slow, too_slow_together, workers_carried
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
-from testbed.shipped import jobs_of, names
+from testbed.shipped import names
 
 FAST, SLOW, OLD = Machine(2, 1.0), Machine(2, 8.0), Machine(2, 2.0)
 
@@ -52,7 +52,7 @@ def test_nothing_is_said_of_steps_that_are_not_known_or_not_paced(scenario: str,
 
 def test_shipped_scenarios_that_are_emulated_say_how_many_cores_they_want() -> None:
     for name, file in names().items():
-        if jobs_of(file):
+        if "\njobs:" in file.read_text():
             continue
         scenario = load(file)
         if scenario.run.on == "emulate":

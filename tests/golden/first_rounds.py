@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,6 +29,12 @@ _SHORT_JOB = (f"training.rounds={ROUNDS}", f"training.evaluate_every={ROUNDS}", 
 _MOST_LINKS = 12  # that are listed one by one
 
 
+def jobs_of(file: Path) -> list[str]:
+    """Return the names of the jobs of a shipped scenario; none of one that is no file of several."""
+    jobs = file.read_text(encoding="utf-8").partition("\njobs:\n")[2]
+    return re.findall(r"^  ([a-z][a-z0-9-]*):", jobs, re.MULTILINE)
+
+
 def cases() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return what golden values are of: the scenario, and the settings that replace its own, by name.
 
@@ -36,7 +43,7 @@ def cases() -> dict[str, tuple[str, tuple[str, ...]]]:
     """
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, path in shipped.names().items():
-        jobs = shipped.jobs_of(path)
+        jobs = jobs_of(path)
         for case in [f"{name}{OF_JOB}{job}" for job in jobs] or [name]:
             found[case] = name, ()
     for name, settings in read_techniques(shipped.FOLDER / f"{TECHNIQUES}.yaml").items():
@@ -70,7 +77,7 @@ def measure(name: str) -> dict[str, Any]:
 
 def _job(path: Path, job: str) -> Finished:
     """Run all jobs of a file, and return one of them."""
-    short = [f"jobs.{name}.{setting}" for name in shipped.jobs_of(path) for setting in _SHORT_JOB]
+    short = [f"jobs.{name}.{setting}" for name in jobs_of(path) for setting in _SHORT_JOB]
     with tempfile.TemporaryDirectory() as folder:
         return run_jobs(Path(folder) / "run", "simulate", *short, scenario=path)[job]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.benchmarks.sample_plans import plan, with_link
+from analysis.benchmarks.sample_plans import plan
 from testbed.plan.model import Plan
 from testbed.settings.run import Background
 from testbed.settings.series import Series
@@ -22,6 +22,7 @@ from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp_model import TcpModel
 from tests.engine.runs import run
 from tests.for_each import for_each
+from tests.links import with_link
 
 
 class NoLog:
