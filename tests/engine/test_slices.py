@@ -93,6 +93,11 @@ def test_push_and_pull_overlap_on_a_full_duplex_link(tmp_path: Path) -> None:
     assert step_s + send_s < last - first < step_s + 1.1 * send_s
 
 
+def test_a_model_of_any_size_has_few_slices() -> None:
+    sizes = (100_000, 100_000_000, 2 << 30, 27_000_000_000)
+    assert [fifo.auto_bytes(each) for each in sizes] == [1 << 20, 3_125_000, 4 << 20, 27_000_000_000 // 512]
+
+
 def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
     slices = slicer_of(plan_of())
     assert len(slices((3_000_000,), 1, "twobit")) == 11

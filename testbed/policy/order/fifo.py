@@ -20,6 +20,7 @@ _AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so 
 # a message costs a server some 60 us
 LEAST_BYTES = 1 << 20
 MOST_BYTES = 4 << 20
+MOST_SLICES = 512  # of a larger model: shorter hops would save less than 0.2 % of the time to send it
 FEW_TENSORS = 64  # a message of its own for each of so many costs little
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
@@ -33,7 +34,7 @@ def auto_bytes(model_bytes: int) -> int:
 
     It depends on nothing else: a run may be resumed over other links, and on another back end.
     """
-    return min(MOST_BYTES, max(LEAST_BYTES, model_bytes // _AUTO_SLICES))
+    return max(min(MOST_BYTES, max(LEAST_BYTES, model_bytes // _AUTO_SLICES)), model_bytes // MOST_SLICES)
 
 
 def together(sizes: Sequence[int]) -> list[list[int]] | None:
@@ -53,10 +54,10 @@ class Fifo(Order):
     class Options:
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
         the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: into equal pieces of about a
-        32nd of the model, or 1 MiB or 4 MiB, where workers wait for each other and codecs, the servers' optimizer and
-        relays treat each element alike, which leaves results the same bit by bit; else whole. Tensors of a model with
-        more than 64 are also joined, to about that size, and travel together, where codecs and the servers' optimizer
-        treat each element alike.
+        32nd of the model, but 1 MiB at least and 4 MiB at most, or a 512th of a model above 2 GiB, where workers wait
+        for each other and codecs, the servers' optimizer and relays treat each element alike, which leaves results the
+        same bit by bit; else whole. Tensors of a model with more than 64 are also joined, to about that size, and
+        travel together, where codecs and the servers' optimizer treat each element alike.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})
