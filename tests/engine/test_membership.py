@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -63,17 +63,7 @@ def test_an_answer_to_the_process_in_whose_place_it_is_does_not_count() -> None:
 
 def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -> None:
     """The barrier no longer waits for a node that is lost, so its ended script is no reason to end the run."""
-    told: list[tuple[str, str]] = []
-
-    class Continues:
-        def now(self) -> float:
-            return 1.0
-
-        async def send(self, to: str, message: Message) -> None:
-            told.append((to, message.kind))
-
-        def record(self, _kind: str, **_fields: Any) -> None:
-            pass
+    world = Mock(now=lambda: 1.0, send=AsyncMock())
 
     async def met() -> None:
         scheduler = Scheduler(build_plan(loads(SCENARIO + "recovery: {on_failure: continue}\n"), "simulate"))
@@ -82,10 +72,11 @@ def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -
             Message(MessageKind.LOST, meta={"why": "it was killed"}, sender="b/worker0"),
             Message(MessageKind.BARRIER, meta={"name": "script", "size": 2}, sender="a/worker0"),
         ):
-            await scheduler._handle(Continues(), message)  # type: ignore[arg-type]
+            await scheduler._handle(world, message)
 
     asyncio.run(met())
-    assert told[-1] == ("a/worker0", MessageKind.RELEASE)
+    to, message = world.send.await_args.args
+    assert (to, message.kind) == ("a/worker0", MessageKind.RELEASE)
 
 
 def test_a_request_of_a_lost_process_gets_no_answer() -> None:
@@ -102,31 +93,20 @@ def test_a_request_of_a_lost_process_gets_no_answer() -> None:
     assert sent == ["the state after round 5 for b/worker0"]
 
 
+def world_with(*kinds: MessageKind) -> Mock:
+    """A world in which messages of these kinds come from one worker."""
+    messages = [Message(kind, meta={"why": "it was killed"}, sender="b/worker0") for kind in kinds]
+    return Mock(receive=AsyncMock(side_effect=messages))
+
+
 def test_a_node_that_is_lost_before_all_have_registered_is_named() -> None:
-    class Meeting:
-        async def receive(self, _what: str, _deadline_s: float) -> Message:
-            return Message(MessageKind.LOST, meta={"why": "it was killed"}, sender="b/worker0")
-
-        def record(self, _kind: str, **_fields: Any) -> None:
-            pass
-
     scheduler = Scheduler(build_plan(loads(SCENARIO), "simulate"))
     with pytest.raises(NodeLost, match=r"b/worker0 is lost \(it was killed\), and no run begins before"):
-        asyncio.run(scheduler(Meeting()))  # type: ignore[arg-type]
+        asyncio.run(scheduler(world_with(MessageKind.LOST)))
 
 
 def test_a_node_may_register_twice_before_all_have() -> None:
     """Its process was lost, and the next one was faster than the news of that."""
-
-    class Meeting:
-        kinds = [MessageKind.REGISTER, MessageKind.REGISTER, MessageKind.LOST]
-
-        async def receive(self, _what: str, _deadline_s: float) -> Message:
-            return Message(self.kinds.pop(0), meta={"why": "it was killed"}, sender="b/worker0")
-
-        def record(self, _kind: str, **_fields: Any) -> None:
-            pass
-
     scheduler = Scheduler(build_plan(loads(SCENARIO), "simulate"))
     with pytest.raises(NodeLost, match="b/worker0 is lost"):
-        asyncio.run(scheduler(Meeting()))  # type: ignore[arg-type]
+        asyncio.run(scheduler(world_with(MessageKind.REGISTER, MessageKind.REGISTER, MessageKind.LOST)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed import buffers
-from testbed.codec.base import Codec
+from testbed.codec.table import make_codec
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import ALL_REDUCE
 from testbed.training.seeds import seed_for, torch_stream
@@ -180,24 +180,11 @@ def test_a_flag_raised_anywhere_is_known_everywhere(name: str, size: int, tmp_pa
         assert flags == [who is not None] * 6
 
 
-class Half(Codec):
-    """float16 on the wire: no memory, and nothing changes the second time."""
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
-        pass
-
-    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        return (tensor.half(),)
-
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return parts[0].float()
-
-    encode_value, decode_value = encode, decode
-
-
 def test_with_a_codec_all_ranks_still_hold_the_same_bits_and_send_half(runs: Runs) -> None:
     groups = [2, 3]
-    results = run_all(runs, names_of(groups), every_algorithm(1000), shape=shape_of(groups), codec=Half())
+    results = run_all(
+        runs, names_of(groups), every_algorithm(1000), shape=shape_of(groups), codec=make_codec("fp16", {})
+    )
     exact = sum(tensor_of(rank, 1000) for rank in range(5))
     for name in ALL_REDUCE:
         assert all(torch.equal(result[name], results[0][name]) for result in results), name

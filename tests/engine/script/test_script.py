@@ -657,32 +657,22 @@ def test_a_parameter_without_elements_is_nobodys_business(tmp_path: Path) -> Non
         store.init("empty", torch.zeros(0, 3))
 
 
-class Clock:
-    """A world of which only the time counts."""
-
-    def __init__(self) -> None:
-        self.time_s = 0.0
-
-    def now(self) -> float:
-        return self.time_s
-
-
 @for_each("waits", [False, True])
 def test_what_is_untimed_begins_no_step_in_the_future(waits: bool) -> None:
     """A block within a step of 1 s takes 3 s, with another block in it, and with a wait that begins the step anew."""
-    worker, clock = ScriptExchange.__new__(ScriptExchange), Clock()
-    worker._world, worker._began_s, worker._untimed = clock, 0.0, 0  # type: ignore[assignment]
+    worker, world = ScriptExchange.__new__(ScriptExchange), Mock()
+    worker._world, worker._began_s, worker._untimed = world, 0.0, 0
 
     async def block() -> None:
-        clock.time_s = 1.0
+        world.now.return_value = 1.0
         await worker.untimed(True)
-        clock.time_s = 2.0
+        world.now.return_value = 2.0
         await worker.untimed(True)
         if waits:
-            worker._began_s = clock.time_s
-        clock.time_s = 3.0
+            worker._began_s = world.now()
+        world.now.return_value = 3.0
         await worker.untimed(False)
-        clock.time_s = 4.0
+        world.now.return_value = 4.0
         await worker.untimed(False)
 
     asyncio.run(block())
