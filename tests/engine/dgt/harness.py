@@ -28,8 +28,9 @@ class Post:
     def on(self, kind: MessageKind, handler: Handler) -> None:
         self.handlers[kind] = handler
 
-    def bring(self, message: Message, sender: str = WORKER) -> None:
-        self.handlers[message.kind](replace(message, sender=sender))
+    def bring(self, *messages: Message, sender: str = WORKER) -> None:
+        for message in messages:
+            self.handlers[message.kind](replace(message, sender=sender))
 
 
 class Ends:
@@ -59,8 +60,7 @@ class Ends:
 
     def end(self, sender: str = WORKER) -> None:
         """Bring what says that all blocks of the pushes so far have left their sender."""
-        for message in self.ends:
-            self.server.bring(message, sender)
+        self.server.bring(*self.ends, sender=sender)
         self.ends.clear()
 
     def accounts(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:

@@ -78,8 +78,7 @@ def test_while_blocks_are_to_leave_silence_closes_nothing(tmp_path: Path) -> Non
         ends.server.bring(blocks[0])
         await ends.world.sleep(1.0)
         assert not ends.pushes
-        for block in blocks[1:]:
-            ends.server.bring(block)
+        ends.server.bring(*blocks[1:])
         assert torch.equal(ends.pushes[0].parts[0], tensor(12))
 
     play(tmp_path, Dgt.Options(**FIXED), script)
@@ -110,8 +109,7 @@ def test_late_blocks_are_added_to_the_next_round_or_dropped(tmp_path: Path, late
         assert len(ends.pushes) == 1
         for block in [*blocks, *blocks]:  # and a repeated one counts once
             ends.server.bring(block)
-        for message in await ends.push(tensor(12, 10.0), round_=1):
-            ends.server.bring(message)
+        ends.server.bring(*await ends.push(tensor(12, 10.0), round_=1))
         ends.end()
         await ends.world.sleep(0.2)
         own = 10.0 if late != "heuristic-drop" else 0.0  # which waits for no block
@@ -130,8 +128,7 @@ def test_blocks_of_the_coming_round_may_come_before_its_reliable_part_and_before
 ) -> None:
     async def script(ends: Ends) -> None:
         now, following = [await ends.push(tensor(12, 10.0**n), round_=n) for n in range(2)]
-        for message in [*following[1:], *now, following[0]]:
-            ends.server.bring(message)
+        ends.server.bring(*following[1:], *now, following[0])
         assert torch.equal(ends.pushes[0].parts[0], tensor(12))
         assert torch.equal(ends.pushes[1].parts[0], tensor(12, 10.0))
 
@@ -141,9 +138,8 @@ def test_blocks_of_the_coming_round_may_come_before_its_reliable_part_and_before
 def test_keys_and_senders_are_kept_apart(tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
         one, two = await ends.push(tensor(12), key=1), await ends.push(tensor(9, 10.0), key=2)
-        for message in [*two[1:], *one]:
-            ends.server.bring(message)
-        ends.server.bring(two[0], "east/server0")
+        ends.server.bring(*two[1:], *one)
+        ends.server.bring(two[0], sender="east/server0")
         ends.end("east/server0")
         await ends.world.sleep(0.2)
         by_sender = {(push.sender, push.key): push.parts[0] for push in ends.pushes}
@@ -159,8 +155,7 @@ def test_a_block_with_another_total_is_not_taken(tmp_path: Path) -> None:
         ends.server.bring(first)
         ends.server.bring(Message(MessageKind.BLOCK, 0, 0, {"block": 0, "of": 11}, (torch.full((B,), 9.0),), channel=1))
         ends.server.bring(Message(MessageKind.BLOCK, 0, 0, {"block": 9, "of": 12}, (torch.full((B,), 9.0),), channel=1))
-        for block in blocks:
-            ends.server.bring(block)
+        ends.server.bring(*blocks)
         assert torch.equal(ends.pushes[0].parts[0], tensor(12))
 
     play(tmp_path, Dgt.Options(**FIXED), script)
@@ -176,13 +171,12 @@ def test_retransmission_loses_nothing(tmp_path: Path) -> None:
         assert not ends.pushes
         (asked,) = ends.asked
         before = len(ends.sent)
-        ends.child.bring(asked, "east/global0")
+        ends.child.bring(asked, sender="east/global0")
         await ends.world.sleep(0.01)
         again = ends.sent[before:]
         assert [message.channel for message in again] == [0] * 4
         ends.server.bring(blocks[0])  # the original comes after all
-        for message in again:
-            ends.server.bring(message)
+        ends.server.bring(*again)
         assert torch.equal(ends.pushes[0].parts[0], tensor(12))
         ends.receiver.settle()
         return [event["resent"] for event in ends.events if event["kind"] == "blocks"]
@@ -194,8 +188,7 @@ def test_retransmission_loses_nothing(tmp_path: Path) -> None:
 def test_without_a_deadline_a_push_waits_for_its_blocks_to_leave(late: str, tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
         first, *blocks = await ends.push(tensor(12))
-        for message in (first, *blocks[:-1]):
-            ends.server.bring(message)
+        ends.server.bring(first, *blocks[:-1])
         assert not ends.pushes
         ends.end()
         await ends.world.sleep(0.1)
@@ -224,8 +217,7 @@ def test_blocks_of_zeros_are_not_sent(tmp_path: Path) -> None:
         sent[2 * B : 6 * B] = 0
         messages = await ends.push(sent)
         assert len(messages) == 1 + 3  # of eight blocks, half and the last go reliably
-        for message in messages:
-            ends.server.bring(message)
+        ends.server.bring(*messages)
         assert torch.equal(ends.pushes[0].parts[0], sent)
 
     play(tmp_path, Dgt.Options(**FIXED), script)
@@ -246,8 +238,7 @@ def test_what_the_code_loses_is_carried_to_the_next_round(tmp_path: Path) -> Non
         torch.manual_seed(1)
         sent, total = torch.randn(40 * B), torch.zeros(40 * B)
         for round_ in range(12):
-            for message in await ends.push(sent, round_):
-                ends.server.bring(message)
+            ends.server.bring(*await ends.push(sent, round_))
             total += ends.pushes[-1].parts[0]
         step = (sent.max() - sent.min()) / 16
         assert (total - 12 * sent).abs().max() <= step
@@ -261,8 +252,7 @@ def test_half_precision_payloads_are_blocks_of_the_same_bytes(tmp_path: Path) ->
         sent = torch.randn(61).half()
         messages = await ends.push(sent)
         assert {message.parts[0].nbytes for message in messages[1:]} == {4 * B}
-        for message in messages:
-            ends.server.bring(message)
+        ends.server.bring(*messages)
         assert ends.pushes[0].parts[0].dtype == torch.float32
         assert torch.equal(ends.pushes[0].parts[0], sent.float())
 
@@ -273,8 +263,7 @@ def test_numbers_that_are_not_finite_never_enter_the_memory(tmp_path: Path) -> N
     async def script(ends: Ends) -> None:
         with pytest.raises(NonFiniteNumbers):
             await ends.push(torch.full((40,), float("nan")))
-        for message in await ends.push(tensor(12)):
-            ends.server.bring(message)
+        ends.server.bring(*await ends.push(tensor(12)))
         assert torch.equal(ends.pushes[0].parts[0], tensor(12))
 
     play(tmp_path, Dgt.Options(**FIXED), script)
@@ -299,12 +288,10 @@ def test_whatever_happens_to_blocks_each_counts_once_and_in_its_place(
                 now += [block] * {"in time": 1, "twice": 2}.get(what, 0)
                 after[round_ + {"late": 0, "very late": 1}.get(what, len(plan) - round_ + 2)].append(block)
             rng.shuffle(now)
-            for message in now:
-                ends.server.bring(message)
+            ends.server.bring(*now)
             ends.end()
             await ends.world.sleep(0.2)
-            for message in after[round_]:
-                ends.server.bring(message)
+            ends.server.bring(*after[round_])
         ends.receiver.settle()
         for round_, fate in enumerate(plan):
             late = fate.count("late")
@@ -332,8 +319,7 @@ def test_what_the_code_loses_waits_while_there_is_nothing_to_send(tmp_path: Path
         nothing[-B:] = 10.0
         rounds = [sent, nothing, sent, nothing] * 5
         for round_, gradient in enumerate(rounds):
-            for message in await ends.push(gradient, round_):
-                ends.server.bring(message)
+            ends.server.bring(*await ends.push(gradient, round_))
             total += ends.pushes[-1].parts[0]
         assert (total - sum(rounds)).abs().max() <= (sent[:-B].max() - sent[:-B].min()) / 16
 
@@ -346,8 +332,7 @@ def test_pushes_of_a_key_that_are_under_way_together_are_handed_over_in_their_or
 
     async def script(ends: Ends) -> Any:
         one, two = [await ends.push(tensor(12, 10.0**n), round_=n) for n in range(2)]
-        for message in [*one[:-1], *two]:
-            ends.server.bring(message)
+        ends.server.bring(*one[:-1], *two)
         assert not ends.pushes
         ends.end()
         await ends.world.sleep(0.2)
@@ -367,17 +352,14 @@ def test_each_of_them_can_be_asked_for_again(tmp_path: Path) -> None:
         ends.sender._pushes_in_flight = 2
         for rounds in ((0, 1), (3, 6)):  # under HFA, not all rounds come here
             one, two = [await ends.push(tensor(12, 10.0**n), round_=n) for n in rounds]
-            for message in [*one[:-1], *two[:-2], two[-1]]:
-                ends.server.bring(message)
+            ends.server.bring(*one[:-1], *two[:-2], two[-1])
             ends.end()
             await ends.world.sleep(0.2)
             before = len(ends.sent)
-            for asked in ends.asked:
-                ends.child.bring(asked, "east/global0")
+            ends.child.bring(*ends.asked, sender="east/global0")
             ends.asked.clear()
             await ends.world.sleep(0.01)
-            for message in reversed(ends.sent[before:]):
-                ends.server.bring(message)
+            ends.server.bring(*reversed(ends.sent[before:]))
             assert [push.round for push in ends.pushes[-2:]] == list(rounds)
             for push, number in zip(ends.pushes[-2:], rounds, strict=True):
                 assert torch.equal(push.parts[0], tensor(12, 10.0**number))
@@ -389,8 +371,7 @@ def test_each_of_them_can_be_asked_for_again(tmp_path: Path) -> None:
 def test_a_push_may_become_whole_while_another_is_asked_for(tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
         one, two = await ends.push(tensor(12), key=1), await ends.push(tensor(12), key=2)
-        for message in (*one[:-1], *two[:-1]):
-            ends.server.bring(message)
+        ends.server.bring(*one[:-1], *two[:-1])
         asking = ends.asked.append
 
         def slowly(message: Message) -> None:  # the queue to the child is full; meanwhile key 2's last block comes
