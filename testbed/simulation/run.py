@@ -17,7 +17,7 @@ from testbed.errors import Interrupted
 from testbed.garbage import relaxed_garbage_collection
 from testbed.plan.jobs import Job, plan_of_network
 from testbed.plan.model import NetworkPlan, NodePlan, Plan
-from testbed.plan.packets import cure_of_flows
+from testbed.plan.packets import cure_of_flows, packets_of
 from testbed.results.events import DOUBT, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
@@ -96,6 +96,8 @@ class Simulation:
         self.network = SimulatedNetwork(
             plan, self.clock, first.tcp, paths, first.options.compiled, members, self._links
         )
+        if self.network.packets is not None:
+            self.network.packets.engine.expect(sum(map(packets_of, self._plans)))
         self.threads = StepThreads(threads) if threads > 1 else None
         self.jobs = [SimulatedJob(each, self) for each in folded]
         self.network.engine.warn = self._warn

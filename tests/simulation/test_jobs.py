@@ -15,9 +15,11 @@ from testbed.execution.torch_settings import settings_of_a_run
 from testbed.plan.build import build_jobs
 from testbed.plan.jobs import Job, SharedNetwork
 from testbed.plan.model import Plan
+from testbed.plan.packets import packets_of, predicted_packets
 from testbed.plan.sharing import sharing
 from testbed.results.events import read
-from testbed.simulation.run import Exits, JobRun, simulate, simulate_jobs
+from testbed.simulation.packets.engine import PacketEngine
+from testbed.simulation.run import Exits, JobRun, Simulation, simulate, simulate_jobs
 from tests.for_each import for_each
 from tests.plan.test_jobs import DOWN
 from tests.scenario.test_jobs import HEAD, NETWORK, OWN
@@ -182,3 +184,18 @@ def test_progress_of_a_job_has_its_own_times_from_its_start_to_its_end(
     starts = [event["t"] for event in told["late"] if event["kind"] == "stage"]
     assert starts == [0.25]
     assert [event["t"] for event in told["first"] if event["kind"] == "ended"] == [end_s]
+
+
+def test_packets_are_expected_of_all_jobs_and_of_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected: list[int] = []
+    monkeypatch.setattr(PacketEngine, "expect", lambda engine, packets: expected.append(packets))
+    plan = plan_of(tmp_path, "packets", "paradigm={kind: pipeline, stages: 2, micro_batches: 2}")
+    runs = [
+        JobRun(
+            job=Job(plan=plan, name=name), make_role=make_role, directory=tmp_path / name, on_progress=lambda _: None
+        )
+        for name in ("one", "other")
+    ]
+    Simulation(runs, plan.network).close()
+    assert expected == [2 * packets_of(plan)]
+    assert packets_of(plan) > predicted_packets(plan.network, plan.nodes, plan.training)

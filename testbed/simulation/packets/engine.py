@@ -39,15 +39,20 @@ class Socket(Protocol):
 
 
 class PacketEngine(engine.Engine):
-    """``packets``: how many are predicted; where loading compiled code pays for these, nothing is left to Python."""
+    """See the module's docstring."""
 
     _has_background = True  # timers
 
-    def __init__(self, clock: Clock, compiled: bool | None = None, packets: int = 0) -> None:
+    def __init__(self, clock: Clock, compiled: bool | None = None) -> None:
         self._sockets: list[Socket] = []
         self._messages: dict[int, Callable[[], None]] = {}  # best-effort ones, by index: what is called at their end
         self._free_messages: list[int] = []
-        super().__init__(clock, Machine(PROGRAM), compiled, packets > engine.LOAD_AFTER)  # a packet is two events
+        super().__init__(clock, Machine(PROGRAM), compiled, at_once=False)
+
+    def expect(self, packets: int) -> None:
+        """Leave nothing to Python if so many packets are predicted that loading compiled code pays."""
+        if packets > engine.LOAD_AFTER and self._compile_after == engine.LOAD_AFTER:  # a packet is two events
+            self._compile_after = 0
 
     def _compiled(self) -> Machine:
         from testbed.simulation.machine.compiled import CompiledMachine

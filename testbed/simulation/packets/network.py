@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 from testbed.plan.model import Plan
-from testbed.plan.packets import predicted_packets
 from testbed.simulation.best_effort import Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
@@ -43,8 +42,7 @@ class PacketNetwork:
         self._paths = paths
         self._model = model
         self._seed = plan.seed
-        packets = predicted_packets(plan.network, plan.nodes, plan.training)
-        self.engine = PacketEngine(clock, compiled, packets)
+        self.engine = PacketEngine(clock, compiled)
         channels = plan.transport.best_effort_channels
         for link in paths.links:
             number = self.engine.add_link(link, Random(f"{plan.seed}/{link.plan.name}"), channels)
