@@ -13,6 +13,7 @@ MATRIX = "matrix"
 VECTOR = "vector"
 TABLE = "table"
 HEAD = "head"
+_OF_TOKENS = 3  # dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,12 @@ class KeyShape:
         if self.role != VECTOR and start % columns == 0 and stop % columns == 0:
             return KeyShape(((stop - start) // columns, *self.dimensions[1:]), self.role)
         return KeyShape((stop - start,))
+
+
+def activation_shape(dimensions: Sequence[int]) -> KeyShape:
+    """Return activations as a matrix: a row for each token [samples, tokens, width], or else for each sample."""
+    rows = dimensions[0] * dimensions[1] if len(dimensions) == _OF_TOKENS else dimensions[0]
+    return KeyShape((rows, prod(dimensions) // rows), MATRIX)
 
 
 def shapes_of(dimensions: Sequence[tuple[int, ...]], tables: frozenset[int] = frozenset()) -> tuple[KeyShape, ...]:

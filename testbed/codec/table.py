@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from testbed.codec.sparse import bisparse, dgc, mpq, mstopk, randomk, topk
 from testbed.codec.sparseloco import SparseLoCo
 from testbed.codec.subspace import Subspace
 from testbed.codec.twobit import TwoBitCodec
+from testbed.key_shape import KeyShape
 
 _MAKERS: dict[str, MakeCodec] = {
     "none": lambda options, at: NoneCodec(options),
@@ -52,7 +54,9 @@ def make_codec(
     return codec
 
 
-def payload_bytes(kind: str, options: dict[str, Any], elements: int, seed: int = 0) -> int:
-    """Return the bytes of so many elements of activations as this codec sends them, or of the most that they may be."""
+def payload_bytes(kind: str, options: dict[str, Any], shape: KeyShape, seed: int = 0) -> int:
+    """Return the bytes of activations of this shape as this codec sends them, or of the most that they may be."""
     codec = make_codec(kind, options, seed=seed, changes=True)
-    return sum(part.nbytes for part in codec.encode(0, torch.empty(elements, device="meta")))
+    if codec.by_shape:
+        codec.declare(0, shape)
+    return sum(part.nbytes for part in codec.encode(0, torch.empty(prod(shape.dimensions), device="meta")))

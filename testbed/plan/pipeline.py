@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.key_shape import MATRIX, KeyShape
 from testbed.plan.model import NetworkPlan, NodePlan, PipelinePlan, TrainingPlan
 from testbed.plan.pace import step_shares
 from testbed.plan.stages import hop_between, replicas_among, workers_of_stage
@@ -20,7 +22,7 @@ from testbed.policy.pipeline.base import Hop, PipelineShape, Schedule, text_of
 from testbed.policy.pipeline.cuts import cut_at, cut_evenly
 from testbed.policy.pipeline.timing import Timing, timing_of
 from testbed.settings.job import Choice
-from testbed.training.shapes import ModelShape
+from testbed.training.shapes import ModelShape, SegmentShape
 
 Chunks = tuple[tuple[range, ...], ...]
 """By stage, the parts of the model that it holds, as numbers of segments."""
@@ -101,7 +103,7 @@ class _Maker:
         choice = self._pipeline.schedule
         schedule = SCHEDULES[choice.kind](SCHEDULES.options(choice.kind, choice.options))
         parts = self._parts(schedule)
-        sent = [self._samples * self._model.segments[part[-1]].outputs for part in parts[:-1]]
+        sent = [self._sent_after(self._model.segments[part[-1]]) for part in parts[:-1]]
         pipeline = replace(
             self._pipeline,
             cuts=tuple(part.start for part in parts[1:]),
@@ -112,6 +114,11 @@ class _Maker:
         tasks = schedule.tasks(shape)
         timing = timing_of(schedule, tasks, shape)
         return Staged(replace(pipeline, tasks=tuple(map(text_of, tasks))), timing)
+
+    def _sent_after(self, segment: SegmentShape) -> KeyShape:
+        """Return the shape of what a micro-batch hands on after a segment."""
+        rows = self._samples * segment.rows
+        return KeyShape((rows, segment.outputs // segment.rows), MATRIX)
 
     def _parts(self, schedule: Schedule) -> tuple[range, ...]:
         """Return the segments of each part of the model, in its order."""
@@ -155,8 +162,8 @@ class _Maker:
         """Return how long a whole step takes on the slowest worker of each stage."""
         return tuple(max(worker.device.step_time_s for worker in workers) for workers in self._workers)
 
-    def _payloads(self, name: str, choice: Choice, sent: list[int]) -> tuple[int, ...]:
-        """Return the bytes of so many elements of activations, or of their gradients, as they travel.
+    def _payloads(self, name: str, choice: Choice, sent: list[KeyShape]) -> tuple[int, ...]:
+        """Return the bytes of activations of these shapes, or of their gradients, as they travel.
 
         Raise ``ScenarioError`` where a codec would send all messages as they are.
         """
@@ -165,15 +172,16 @@ class _Maker:
 
         options = CODECS.options(choice.kind, choice.options)
         bound = getattr(options, "bound", 0)
-        if sent and max(sent) < bound:
+        elements = [prod(shape.dimensions) for shape in sent]
+        if elements and max(elements) < bound:
             raise ScenarioError(
                 f"paradigm.{name}: '{choice.kind}' sends what has less than {bound} elements as it is, and a "
-                f"micro-batch's activations have {max(sent)}; write 'bound: {max(2, min(sent))}', larger "
+                f"micro-batch's activations have {max(elements)}; write 'bound: {max(2, min(elements))}', larger "
                 "micro-batches, or 'none'"
             )
         if CODECS[choice.kind].exact:
-            return tuple(elements * ACTIVATION_TYPES[self._training.precision].itemsize for elements in sent)
-        return tuple(payload_bytes(choice.kind, choice.options, elements, self._seed) for elements in sent)
+            return tuple(count * ACTIVATION_TYPES[self._training.precision].itemsize for count in elements)
+        return tuple(payload_bytes(choice.kind, choice.options, shape, self._seed) for shape in sent)
 
     def _shape(self, chunks: Chunks, pipeline: PipelinePlan) -> PipelineShape:
         """Return what a schedule is made for. Chunks of one stage count alike, and the slowest replica for all."""

@@ -17,6 +17,7 @@ class SegmentShape:
 
     dimensions  of the tensor of each key; none of a declared model, of which sizes alone are known
     outputs     elements of the activation that the next segment gets, for one sample; 0: unknown
+    rows        of this activation as a matrix, for one sample: its tokens, or 1
     held        elements that its backward pass needs of one sample's forward pass; 0: unknown
     """
 
@@ -26,6 +27,7 @@ class SegmentShape:
     backward_flops: float
     dimensions: tuple[tuple[int, ...], ...] = ()
     outputs: int = 0
+    rows: int = 1
     held: int = 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import cast
 
 import torch
@@ -17,7 +16,7 @@ from testbed.engine.guard import Guarded
 from testbed.engine.local_work import OwnStep
 from testbed.engine.pipeline.evaluation import StageEvaluation
 from testbed.engine.pipeline.mail import PipelineMail
-from testbed.key_shape import MATRIX, KeyShape
+from testbed.key_shape import activation_shape
 from testbed.messages import Message, MessageKind
 from testbed.plan.pipeline import Shares
 from testbed.policy.pipeline.base import BACKWARD, FORWARD, Task
@@ -25,8 +24,6 @@ from testbed.state import PartsByKey
 from testbed.training.learner import Learner, StepResult
 from testbed.training.stage import StageLearner
 from testbed.world import Work, World
-
-_OF_TOKENS = 3  # dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,7 @@ class PipelinedStep(OwnStep):
             return None
         codec = self._memories.get((kind.value, sender)) or make(sender)
         if codec.by_shape:
-            codec.declare(key, matrix_of(shape))
+            codec.declare(key, activation_shape(shape))
         if self._codecs.feedback:
             self._memories[kind.value, sender] = codec
         return codec
@@ -184,12 +181,6 @@ class PipelinedStep(OwnStep):
             self._mail.put(message)
         else:
             await self._world.send(to, message)
-
-
-def matrix_of(shape: Sequence[int]) -> KeyShape:
-    """Return activations as a matrix: a row for each token [samples, tokens, width], or else for each sample."""
-    rows = shape[0] * shape[1] if len(shape) == _OF_TOKENS else shape[0]
-    return KeyShape((rows, prod(shape) // rows), MATRIX)
 
 
 def samples_of(batch_size: int, micro_batches: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from testbed.errors import ScenarioError
+from testbed.key_shape import activation_shape
 from testbed.training.declared import declared_shape
 from testbed.training.models.large import resnet50, vision_transformer
 from testbed.training.models.recommender import recommender
@@ -225,7 +226,12 @@ def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
             outputs.backward(torch.empty_like(outputs))
         sizes = tuple(parameter.numel() for parameter in segment.parameters)
         dimensions = tuple(tuple(parameter.shape) for parameter in segment.parameters)
-        shapes.append(SegmentShape(segment.name, sizes, forward.count, backward.count, dimensions, outputs[:1].numel()))
+        rows, columns = activation_shape(outputs[:1].shape).matrix
+        shapes.append(
+            SegmentShape(
+                segment.name, sizes, forward.count, backward.count, dimensions, outputs=rows * columns, rows=rows
+            )
+        )
     return ModelShape(name, tuple(shapes))
 
 

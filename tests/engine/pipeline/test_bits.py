@@ -206,6 +206,13 @@ def test_activations_pass_through_codecs_and_training_goes_on(codec: str) -> Non
     assert torch.isfinite(model_of(coded)).all()
     sizes = [sum(event["payload_bytes"] for event in done.of_kind("transfer")) for done in (plain, coded)]
     assert sizes[1] < 0.6 * sizes[0]
+    assert coded.plan.pipeline is not None
+    for kind, planned in (
+        ("activation", coded.plan.pipeline.activation_bytes),
+        ("activation-gradient", coded.plan.pipeline.gradient_bytes),
+    ):
+        sent = [event["payload_bytes"] for event in coded.of_kind("transfer") if event["message"] == kind]
+        assert planned == (max(sent),)
 
 
 def test_what_has_too_few_segments_is_refused() -> None:
