@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypedDict
@@ -84,6 +85,7 @@ def packages() -> dict[str, str | None]:
     return {name: version_of(name) for name in _PACKAGES}
 
 
+@cache
 def version_of(package: str) -> str | None:
     try:
         return metadata.version(package)
