@@ -54,7 +54,8 @@ def _replacing(path: Path) -> Iterator[Path]:
 def write_together(directory: Path, files: Mapping[str, bytes | Callable[[Path], object]]) -> None:
     """Write files of one directory, by name: their content, or a function that writes it to a temporary path.
 
-    They are written at the same time, as a disk commits together what waits for it at the same time.
+    Many are written at the same time, as a disk commits together what waits for it at the same time; threads for a few
+    would wait longer for each other.
     """
 
     def write(name: str) -> None:
@@ -65,7 +66,7 @@ def write_together(directory: Path, files: Mapping[str, bytes | Callable[[Path],
             else:
                 content(temporary)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE if len(files) > _AT_ONCE else 1) as pool:
         list(pool.map(write, files))
     sync(directory)
 
