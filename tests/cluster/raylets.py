@@ -140,7 +140,6 @@ class Raylets:
     machines: list[Machine]
     head: Machine
     switch: Machine
-    env: dict[str, str] = field(default_factory=dict)
     workers: list[Machine] = field(default_factory=list)
 
     @property
@@ -152,22 +151,16 @@ class Raylets:
         """Start a command on the head, which shares ``/tmp`` with the test; keywords as of ``Machine.popen``."""
         return self.head.popen(argv, **options)
 
-    def add(
-        self, cores: int = 1, *, resources: str = "{}", labels: str = "", gpus: int = 0,
-        env: Mapping[str, str] | None = None,
-    ) -> Machine:  # fmt: skip
+    def add(self, cores: int = 1, *, labels: str = "", env: Mapping[str, str] | None = None) -> Machine:
         """Start one more machine and its raylet; return when it has joined.
 
-        resources  custom resources, as JSON; labels  ``dc=tokyo,rack=2``; env  environment of its raylet and tasks
+        labels  ``dc=tokyo,rack=2``; env  environment of its raylet and tasks
         """
         machine = _machine(self.machines, len(self.workers) + 1)
         self.workers.append(machine)
         self.plug(machine)
-        options = ["--address", self.address, "--num-cpus", str(cores), "--num-gpus", str(gpus)]
-        _start_ray(
-            machine, [*options, "--resources", resources, *(["--labels", labels] if labels else [])],
-            {**self.env, **(env or {})},
-        )  # fmt: skip
+        options = ["--address", self.address, "--num-cpus", str(cores), "--num-gpus", "0"]
+        _start_ray(machine, [*options, *(["--labels", labels] if labels else [])], env)
         return machine
 
     def plug(self, machine: Machine) -> None:
@@ -178,53 +171,23 @@ class Raylets:
         machine.ip("addr", "add", f"{machine.address}/24", "dev", "eth0")
         machine.ip("link", "set", "eth0", "up")
 
-    def unplug(self, machine: Machine) -> None:
-        """Cut a machine off; its processes live on."""
-        self.switch.ip("link", "set", f"port{machine.number}", "down")
-
-    def plug_again(self, machine: Machine) -> None:
-        """End what ``unplug`` has begun."""
-        self.switch.ip("link", "set", f"port{machine.number}", "up")
-
 
 @contextmanager
-def raylets(
-    workers: int = 4, cores: int = 1, *, resources: str = "{}", labels: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-) -> Iterator[Raylets]:  # fmt: skip
+def raylets(workers: int, cores: int = 1, *, labels: Sequence[str] = ()) -> Iterator[Raylets]:
     """Start a head and ``workers`` raylets, one after the other; kill them and all on their machines at the end.
 
     labels  those of each worker, e.g. ``["dc=tokyo", "dc=paris"]``
-    env     environment of every raylet and of what it runs, beside that of the test
     """
-    with _switched() as cluster:
-        cluster.env |= env or {}
-        options = ["--head", "--port", str(PORT), "--num-cpus", "0", "--num-gpus", "0", "--include-dashboard=false"]
-        _start_ray(cluster.head, [*options, "--temp-dir", _TEMPORARY], cluster.env)
-        for number in range(workers):
-            cluster.add(cores, resources=resources, labels=labels[number] if labels else "")
-        yield cluster
-
-
-@contextmanager
-def bare_machines(count: int) -> Iterator[list[Machine]]:
-    """Make machines on which Ray does not run; the first shares ``/tmp`` with the test. Kill them at the end."""
-    with _switched() as cluster:
-        for number in range(1, count):
-            cluster.workers.append(_machine(cluster.machines, number))
-            cluster.plug(cluster.workers[-1])
-        yield [cluster.head, *cluster.workers]
-
-
-@contextmanager
-def _switched() -> Iterator[Raylets]:
-    """Make a switch and a head on it; kill all machines at the end."""
     machines: list[Machine] = []
     try:
         switch = _machine(machines, _SWITCH)
         switch.ip("link", "add", "br0", "up", "type", "bridge")
         cluster = Raylets(machines, _machine(machines, 0, own_tmp=False), switch)
         cluster.plug(cluster.head)
+        options = ["--head", "--port", str(PORT), "--num-cpus", "0", "--num-gpus", "0", "--include-dashboard=false"]
+        _start_ray(cluster.head, [*options, "--temp-dir", _TEMPORARY])
+        for number in range(workers):
+            cluster.add(cores, labels=labels[number] if labels else "")
         yield cluster
     finally:
         for machine in reversed(machines):
@@ -238,7 +201,7 @@ def _machine(machines: list[Machine], number: int, *, own_tmp: bool = True) -> M
     return machine
 
 
-def _start_ray(machine: Machine, options: Sequence[str], env: Mapping[str, str]) -> None:
+def _start_ray(machine: Machine, options: Sequence[str], env: Mapping[str, str] | None = None) -> None:
     ray = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start"]
     store = ["--object-store-memory", str(_OBJECT_STORE_BYTES), "--disable-usage-stats"]
     machine.run([*ray, "--node-ip-address", machine.address, *store, *options], env=env)
