@@ -48,6 +48,9 @@ COMBINED = 2
 # shares of the budget at which a stage ends
 PACE_SHARE = 0.33
 MISSING_PACES_SHARE = 0.5
+PACE_ALONE_SHARE = 0.7
+MISSING_PACES_ALONE_SHARE = 0.9
+"""Where nothing is learned, so that paces are all that there is to know."""
 LEARNING_SHARE = 0.63
 TUNED_LEARNING_SHARE = 0.45
 """Where the rest up to ``LEARNING_SHARE`` is for tuning."""
@@ -75,10 +78,12 @@ class Search:
     tuned: dict[str, Tuned] = field(default_factory=dict)
 
     def run(self, candidates: Iterable[Candidate]) -> None:
+        if self.question.accuracy is None:
+            self._find_paces(candidates, PACE_ALONE_SHARE)
+            self._find_missing_paces(MISSING_PACES_ALONE_SHARE)
+            return
         self._find_paces(candidates, PACE_SHARE)
         self._find_missing_paces(MISSING_PACES_SHARE)
-        if self.question.accuracy is None:
-            return
         tried = {identity_of(known.candidate.plan) for known in self.known.values()}  # as they are, before tuning
         learning = LEARNING_SHARE if self.question.tune is None else TUNED_LEARNING_SHARE
         self._learn(1.0, learning)

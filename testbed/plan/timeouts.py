@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
 
 from testbed.errors import ScenarioError
-from testbed.numbers import lasting
+from testbed.numbers import lasting, size
 from testbed.plan.bounds import model_bytes, most_steps
 from testbed.plan.effects import slowed, with_faults
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, TrainingPlan
@@ -351,12 +351,12 @@ def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
             return Reason(part_s, ("topology", "lan"), f"a round trip takes {lasting(rtt_s)}")
         return _queue_reason(part_s, pace.worst, slowest_bps(pace.worst))
 
-    model = f"a model of {format_size(pace.size_bytes)} takes {lasting(pace.transfer_s)} to transfer, as {slow}"
+    model = f"a model of {size(pace.size_bytes)} takes {lasting(pace.transfer_s)} to transfer, as {slow}"
     work_s = pace.step_s - pace.travel_s
     step = f"a training step takes up to {lasting(work_s)} (its time, speed, variation and slowdown)"
     if scenario.is_traced:  # whose user has written neither a model nor the time of a step
         device = ("workload", "trace")
-        model = f"a rank's {format_size(pace.size_bytes)} take {lasting(pace.transfer_s)} to transfer, as {slow}"
+        model = f"a rank's {size(pace.size_bytes)} take {lasting(pace.transfer_s)} to transfer, as {slow}"
         step = f"the work of all ranks, one after another, takes up to {lasting(work_s)}"
     travel = f"activations and their gradients of a step take {lasting(pace.travel_s)} to travel, as {slow}"
     work = f"a worker computes for {lasting(pace.apart_s)} between two exchanges"
@@ -386,9 +386,9 @@ def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
     delay_s = longest_delay_s(link)
     if by_delay or drain_s / 2 < delay_s + link.jitter_s:
         return Reason(part_s, ("topology", "links"), f"the delay of {link.name} is {format_duration(delay_s)}")
-    size = format_size(link.queue_bytes)
+    held = format_size(link.queue_bytes)
     rate = format_rate(slowest_bps)
-    text = f"{link.name} is too slow, with {rate}, for a queue of {size}, which takes {lasting(drain_s)} to drain"
+    text = f"{link.name} is too slow, with {rate}, for a queue of {held}, which takes {lasting(drain_s)} to drain"
     return Reason(part_s, ("topology", "links"), text, "write a higher rate, a smaller 'queue'")
 
 

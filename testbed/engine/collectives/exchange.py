@@ -38,8 +38,9 @@ from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, s
 from testbed.engine.slicing import optimizer_at_top
 from testbed.plan.model import Plan
 from testbed.plan.pace import step_shares
+from testbed.policy.collective.options import bucket_bytes
 from testbed.policy.events import Contribution
-from testbed.policy.shard.slices import buckets_of
+from testbed.policy.shard.slices import ELEMENT_BYTES, buckets_of
 from testbed.policy.sync.streaming import fragments_of
 from testbed.state import State, Stateful, below, under
 from testbed.training.learner import SegmentedLearner
@@ -340,15 +341,19 @@ class OverlappingAllReduce(AllReduceExchange):
         return LocalResult(ascending, step.loss, step.samples, 1), reached, tasks
 
 
-def buckets_by_fragment(plan: Plan, sizes: Sequence[int], bucket_bytes: int) -> Buckets:
-    """Return the keys of each bucket; each is of one fragment, where fragments of the model take turns."""
+def buckets_by_fragment(plan: Plan, sizes: Sequence[int], bucket: int) -> Buckets:
+    """Return the keys of each bucket; each is of one fragment, where fragments of the model take turns.
+
+    bucket  the option of the paradigm, or 0: every key alone
+    """
     streaming = sync_setup.streaming(plan)
+    size_bytes = bucket_bytes(bucket, ELEMENT_BYTES * sum(sizes))
     if streaming is None:
-        return buckets_of(sizes, bucket_bytes)
+        return buckets_of(sizes, size_bytes)
     return tuple(
         tuple(keys[place] for place in bucket)
         for keys in fragments_of(sizes, streaming.fragments)
-        for bucket in buckets_of([sizes[key] for key in keys], bucket_bytes)
+        for bucket in buckets_of([sizes[key] for key in keys], size_bytes)
     )
 
 

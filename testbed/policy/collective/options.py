@@ -17,8 +17,22 @@ _OVERLAP: dict[str, Any] = {
     "after: after the whole backward pass",
     "choices": (AFTERWARDS, BUCKETS),
 }
-_BUCKET: dict[str, Any] = {"help": "bytes of gradients that are summed together", "unit": "bytes"}
+AUTO = -1
+_BUCKET: dict[str, Any] = {
+    "help": "bytes of gradients that are summed together; auto: 25 MB as in PyTorch's DistributedDataParallel, or a "
+    "32nd of a model above 800 MB",
+    "unit": "bytes",
+    "min": 0,
+    "words": {"auto": AUTO},
+}
 _BUCKET_BYTES = 25_000_000
+_MOST_BUCKETS = 32  # of a large model: more hide no more of a WAN's delay, and each costs every rank messages
+
+
+def bucket_bytes(chosen: int, model_bytes: int) -> int:
+    """Return the size of a bucket: as ``chosen`` by the option ``bucket``, or for a model of this size (as float32)."""
+    return max(_BUCKET_BYTES, model_bytes // _MOST_BUCKETS) if chosen == AUTO else chosen
+
 
 SERVERS = "servers"  # of ``hips``: workers do not sum inside, their local server does
 
@@ -48,7 +62,7 @@ class AllReduceOptions:
     """Data-parallel training without servers: gradients are summed over the workers, each applies the same step."""
 
     algorithm: str = option("ring", "how gradients are summed", choices=(*ALL_REDUCE, *SPARSE))
-    bucket: int = option(_BUCKET_BYTES, **_BUCKET)
+    bucket: int = option(AUTO, **_BUCKET)
     overlap: str = option(AFTERWARDS, **_OVERLAP)
     segments: int = option(
         0,
@@ -107,5 +121,5 @@ class GlooOptions:
     """
 
     backend: str = option("gloo", "gloo: on the CPU, over TCP. nccl: one GPU per worker", choices=BACKENDS)
-    bucket: int = option(_BUCKET_BYTES, **_BUCKET)
+    bucket: int = option(AUTO, **_BUCKET)
     overlap: str = option(AFTERWARDS, **_OVERLAP)
