@@ -34,7 +34,7 @@ VARIANTS = {
         "codec": "{kind: powersgd, rank: 4, start: 10}",
         "optimizer": _schedule("adamw", learning_rate=0.004),
     },
-    "DeMo": {**_EVERY_STEP, "codec": "demo", "optimizer": _schedule("signsgd", learning_rate=0.001)},
+    "DeMo": {**_EVERY_STEP, "codec": "demo", "optimizer": _schedule("signsgd", learning_rate=0.004)},
     "MuLoCo": {
         **_LOCAL,
         "sync": _OUTER,
