@@ -125,8 +125,9 @@ def advise(
         notes.append(_NO_NUMBERS)
     elif accuracy is None:
         notes.append(_NO_GOAL)
-    if error_of(found[0].plan) is None:
-        notes.append(_NOT_CLAIMED)
+    unknown = [candidate.name for candidate in found if error_of(candidate.plan) is None]
+    if unknown:
+        notes.append(_NOT_CLAIMED.format("" if len(unknown) == len(found) else f" of {', '.join(unknown)}"))
     if is_pipeline(own) and any(candidate.plan.pipeline is not None for candidate in found[1:]):
         notes.append(_OF_PIPELINES)
     question = Question(
@@ -242,8 +243,8 @@ _NO_GOAL = (
 
 
 _NOT_CLAIMED = (
-    "No exact run has shown how far simulations with this network and congestion control are off, which intervals "
-    "therefore leave out."
+    "No exact run has shown how far simulations{} with this network and congestion control are off; intervals are as "
+    "wide as the largest error elsewhere makes them."
 )
 
 

@@ -29,7 +29,7 @@ from analysis.advise.tuning import Tuned, tune
 from testbed.numbers import counted
 from testbed.plan.identity import identity_of
 from testbed.plan.model import Plan
-from testbed.simulation.prediction_error import error_of
+from testbed.simulation.prediction_error import error_of, widest_error
 
 PACE_STARTS = 3
 PROMISING = 2.5
@@ -398,6 +398,9 @@ class Search:
 
 
 def _spread_of_error(plan: Plan) -> float:
-    """Return the standard deviation of the logarithm of a simulated time over an exact one: 95 % are within 1.96."""
-    error = error_of(plan)
-    return 0.0 if error is None else math.log1p(error.within_95) / 1.96
+    """Return the standard deviation of the logarithm of a simulated time over an exact one: 95 % are within 1.96.
+
+    Where nothing was measured, that of the largest measured error.
+    """
+    error = error_of(plan) or widest_error()
+    return math.log1p(error.within_95) / 1.96

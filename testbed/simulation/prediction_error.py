@@ -66,6 +66,11 @@ def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
     return measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted)))
 
 
+def widest_error() -> PredictionError:
+    """Return the largest error that was measured."""
+    return max(measured().values(), key=lambda error: error.within_95)
+
+
 def regime_of(plan: Plan, doubted: bool = False) -> str:
     """Return the regime of a Plan."""
     if doubted:
