@@ -35,6 +35,7 @@ class Row:
     why       more about the outcome; empty if there is nothing
     estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound
     settings  of the technique, as texts ``path=value`` that change the scenario
+    steps     to a loss, as a multiple of those of synchronous training, where that is known without a training
     rounds    to the goal; ``time_s``, ``wan_bytes``, ``usd``: until then; ``accuracy``: the last one seen
     """
 
@@ -51,6 +52,7 @@ class Row:
     accuracy: float | None = None
     round_s: float | None = None
     settings: tuple[str, ...] = ()
+    steps: float | None = None
 
 
 @dataclass(frozen=True)

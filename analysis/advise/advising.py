@@ -28,7 +28,7 @@ from analysis.advise.estimate import Estimate, Known, Reached
 from analysis.advise.goal import BYTES, MONEY, TIME, Constraints, Goal, read_constraints, read_goal
 from analysis.advise.observation import Limits
 from analysis.advise.prices import COLUMNS, Prices, read_prices
-from analysis.advise.published_steps import steps_told
+from analysis.advise.published_steps import known_steps
 from analysis.advise.question import Question, Tell
 from analysis.advise.search import Search
 from analysis.advise.techniques import is_pipeline
@@ -308,7 +308,10 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surel
     if known.pace is None:
         return Row(**about, outcome=UNKNOWN, why=known.why or "not one round could be simulated within the budget")
     if goal.accuracy is None:
-        return Row(**about, outcome=RANKED, why=steps_told(known), estimate=found)
+        steps = known_steps(known)
+        if steps is None:
+            return Row(**about, outcome=RANKED, why="its steps to a loss are not known", estimate=found)
+        return Row(**about, outcome=RANKED, why=steps.told, estimate=found, steps=steps.factor)
     accuracy = max((curve.scores[-1].accuracy for curve in known.curves.values() if curve.scores), default=None)
     points = search.question.points
     lost = search.lost(known)

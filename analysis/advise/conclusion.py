@@ -30,6 +30,7 @@ def conclusion(advice: Advice) -> list[str]:
     """Return the sentences; the first names the technique, or says that there is none."""
     said = [
         *_first(advice),
+        *_of_known_steps(advice),
         *_near(advice),
         *_uneven(advice),
         *_tuned(advice),
@@ -75,6 +76,19 @@ def _first(advice: Advice) -> Iterator[str]:
     wanted = target(advice.goal.accuracy)
     doing = {BYTES: "sends least over the WAN to", MONEY: "costs least to"}.get(advice.goal.least, "is the quickest to")
     yield f"{among}{best.name} {doing} {wanted} accuracy: {taken}."
+
+
+def _of_known_steps(advice: Advice) -> Iterator[str]:
+    """Yield who is the best of those whose steps to a loss are known without a training, if the best one's are not."""
+    known = {row.name: row.steps * row.estimate.value for row in advice.ranked if row.steps and row.estimate}
+    if advice.goal.accuracy is not None or not known or advice.ranked[0].steps:
+        return
+    name = min(known, key=known.__getitem__)
+    yield (
+        f"How many steps {advice.ranked[0].name} takes to a loss is not known. Where that is known, by a paper or as "
+        f"steps are those of synchronous training, {name} is the best: {quantity(advice, known[name])} for each sample "
+        "of synchronous training."
+    )
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:

@@ -272,6 +272,8 @@ def test_without_a_goal_a_sample_counts() -> None:
     assert advice.ranked and "convergence is not decided" in " ".join(conclusion(advice))
     told = {row.name: row.why for row in advice.rows}
     assert told["fsa (as written)"].startswith("1× the steps") and "not known" in told["fp16"]
+    assert advice.ranked[0].steps is None
+    assert "Where that is known" in conclusion(advice)[1] and "fsa (as written) is the best" in conclusion(advice)[1]
 
 
 def test_what_simulation_does_not_claim_is_said() -> None:
