@@ -45,6 +45,7 @@ def warnings_for(
         *_facilities(scenario, network, nodes, simulation),
         *_topology(scenario),
         *_links(facilities, network, simulation),
+        *_lan(scenario, network),
         *_transport(scenario),
         *_costs(scenario, network),
         *_detours(network),
@@ -115,6 +116,19 @@ def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation)
         bursty = [link for link in network.links if link.loss_burst_packets > 1 or link.burst_trace]
         yield from _of_links(bursty, f"loss_burst has no effect on 'simulate', where {losses}")
     yield from _outages(facilities, by_packet, network)
+
+
+def _lan(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
+    """Yield that the LAN, of whose rate the scenario says nothing, is slower than a WAN link."""
+    fastest = max(network.links, key=lambda link: link.rate_bps, default=None)
+    slowest = min(network.sites, key=lambda site: site.lan_rate_bps)
+    if scenario.run.facilities.is_unshaped or other_than_default(scenario.topology.lan, "rate_bps") or fastest is None:
+        return
+    if slowest.lan_rate_bps < fastest.rate_bps:
+        yield (
+            f"topology.lan: {format_rate(slowest.lan_rate_bps)} by default, slower than {fastest.name} with "
+            f"{format_rate(fastest.rate_bps)}; where the LAN is faster, write 'lan: {{rate: 100 Gbit/s}}'"
+        )
 
 
 def _outages(facilities: Facilities, by_packet: bool, network: NetworkPlan) -> Iterator[str]:

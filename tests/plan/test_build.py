@@ -148,6 +148,8 @@ MEET = "wait for each other at every checkpoint"
         ((), "", False),
         (("transport.mac=none",), "^transport.mac: ", True),
         (("device.pace=measured",), "^device.pace: ", True),
+        (("topology.links[0].rate=2 Gbit/s",), "^topology.lan: 1 Gbit/s by default, slower than", True),
+        (("topology.links[0].rate=2 Gbit/s", "topology.lan.rate=1.5 Gbit/s"), "topology.lan", False),
         ((*HFA, "training.rounds=5"), "no data centre hears of another, and no byte crosses the WAN", True),
         ((*HFA, "training.rounds=15"), "the last 5 of 15 stay inside data centres", True),
         ((*HFA, "training.rounds=20"), "", False),
