@@ -120,7 +120,7 @@ def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: Forke
             with suppress(ProcessLookupError):  # each of six workers says so
                 os.kill(agents.started[1].pid, signal.SIGKILL)
 
-    cluster.run_jobs(alone(plan, tmp_path / "hit", report), agents)
+    cluster.run_jobs(alone(plan, tmp_path / "hit", report), starter=agents)
     assert len(agents.started) == 4
     events = read_events(tmp_path / "hit")
     assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm
