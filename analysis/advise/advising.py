@@ -118,6 +118,8 @@ def advise(
         raise ScenarioError(["advise: no technique is left; loosen --require, or give other --techniques", *reasons])
     if asked.tune is not None:
         read([f"{asked.tune.path}={asked.tune.low!r}"], "simulate")  # which tells a path that is none
+    if asked.prices is not None:
+        asked.prices.check([site.name for site in found[0].plan.network.sites])
     notes: list[str] = []
     accuracy = asked.goal.accuracy
     if not _learns(found[0].plan):
@@ -306,7 +308,8 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surel
         "round_s": known.pace.round_s if known.pace else None,
     }
     if known.pace is None:
-        return Row(**about, outcome=UNKNOWN, why=known.why or "not one round could be simulated within the budget")
+        outcome = REFUSED if known.why else UNKNOWN
+        return Row(**about, outcome=outcome, why=known.why or "not one round could be simulated within the budget")
     if goal.accuracy is None:
         steps = known_steps(known)
         if steps is None:

@@ -44,6 +44,8 @@ def quantity(advice: Advice, value: float) -> str:
     """Return a value of what is to be least, with its unit."""
     if advice.goal.least == BYTES:
         return size(value)
+    if advice.goal.least == MONEY and advice.goal.accuracy is None:
+        return f"{short(1e6 * value)} USD a million"
     if advice.goal.least == MONEY:
         return f"{short(value)} USD"
     return seconds(value)

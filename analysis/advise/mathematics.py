@@ -88,6 +88,18 @@ def trained_alone(plan: Plan) -> Plan:
     return replace(plan, simulation=replace(plan.simulation, network="ideal"))
 
 
+def ahead(plan: Plan) -> int:
+    """Return how many rounds workers may be ahead of the values that they wait for, so that first rounds seem short."""
+    most = 0
+    for choice in _syncs(plan):
+        declared = SYNC[choice.kind]
+        options = SYNC.options(choice.kind, choice.options)
+        streaming = declared.streaming(options)
+        is_late = streaming is not None and streaming.overlap_steps > 0
+        most = max(most, declared.most_ahead(options), int(is_late))
+    return most
+
+
 def period(plan: Plan) -> int:
     """Return after how many rounds what is sent repeats: rounds inside a data centre to one across the WAN."""
     rounds = 1

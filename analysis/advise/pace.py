@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.advise.mathematics import period
+from analysis.advise.mathematics import ahead, period
 from analysis.advise.observation import Observation
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import LinkPlan, NodePlan, Plan
@@ -26,6 +26,10 @@ PERIODS = 2
 ASYNCHRONOUS = 4
 """Times as many rounds are looked at where workers do not wait for each other: slow ones have made some then."""
 
+AHEAD = 5
+"""Times as many rounds are looked at as workers may be ahead: in the first of these nobody waits, and in the next ones
+everybody does for what was sent meanwhile."""
+
 MOST_PACKETS = 1_000_000
 """Of a sample of rounds: so many are simulated one by one, even if a whole run would be simulated by flows."""
 
@@ -34,7 +38,7 @@ _SERIES = tuple(field.name for field in fields(LinkPlan) if field.name.endswith(
 
 def rounds_to_sample(plan: Plan) -> int:
     """Return how many rounds of a Plan show how long a round takes."""
-    rounds = (WARM_UP + PERIODS) * period(plan)
+    rounds = (WARM_UP + PERIODS) * period(plan) + AHEAD * ahead(plan)
     return rounds * ASYNCHRONOUS if is_asynchronous(plan) else rounds
 
 
@@ -109,15 +113,17 @@ class Pace:
     """What rounds of a candidate take. ``first``: observed from the start of training; ``others``: from later on.
 
     period  rounds after which what is sent repeats
+    ahead   rounds at the start that tell nothing, as workers do not yet wait for what they have sent
     """
 
     period: int
     first: Observation
     others: tuple[Observation, ...] = ()
+    ahead: int = 0
 
     @classmethod
     def of(cls, plan: Plan, first: Observation) -> Pace:
-        return cls(period(plan), first)
+        return cls(period(plan), first, ahead=ahead(plan))
 
     @property
     def steps(self) -> float:
@@ -143,7 +149,7 @@ class Pace:
         ends = np.append(0.0, steady)[:: self.period]  # of whole periods
         if len(ends) < 2:
             return np.asarray([float(steady[-1]) / len(steady)])
-        warm = min(WARM_UP, len(ends) - 2)
+        warm = min(WARM_UP + math.ceil(self.ahead / self.period), len(ends) - 2)
         return np.diff(ends)[warm:] / self.period
 
     @property

@@ -12,7 +12,7 @@ A file of prices is a CSV with the columns ``data_center``, ``to``, ``region``, 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,16 @@ class Prices:
     usd_per_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
     usd_per_hour: float = 0.0
 
+    def check(self, data_centers: Sequence[str]) -> None:
+        """Raise ``ScenarioError`` if one has no price of transfers, or a price is of none of them."""
+        priced = {source for source, _ in self.usd_per_gb}
+        for name in sorted(priced.difference(data_centers)):
+            raise ScenarioError(
+                f"--prices: '{name}' is no data centre of the scenario ({nearest_or_all(name, data_centers)})"
+            )
+        if missing := [name for name in data_centers if name not in priced]:
+            raise ScenarioError(f"--prices: {_no_price(missing[0], 'any other')}")
+
     def of_byte(self, wan_bytes: Mapping[tuple[str, str], int]) -> float:
         """Return what a byte costs on average, of bytes by source and target. Raise ``ScenarioError`` for no price."""
         total = sum(wan_bytes.values())
@@ -46,10 +56,12 @@ class Prices:
         for pair in ((source, target), (source, ANY)):
             if pair in self.usd_per_gb:
                 return self.usd_per_gb[pair]
-        raise ScenarioError(
-            f"--prices: no price from '{source}' to '{target}'; add a row with data_center {source}, and its region or "
-            "usd_per_gb"
-        )
+        raise ScenarioError(f"--prices: {_no_price(source, repr(target))}")
+
+
+def _no_price(source: str, target: str) -> str:
+    cure = f"add a row with data_center {source}, and its region or usd_per_gb"
+    return f"no price from '{source}' to {target}; {cure}"
 
 
 @cache

@@ -200,7 +200,7 @@ class Search:
     def _take_pace(self, known: Known, seen: Observation) -> None:
         if seen.status == FAILED:
             known.why = f"it failed: {seen.message}"
-        elif seen.rounds > 0:
+        elif seen.rounds > mathematics.ahead(known.candidate.plan):
             known.pace = Pace.of(known.candidate.plan, seen)
 
     def _starts_s(self, known: Known) -> list[float]:
@@ -400,7 +400,8 @@ class Search:
 def _spread_of_error(plan: Plan) -> float:
     """Return the standard deviation of the logarithm of a simulated time over an exact one: 95 % are within 1.96.
 
-    Where nothing was measured, that of the largest measured error.
+    Where nothing was measured, that of the largest measured error. Of flows, that of runs which doubt themselves:
+    whether they do is known after a whole run.
     """
-    error = error_of(plan) or widest_error()
+    error = error_of(plan, doubted=plan.simulation.network == "flows") or widest_error()
     return math.log1p(error.within_95) / 1.96

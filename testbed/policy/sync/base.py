@@ -187,6 +187,11 @@ class SyncPolicy(Remembering, ABC):
         return 0
 
     @classmethod
+    def most_ahead(cls, options: Any) -> int:
+        """Return of how many rounds a worker may have no values yet, whatever replies say."""
+        return cls.staleness(options)
+
+    @classmethod
     def slack_s(cls, options: Any) -> float:
         """Return how many seconds a round may last beyond the slowest worker's local steps; deadlines allow for it."""
         return 0.0

@@ -96,6 +96,10 @@ class DeCo(Fsa):
     def staleness(cls, options: Options) -> int:
         return options.staleness
 
+    @classmethod
+    def most_ahead(cls, options: Options) -> int:
+        return max(options.staleness, options.most if options.adaptive else 0)
+
     def on_push(self, push: Push) -> list[Effect]:
         if push.reports and self._chooses and self._pace is None:
             share = self._options.share if self._adjustable else 1.0

@@ -19,6 +19,7 @@ from analysis.advise.centres import nearer_centres, settings_with_centre
 from analysis.advise.conclusion import conclusion, confirmation
 from analysis.advise.confirm import Confirmed
 from analysis.advise.elsewhere import Elsewhere, Place, places
+from analysis.advise.mathematics import ahead
 from analysis.advise.observation import STOPPED, Limits, Observation, Score, observe
 from analysis.advise.pace import Pace, by_sizes, later, rounds_to_sample, sampled
 from analysis.advise.pool import Task
@@ -300,6 +301,27 @@ def test_money_is_what_transfers_and_machines_cost(tmp_path: Path) -> None:
     each_gb = up * 0.5 + (1 - up) * 0.02  # what is given counts more than a region's price
     assert best.usd == pytest.approx(best.wan_bytes / 1e9 * each_gb + 5.4 * best.time_s / 3600)
     assert "costs least" in conclusion(advice)[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"), [(["a,,0.1,"], "no price from 'b'"), (["a,,0.1,", "b,,0.1,", "bb,,1,"], "'bb' is no data")]
+)
+def test_prices_are_of_the_scenarios_data_centres(tmp_path: Path, rows: list[str], told: str) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text("\n".join(["data_center,region,usd_per_gb,usd_per_hour", *rows]), encoding="utf-8")
+    with pytest.raises(ScenarioError, match=told):
+        asked(least="money", prices=file)
+
+
+def test_rounds_in_which_nobody_waits_yet_tell_nothing() -> None:
+    """DeCo-SGD's workers are up to twenty rounds ahead: a sample ends after these, and its first ones do not count."""
+    slow = ("technique=deco_sgd", "topology.links[0].rate=200 kbit/s", "training.rounds=160")
+    plan = build_plan(reader(*slow)([], "simulate"))
+    pace = Pace.of(plan, observe(sampled(plan, rounds_to_sample(plan), 0.0)))
+    assert pace.first.rounds > 5 * ahead(plan) == 100
+    ends_s = observe(by_sizes(plan, 160)).ends_s
+    assert pace.round_s == pytest.approx(ends_s[-1] / 160, rel=0.3)
+    assert ends_s[1] / 2 < 0.4 * pace.round_s
 
 
 @pytest.mark.parametrize(
