@@ -6,24 +6,40 @@ import math
 from collections.abc import Iterator, Sequence
 
 from testbed.codec.options import CODECS
-from testbed.costs import COPY, ENCODE, MESSAGE, MESSAGE_BYTES_PER_S, OPERATIONS, SUM, measured_names, parts_of
+from testbed.costs import (
+    COPY,
+    ENCODE,
+    MESSAGE,
+    MESSAGE_BYTES_PER_S,
+    OPERATIONS,
+    SUM,
+    measured_names,
+    parts_of,
+    reference_costs,
+)
 from testbed.declaration import other_than_default
 from testbed.facilities import Facilities
+from testbed.numbers import seconds
+from testbed.plan.bounds import model_bytes
 from testbed.plan.model import (
     EMULATED_LAN_CEILING_BPS,
     EMULATED_LOWEST_RATE_BPS,
     LinkPlan,
     NetworkPlan,
     NodePlan,
+    TrainingPlan,
 )
 from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS
+from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.scenario import Scenario
 from testbed.scenario.rules.facts import outer_of
 from testbed.settings.job import Device
 from testbed.settings.run import Simulation
 from testbed.suggest import nearest_or_all, suggestion
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import NOTHING
 from testbed.units import format_rate
 
 _OF_WINDOWS = (
@@ -37,7 +53,11 @@ _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, t
 
 
 def warnings_for(
-    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], simulation: Simulation
+    scenario: Scenario,
+    network: NetworkPlan,
+    nodes: tuple[NodePlan, ...],
+    training: TrainingPlan,
+    simulation: Simulation,
 ) -> tuple[str, ...]:
     """Return one line each, in a fixed order."""
     facilities = scenario.run.facilities
@@ -48,6 +68,7 @@ def warnings_for(
         *_lan(scenario, network),
         *_transport(scenario),
         *_costs(scenario, network),
+        *_optimizer_time(scenario, nodes, training),
         *_detours(network),
         *_servers(scenario),
         *_lan_rounds(scenario, nodes),
@@ -194,6 +215,26 @@ def _costs(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
             f"topology: the LAN of {fast[0].name} has {rate}, of which a node takes {format_rate(most_bps)}: as many "
             f"bytes a core reads and authenticates; for other nodes, 'simulation.costs' with a row '{MESSAGE}' says "
             "what a message takes at its receiver"
+        )
+
+
+def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Iterator[str]:
+    """Yield that a step of the optimizer, at the speed of one core, takes longer than a training step.
+
+    Of a declared model, whose size is known and which is made for other devices.
+    """
+    trained = [node.device.step_time_s for node in nodes if node.trains]
+    row = reference_costs().get(f"{scenario.optimizer.kind} step")
+    if scenario.simulation.costs or scenario.is_program or not scenario.run.facilities.in_virtual_time:
+        return
+    if row is None or not trained or MODELS[training.model.kind].takes != NOTHING:
+        return
+    takes_s = row.seconds(model_bytes(training.model, training.data) // ELEMENT_BYTES, 0)
+    if takes_s > max(trained):
+        yield (
+            f"simulation.costs: a step of '{scenario.optimizer.kind}' takes {seconds(takes_s)} beside a training step "
+            f"of {seconds(max(trained))}, and codecs and sums likewise, as if a processor's core did them; where GPUs "
+            "do, name a table of theirs, such as scenarios/large/h100.csv: 'simulation: {costs: {file: FILE.csv}}'"
         )
 
 

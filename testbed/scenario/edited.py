@@ -24,6 +24,7 @@ from testbed.scenario import presets
 from testbed.scenario.load import completed
 
 _NO_LINE_BREAKS = 4096
+_YAML = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,10 @@ def _set(section: Any, path: Sequence[str], value: Any) -> bool:
 
 
 def _files(node: Any, folder: Path) -> Iterator[Path]:
-    """Yield the files below ``folder`` that texts of the document name; classes of code there get their whole paths."""
+    """Yield the files below ``folder`` that texts of the document name; classes of code there get their whole paths.
+
+    With a topology of the user's own come the files that it names, which are relative to the same folder.
+    """
     entries: Iterator[tuple[Any, Any]] = iter(())
     if isinstance(node, MutableMapping):
         entries = iter(list(node.items()))
@@ -98,6 +102,8 @@ def _files(node: Any, folder: Path) -> Iterator[Path]:
             node[key] = _with_whole_path(value, folder)
         elif (file := folder / value).is_file() and file.resolve().is_relative_to(folder):
             yield Path(value)
+            if file.suffix in _YAML:
+                yield from _files(YAML().load(file.read_text(encoding="utf-8")), folder)
 
 
 def _with_whole_path(code: str, folder: Path) -> str:

@@ -135,6 +135,7 @@ def test_too_many_for_real_processes() -> None:
     assert str(caught.value) == message
 
 
+RESNET = ("training.model={kind: declared, name: resnet50}", "training.data=none", "training.compute=modelled")
 HFA = ("sync={kind: hfa, k2: 10}", "optimizer={kind: sgd, at: worker}")
 DELAYED = "optimizer={kind: dcasgd, learning_rate: 0.02}"
 SPARSE = "codec={tier1: none, tier2: {kind: bisparse, pull: dense}}"
@@ -172,6 +173,16 @@ def test_what_is_in_vain_or_does_harm_is_told(overrides: tuple[str, ...], warnin
     told = plan_of(*overrides, on="simulate").warnings
     assert any(re.search(warning, each) for each in told) == is_told
     assert any("no effect on 'local'" in each for each in plan_of(on="local").warnings)
+
+
+def test_an_optimizer_at_a_processors_speed_beside_short_steps_is_told() -> None:
+    told = {
+        step_time: plan_of(*RESNET, "optimizer=adam", f"device.step_time={step_time}", on="simulate").warnings
+        for step_time in ("50 ms", "500 ms")
+    }
+    about = "simulation.costs: a step of 'adam' takes 122 ms beside a training step of 50 ms"
+    assert any(each.startswith(about) for each in told["50 ms"])
+    assert not any(each.startswith("simulation.costs") for each in told["500 ms"])
 
 
 NCCL = "paradigm={kind: hips, inside: nccl}"

@@ -43,8 +43,11 @@ def test_a_change_of_several_places_has_no_line_of_its_own(mine: Path) -> None:
 
 def test_classes_get_whole_paths_and_other_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "rtt.csv").write_text("a", encoding="utf-8")
+    (tmp_path / "rate.csv").write_text("a", encoding="utf-8")
+    (tmp_path / "net.yaml").write_text("links: [{between: [a, b], rate_trace: rate.csv}]", encoding="utf-8")
     path = tmp_path / "mine.yaml"
-    path.write_text("topology: {measurements: [rtt.csv]}\ntraining: {model: ./net.py:Net, data: digits}\n", "utf-8")
+    topology = "topology: {use: ./net.yaml, measurements: [rtt.csv]}"
+    path.write_text(f"{topology}\ntraining: {{model: ./net.py:Net, data: digits}}\n", "utf-8")
     found = edited(path, [])
-    assert found is not None and found.files == (Path("rtt.csv"),)
+    assert found is not None and found.files == (Path("net.yaml"), Path("rate.csv"), Path("rtt.csv"))
     assert f"model: {tmp_path.resolve()}/net.py:Net" in found.text
