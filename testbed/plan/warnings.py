@@ -39,7 +39,7 @@ from testbed.settings.job import Device
 from testbed.settings.run import Simulation
 from testbed.suggest import nearest_or_all, suggestion
 from testbed.training.options import MODELS
-from testbed.training.options.declarations import NOTHING
+from testbed.training.options.declarations import NOTHING, UNKNOWN_MODEL_BYTES
 from testbed.units import format_rate
 
 _OF_WINDOWS = (
@@ -221,7 +221,7 @@ def _costs(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
 def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Iterator[str]:
     """Yield that a step of the optimizer, at the speed of one core, takes longer than a training step.
 
-    Of a declared model, whose size is known and which is made for other devices.
+    Of a large declared model, of which ``model_bytes`` is no bound but the size.
     """
     trained = [node.device.step_time_s for node in nodes if node.trains]
     row = reference_costs().get(f"{scenario.optimizer.kind} step")
@@ -229,8 +229,9 @@ def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: T
         return
     if row is None or not trained or MODELS[training.model.kind].takes != NOTHING:
         return
-    takes_s = row.seconds(model_bytes(training.model, training.data) // ELEMENT_BYTES, 0)
-    if takes_s > max(trained):
+    size_bytes = model_bytes(training.model, training.data)
+    takes_s = row.seconds(size_bytes // ELEMENT_BYTES, 0)
+    if size_bytes > UNKNOWN_MODEL_BYTES and takes_s > max(trained):
         yield (
             f"simulation.costs: a step of '{scenario.optimizer.kind}' takes {seconds(takes_s)} beside a training step "
             f"of {seconds(max(trained))}, and codecs and sums likewise, as if a processor's core did them; where GPUs "
