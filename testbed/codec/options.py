@@ -244,7 +244,8 @@ class SparseLoCoOptions(CodecDeclarations):
     presets: ClassVar[tuple[Preset, ...]] = (
         Preset(
             name="sparseloco",
-            summary="15 local steps, then of every 4 096 changes the 64 largest cross the WAN, as two-bit values",
+            summary="15 local steps, then of every 4 096 changes the 64 largest are pushed over the WAN, as two-bit "
+            "values; new values come down whole",
             source="Sarfi et al., 2025",
             settings={
                 "sync": {"kind": "diloco", "h": 15, "outer_learning_rate": 1, "outer_momentum": 0},

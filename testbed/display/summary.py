@@ -221,7 +221,9 @@ def _about_bytes(run: StoredRun, total: int) -> str:
     if run.program is not None:
         return f"{numbers.size(total)} over the WAN's links, headers included"
     headers = sum(each["up"] for each in run.result["wan_header_bytes"].values())
-    return f"{numbers.size(total)} over the WAN, and {numbers.size(headers)} of headers"
+    outside = sum(each["up"] for each in run.result["wan_setup_bytes"].values())
+    besides = f", besides {numbers.size(outside)} outside rounds, mostly first values" if outside > total / 100 else ""
+    return f"{numbers.size(total)} over the WAN, and {numbers.size(headers)} of headers{besides}"
 
 
 def faults(run: StoredRun) -> list[Table]:
