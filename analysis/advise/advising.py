@@ -109,7 +109,9 @@ def advise(
 
     explained  whether to find out why the first one wins, and what would change that
 
-    Raise ``ScenarioError`` for what cannot be answered."""
+    Ctrl-C ends the search, and what is known by then is the advice; its notes have ``INTERRUPTED``. Raise
+    ``ScenarioError`` for what cannot be answered.
+    """
     own = read([], "simulate")
     refuse_what_is_not_simulated(own)
     found, refused = candidates(read, techniques, asked.goal, asked.constraints)
@@ -146,7 +148,13 @@ def advise(
     )
     pool.prepare([candidate.plan for candidate in found])
     search = Search(question, budget, tell)
-    search.run(found)
+    try:
+        search.run(found)
+    except KeyboardInterrupt:
+        if not search.paced:
+            raise
+        explained = False
+        notes.append(INTERRUPTED)
     goal = Goal(accuracy, asked.goal.least)
     rows = [*_rows(search, goal), *(_refused(each) for each in refused)]
     return Advice(
@@ -234,6 +242,7 @@ _OF_PIPELINES = (
     "The scenario cuts its model into stages, so schedules and placements of pipelines are compared; to compare them "
     "with techniques of whole models, name these: --techniques fsa,diloco."
 )
+INTERRUPTED = "Interrupted: what was known by then."
 _NO_NUMBERS = (
     "The model is declared by its sizes alone, so how fast it learns was not computed: techniques are ranked by what a "
     "training sample takes, and convergence is not decided."
@@ -352,7 +361,7 @@ def _not_reached(
     search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None, surely_more: float
 ) -> Row:
     left = estimate.left_at(known)
-    if search.is_unfollowed(known):
+    if not known.rounds or search.is_unfollowed(known):
         return Row(**about, outcome=UNKNOWN, why="the budget did not suffice for its learning")
     if left is None:
         return Row(**about, outcome=BEATEN, why="its first evaluation comes later than the best reaches the goal")

@@ -21,7 +21,7 @@ from testbed.cli.options import (
     scenario_file,
     whole,
 )
-from testbed.errors import ScenarioError
+from testbed.errors import Interrupted, ScenarioError
 from testbed.facilities import BACK_ENDS
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from analysis.advise.advising import Words, advise, wish
+    from analysis.advise.advising import INTERRUPTED, Words, advise, wish
     from analysis.advise.budget import Budget, Seconds, Simulations
     from analysis.advise.conclusion import conclusion, confirmation
     from analysis.advise.files import OwnFile, earlier, write
@@ -123,7 +123,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     files = [str(path) for path in write(advice, out, OwnFile(arguments.scenario, arguments.overrides))]
     said = conclusion(advice)
     confirmed = []
-    if arguments.confirm:
+    if arguments.confirm and INTERRUPTED not in advice.notes:
         confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out, again=arguments.again)
     if confirmed:
         said += confirmation(advice, confirmed)
@@ -136,7 +136,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     console.print(advice_table(advice))
     console.print(*advice_reasons(advice), "", *said, sep="\n")
     console.print("written: " + ", ".join(files))
-    return 0
+    return Interrupted.exit_code if INTERRUPTED in advice.notes else 0
 
 
 def _tell(text: str) -> None:

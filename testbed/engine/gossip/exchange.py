@@ -40,7 +40,8 @@ class GossipExchange(ServerlessExchange):
         factor: float,
     ) -> None:
         super().__init__(place, plan, learner, buckets)
-        self._make_gossip, self._factor = make_gossip, factor
+        self._make_gossip = make_gossip
+        self._factor = factor
 
     async def prepare(self, values: list[Tensor]) -> None:
         work = serverless_work(self._plan, self._learner, values)

@@ -44,7 +44,8 @@ def gossip_exchange(
     options = GossipOptions(**plan.technique.paradigm.options)
     graph_of(plan, options.graph)  # refuse before anything starts
     buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
-    make_gossip, factor = partial(_make_gossip, plan, options), _factor(plan, node, options)
+    make_gossip = partial(_make_gossip, plan, options)
+    factor = _factor(plan, node, options)
 
     def make_exchange(place: PlaceInRun) -> GossipExchange:
         return GossipExchange(place, plan, learner, buckets, make_gossip, factor)

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.advise import estimate, pool, search
 from analysis.advise.advice import BEATEN, MISSED, RANKED, REFUSED, UNKNOWN, Advice, Row
-from analysis.advise.advising import Words, advise, wish
+from analysis.advise.advising import INTERRUPTED, Words, advise, wish
 from analysis.advise.budget import Simulations
 from analysis.advise.candidates import Technique
 from analysis.advise.centres import nearer_centres, settings_with_centre
@@ -311,6 +311,23 @@ def test_prices_are_of_the_scenarios_data_centres(tmp_path: Path, rows: list[str
     file.write_text("\n".join(["data_center,region,usd_per_gb,usd_per_hour", *rows]), encoding="utf-8")
     with pytest.raises(ScenarioError, match=told):
         asked(least="money", prices=file)
+
+
+def test_an_interrupt_leaves_what_is_known() -> None:
+    def interrupted_at(stage: str) -> Advice:
+        def tell(text: str) -> None:
+            if text.startswith(stage):
+                raise KeyboardInterrupt
+
+        read = reader()
+        return advise(read, TECHNIQUES, wish(read([], "simulate"), Words(jobs=1)), Simulations(14), tell)
+
+    found = interrupted_at("learning")
+    assert conclusion(found)[-1] == INTERRUPTED and not found.ranked
+    assert {row.outcome for row in found.rows} == {UNKNOWN, REFUSED}
+    assert all(row.round_s for row in found.rows if row.outcome == UNKNOWN)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_at("looking at some rounds")
 
 
 def test_rounds_in_which_nobody_waits_yet_tell_nothing() -> None:
