@@ -160,7 +160,7 @@ def test_the_plan_is_the_emulations() -> None:
 
 
 def test_a_guest_has_room_for_pytorch_and_for_as_many_nodes_as_the_default_has() -> None:
-    with pytest.raises(ScenarioError, match=r"exact\.memory: 8 MiB is outside \[512 MiB, 1024 GiB\]"):
+    with pytest.raises(ScenarioError, match=r"exact\.memory: 8 MiB is outside \[512 MiB, 1 TiB\]"):
         load("quickstart", ["exact.memory=8 MiB"], on="exact")
     assert load("quickstart", ["exact.memory=40 GiB"], on="exact").exact.memory_bytes == 40 << 30
 

@@ -45,7 +45,7 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     timeouts = derive(scenario, plan.network, plan.nodes, plan.training, found)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     nodes, network = slowed(plan.nodes, found), with_faults(plan.network, found)
-    warnings = warnings_for(scenario, network, nodes, plan.simulation)
+    warnings = warnings_for(scenario, network, nodes, plan.training, plan.simulation)
     return replace(
         plan, nodes=nodes, network=network, faults=found, warnings=warnings,
         timeouts=timeouts, recovery=scenario.recovery, checkpoint_every=every,

@@ -9,7 +9,6 @@ import pytest
 from testbed.errors import CapabilityError
 from testbed.simulation.machine import compiled, engine
 from testbed.simulation.machine.machine import LOADED
-from testbed.simulation.packets import network
 from testbed.simulation.packets.compiled import compiled_enter
 from testbed.simulation.packets.program import PROGRAM
 from tests.for_each import for_each
@@ -59,8 +58,8 @@ def test_what_numba_has_not_kept_is_made_for_a_long_run_only(monkeypatch: pytest
 @for_each("packets", [0, 10**6])
 def test_where_many_packets_are_predicted_none_is_left_to_python(packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "is_kept", lambda program: True)
-    monkeypatch.setattr(network, "predicted_packets", lambda *of_plan: packets)
     case = Case(1, compiled=None)
+    case.network.engine.expect(packets)
     case.result()
     assert isinstance(case.network.engine.machine, compiled.CompiledMachine) == (packets > 0)
 
