@@ -6,6 +6,7 @@ of the cost. All of this follows from what techniques declare.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.sync import SYNC
+from testbed.policy.sync.base import SyncPolicy
+from testbed.policy.sync.streaming import Streaming
 from testbed.settings.job import Choice
 
 
@@ -91,10 +94,7 @@ def trained_alone(plan: Plan) -> Plan:
 def ahead(plan: Plan) -> int:
     """Return how many rounds workers may be ahead of the values that they wait for, so that first rounds seem short."""
     most = 0
-    for choice in _syncs(plan):
-        declared = SYNC[choice.kind]
-        options = SYNC.options(choice.kind, choice.options)
-        streaming = declared.streaming(options)
+    for declared, options, streaming in _declared(plan):
         is_late = streaming is not None and streaming.overlap_steps > 0
         most = max(most, declared.most_ahead(options), int(is_late))
     return most
@@ -103,9 +103,14 @@ def ahead(plan: Plan) -> int:
 def period(plan: Plan) -> int:
     """Return after how many rounds what is sent repeats: rounds inside a data centre to one across the WAN."""
     rounds = 1
-    for choice in _syncs(plan):
-        declared = SYNC[choice.kind]
-        options = SYNC.options(choice.kind, choice.options)
-        streaming = declared.streaming(options)
+    for declared, options, streaming in _declared(plan):
         rounds = max(rounds, declared.lan_rounds(options), streaming.fragments if streaming is not None else 1)
     return rounds
+
+
+def _declared(plan: Plan) -> Iterator[tuple[type[SyncPolicy], Any, Streaming | None]]:
+    """Yield each tier's algorithm of synchronisation, its options, and how it streams fragments, if it does."""
+    for choice in _syncs(plan):
+        algorithm = SYNC[choice.kind]
+        options = SYNC.options(choice.kind, choice.options)
+        yield algorithm, options, algorithm.streaming(options)

@@ -27,8 +27,8 @@ ASYNCHRONOUS = 4
 """Times as many rounds are looked at where workers do not wait for each other: slow ones have made some then."""
 
 AHEAD = 5
-"""Times as many rounds are looked at as workers may be ahead: in the first of these nobody waits, and in the next ones
-everybody does for what was sent meanwhile."""
+"""The sample has this many times the rounds that workers may be ahead. In its first rounds no worker waits; in the next
+ones all wait for what has piled up on the links."""
 
 MOST_PACKETS = 1_000_000
 """Of a sample of rounds: so many are simulated one by one, even if a whole run would be simulated by flows."""

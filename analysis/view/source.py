@@ -28,6 +28,14 @@ _LIVE = ("pending", "running")
 _LEAST_ROWS = 2_000
 
 
+def next_poll_s(now_s: float, opened_s: float, polled_s: float) -> float:
+    """Return when a run in progress is read again, so that reading takes its share of a core since the page was opened.
+
+    polled_s  processor time that reading has taken so far
+    """
+    return max(now_s + _POLL_EVERY_S, opened_s + polled_s / _MOST_OF_A_CORE)
+
+
 class ViewedRun:
     """One run directory. ``label``: what it is called beside others."""
 
@@ -115,8 +123,7 @@ class ViewedRun:
                 begin_s = time.thread_time()
                 self._poll(number)
                 self._polled_s += time.thread_time() - begin_s
-                allowed_s = self._opened_s + self._polled_s / _MOST_OF_A_CORE
-                self._next_s = max(time.monotonic() + _POLL_EVERY_S, allowed_s)
+                self._next_s = next_poll_s(time.monotonic(), self._opened_s, self._polled_s)
             return self._parts[told:], self._growing is not None
 
     def _poll(self, number: int) -> None:

@@ -125,7 +125,7 @@ class _Node:
         self.calls.append("barrier")
 
     def done(self, round_: int) -> None:
-        """Nothing: nobody joins."""
+        """Do nothing: no worker joins in this test."""
 
 
 def test_a_request_is_carried_out_after_all_that_the_script_has_posted(tmp_path: Path) -> None:
