@@ -9,6 +9,7 @@ from typing import Any
 from testbed.engine.buckets import buckets_of
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
+from testbed.policy.collective.options import AUTO, bucket_bytes
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES, Simulated, run
 from tests.for_each import for_each
@@ -109,3 +110,9 @@ def test_their_bytes_and_bits_are_the_same_in_both_worlds(tmp_path: Path) -> Non
     assert transfers(real) == transfers(simulated.events)
     finals = [event for event in real if event["kind"] == "final" and event.get("rounds")]
     assert {event["parameters_sha256"] for event in finals} <= simulated.hashes()
+
+
+def test_buckets_of_all_reduce_are_those_of_ddp_or_a_share_of_a_large_model() -> None:
+    sizes = (1_000_000, 100_000_000, 800_000_000, 27_000_000_000)
+    assert [bucket_bytes(AUTO, each) for each in sizes] == [25_000_000] * 3 + [27_000_000_000 // 32]
+    assert bucket_bytes(4_000_000, 27_000_000_000) == 4_000_000 and bucket_bytes(0, 27_000_000_000) == 0

@@ -26,12 +26,12 @@ _BUCKET: dict[str, Any] = {
     "words": {"auto": AUTO},
 }
 _BUCKET_BYTES = 25_000_000
-_MOST_BUCKETS = 32  # of a large model: more hide no more of a WAN's delay, and each costs every rank messages
+_AUTO_BUCKETS = 32  # of a large model, about: more hide no more of a WAN's delay, and each costs every rank messages
 
 
 def bucket_bytes(chosen: int, model_bytes: int) -> int:
     """Return the size of a bucket: as ``chosen`` by the option ``bucket``, or for a model of this size (as float32)."""
-    return max(_BUCKET_BYTES, model_bytes // _MOST_BUCKETS) if chosen == AUTO else chosen
+    return max(_BUCKET_BYTES, model_bytes // _AUTO_BUCKETS) if chosen == AUTO else chosen
 
 
 SERVERS = "servers"  # of ``hips``: workers do not sum inside, their local server does
