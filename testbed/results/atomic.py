@@ -12,9 +12,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,20 @@ _AT_ONCE = 8
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error."""
-    with _replacing(path) as temporary:
+    with _temporary(path) as temporary:
         yield temporary
+        sync(temporary)
+        os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
     sync(path.parent)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """As ``replacing``, but that the file has its name also after a loss of power: the caller syncs the directory."""
+def _temporary(path: Path) -> Iterator[Path]:
+    """Yield a path beside ``path``, whose file is removed if it still has that name at the end of the block."""
     me = ProcessId.current()
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}-{pid_space()}.tmp")
     try:
         yield temporary
-        sync(temporary)
-        os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
@@ -51,23 +51,16 @@ def _replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def write_together(directory: Path, files: Mapping[str, bytes | Callable[[Path], object]]) -> None:
-    """Write files of one directory, by name: their content, or a function that writes it to a temporary path.
-
-    Many are written at the same time, as a disk commits together what waits for it at the same time; threads for a few
-    would wait longer for each other.
-    """
-
-    def write(name: str) -> None:
-        content = files[name]
-        with _replacing(directory / name) as temporary:
-            if isinstance(content, bytes):
-                temporary.write_bytes(content)
-            else:
-                content(temporary)
-
-    with ThreadPoolExecutor(_AT_ONCE if len(files) > _AT_ONCE else 1) as pool:
-        list(pool.map(write, files))
+def write_together(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files of one directory, by name. They are synced at the same time: a disk commits together what waits."""
+    with ExitStack() as stack:
+        temporaries = {name: stack.enter_context(_temporary(directory / name)) for name in files}
+        for name, temporary in temporaries.items():
+            temporary.write_bytes(files[name])
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(sync, temporaries.values()))
+        for name, temporary in temporaries.items():
+            os.replace(temporary, directory / name)  # noqa: PTH105 - as in ``replacing``
     sync(directory)
 
 

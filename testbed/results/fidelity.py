@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.facilities import facilities_of
 from testbed.results import COMPLETED
 from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED, NOT_FINISHED
-from testbed.results.summary import counts, covered_round_time_s, final_digests, gone_nodes
+from testbed.results.samples import counted, successive
+from testbed.results.summary import covered_round_time_s, final_digests, gone_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 Frames = Mapping[str, "pd.DataFrame"]
+_COUNTERS = ["bytes", "dropped_packets", "busy_s", "busy_bytes", "busy_possible_bytes"]
 _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 
@@ -109,22 +111,31 @@ def _mismatch(row: Mapping[str, Any]) -> str:
 def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
     import numpy as np
 
-    configured = links["configured_bps"]
+    numbers, names = links["link"].factorize(sort=True)
+    later, before = successive(numbers)
+    columns = ["configured_bps", "highest_bps", "interval_s", "achieved_bps", *_COUNTERS]
+    configured_bps, highest_bps, interval_s, achieved_bps, *counters = links[columns].to_numpy(float, na_value=np.nan).T
     # within a sample a link may have carried the highest of the rates that it had; simulated links are sampled before
     # and after each change
-    highest_bps = np.fmax(configured, links.groupby("link")["configured_bps"].shift())
-    highest_bps = np.fmax(highest_bps, links["highest_bps"].astype(float))
-    judged = (configured > 0) & (links["interval_s"] >= SHORTEST_SAMPLE_S)
-    counters = ["bytes", "dropped_packets", "busy_s", "busy_bytes", "busy_possible_bytes"]
-    counted = counts(links, counters)
-    by_link = counted.assign(share=(links["achieved_bps"] / highest_bps).where(judged)).groupby("link")
-    totals = by_link[counters].sum(min_count=1).assign(share=by_link["share"].max())
-    totals["first_bytes"] = counted.groupby("link")["bytes"].first()
-    rows = totals.astype(object).where(totals.notna(), None).to_dict("index")
-    return [_link(str(name), row) for name, row in rows.items()]
+    highest_bps = np.fmax(highest_bps, configured_bps)
+    highest_bps[later] = np.fmax(highest_bps[later], configured_bps[before])
+    judged = (configured_bps > 0) & (interval_s >= SHORTEST_SAMPLE_S)
+    share = np.divide(achieved_bps, highest_bps, out=np.full(len(links), np.nan), where=judged)
+    order = np.argsort(numbers, kind="stable")
+    first = np.flatnonzero(np.diff(numbers[order], prepend=-1))  # the first sample of each link, in this order
+    totals = {
+        name: np.add.reduceat(counted(counter, later, before)[order], first)
+        for name, counter in zip(_COUNTERS, counters, strict=True)
+    }
+    totals |= {"first_bytes": counters[0][order][first], "share": np.fmax.reduceat(share[order], first)}
+    rows = zip(*totals.values(), strict=True)
+    return [
+        _link(str(name), dict(zip(totals, map(_number, row), strict=True)))
+        for name, row in zip(names, rows, strict=True)
+    ]
 
 
-def _link(name: str, totals: Mapping[Any, Any]) -> dict[str, Any]:
+def _link(name: str, totals: Mapping[str, Any]) -> dict[str, Any]:
     """Return one link's entry; ``totals`` are what its counters have counted, ``None`` where not measured."""
     dropped = totals["dropped_packets"]
     share = totals["share"]

@@ -57,6 +57,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +66,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 import msgspec
 
 from testbed.errors import TestbedError
-from testbed.ids import data_center_of
+from testbed.ids import data_center_of, link_name
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
 from testbed.results.pipelines import PipelineResult, pipeline_result, replicas_of, rounds_of_replicas
 from testbed.results.rundir import read_json
+from testbed.results.samples import counted, successive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -349,13 +351,14 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
     Others need not end with a model: a server may hold sums of gradients, a part of the keys, or values that are more
     precise than those that it sends.
     """
-    idle = [*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])]
-    trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)].drop_duplicates("node", keep="last")
+    idle = {*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])}
     replicas = replicas_of(plan)
+    told = finals["keys_sha256" if replicas else "parameters_sha256"]
+    rows = zip(finals["node"], finals["role"], told, strict=True)
+    digests = {node: digest for node, role, digest in rows if role == "worker" and node not in idle}
     if replicas:
-        return _of_replicas(dict(zip(trained["node"], trained["keys_sha256"], strict=True)), replicas)
-    digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
-    return digests
+        return _of_replicas(digests, replicas)
+    return list(dict.fromkeys(digest for digest in digests.values() if isinstance(digest, str)))
 
 
 def _of_replicas(digests: Mapping[str, str | None], replicas: Iterable[Sequence[str]]) -> list[str]:
@@ -392,12 +395,11 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
     if plan.get("program") is not None:  # those that report
         counts = rounds.groupby("node")["round"].nunique()
         return [int(count) for count in counts]
-    logged = nodes[nodes["node"].isin(workers)].drop_duplicates("node")  # a restart begins a node again
-    represented = int(logged["stands_for"].fillna(1).sum())
-    if represented < len(workers):
+    logged = {node: count for node, count in stands_for(nodes).items() if node in workers}
+    if sum(logged.values()) < len(workers):
         return [0]
-    completed = rounds.groupby("node")["round"].nunique()  # after a restart, some are repeated
-    return [int(completed.get(worker, 0)) for worker in logged["node"]]
+    completed = rounds.groupby("node")["round"].nunique().to_dict()  # after a restart, some are repeated
+    return [completed.get(worker, 0) for worker in logged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,18 +432,9 @@ def time_to_target_s(accuracy: pd.DataFrame, target: float | None, start_s: floa
 
 def sent_by_link(links: pd.DataFrame) -> dict[str, int]:
     """Return the bytes that each WAN link has sent by its last sample, frames with their headers."""
-    sums = counts(links, ["bytes"]).groupby("link")["bytes"].sum()
+    sent = counted(links["bytes"].to_numpy(float), *successive(links["link"].factorize()[0]))
+    sums = links[["link"]].assign(bytes=sent).groupby("link")["bytes"].sum()
     return {str(name): int(sent) for name, sent in sums.items()}
-
-
-def counts(links: pd.DataFrame, counters: list[str]) -> pd.DataFrame:
-    """Return ``link`` and what each cumulative counter has counted since the link's sample before.
-
-    A counter that fell had begun anew, as those of simulated links do at a restart.
-    """
-    now = links[counters].astype(float)
-    before = now.groupby(links["link"]).ffill().groupby(links["link"]).shift().fillna(0.0)
-    return links[["link"]].join((now - before).where(now >= before, now))
 
 
 def by_site(sent: Mapping[str, int], sites: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -465,14 +458,20 @@ def _wan_of_program(frames: Frames, sites: list[str]) -> dict[str, Any]:
 def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
     transfers = frames["transfers"]
     wan = transfers[transfers["tier"] == "wan"]
-    in_round = (wan["round"] >= 0) & (wan["key"] >= 0)  # messages of the scheduler have no key
-    training = wan[in_round]
-    setup = wan[~in_round]
-    outside = setup.assign(total=setup["payload_bytes"] + setup["header_bytes"])
+    training = ((wan["round"] >= 0) & (wan["key"] >= 0)).rename("training")  # messages of the scheduler have no key
+    sums = wan.groupby([training, "source", "target"])[["payload_bytes", "header_bytes"]].sum()
+    payload, header, setup = Counter[str](), Counter[str](), Counter[str]()  # bytes by link
+    for (in_round, source, target), payload_bytes, header_bytes in sums.itertuples():
+        link = link_name(data_center_of(source), data_center_of(target))
+        if in_round:
+            payload[link] += int(payload_bytes)
+            header[link] += int(header_bytes)
+        else:
+            setup[link] += int(payload_bytes) + int(header_bytes)
     return {
-        "wan_payload_bytes": _up_and_down(training, "payload_bytes", sites),
-        "wan_header_bytes": _up_and_down(training, "header_bytes", sites),
-        "wan_setup_bytes": _up_and_down(outside, "total", sites),
+        "wan_payload_bytes": by_site(payload, sites),
+        "wan_header_bytes": by_site(header, sites),
+        "wan_setup_bytes": by_site(setup, sites),
     }
 
 
@@ -491,8 +490,10 @@ def _faults(events: pd.DataFrame) -> dict[str, Any]:
 def gone_nodes(events: pd.DataFrame) -> dict[str, str]:
     """Return the nodes that were lost or had left at the end, with the cause."""
     gone: dict[str, str] = {}
-    epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]
-    for targets, joins, cause in epochs.itertuples(index=False):
+    columns = (events[name] for name in ("kind", "targets", "begins", "message"))
+    for kind, targets, joins, cause in zip(*columns, strict=True):
+        if kind != "epoch":
+            continue
         for node in str(targets).split(", "):
             if joins:
                 gone.pop(node, None)
@@ -505,12 +506,6 @@ def _late_comers(plan: Mapping[str, Any]) -> set[str]:
     """Return the nodes that a fault of the Plan lets join later, by themselves or with their server."""
     named = {name for fault in plan.get("faults", ()) if fault["kind"] == "join" for name in fault["targets"]}
     return named | {node["name"] for node in plan["nodes"] if named.intersection(node["parents"])}
-
-
-def _up_and_down(transfers: pd.DataFrame, column: str, sites: list[str]) -> dict[str, dict[str, int]]:
-    up = transfers.groupby(transfers["source"].map(data_center_of))[column].sum()
-    down = transfers.groupby(transfers["target"].map(data_center_of))[column].sum()
-    return {site: {"up": int(up.get(site, 0)), "down": int(down.get(site, 0))} for site in sites}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from testbed.errors import TestbedError
 from testbed.results import atomic
 from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column
 from testbed.results.events import PartReader, decoded, parts, writer_of
+from testbed.results.samples import successive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,12 +153,14 @@ def _warning(path: Path, found: Mapping[str, pa.Table], message: str) -> pa.Tabl
 def write(directory: Path, tables: dict[str, pa.Table]) -> None:
     """Write one ``<name>.parquet`` per table; unit and meaning of a column are its field metadata."""
     directory.mkdir(exist_ok=True)
-    atomic.write_together(directory, {f"{name}.parquet": partial(_write, table) for name, table in tables.items()})
+    atomic.write_together(directory, {f"{name}.parquet": _parquet(table) for name, table in tables.items()})
 
 
-def _write(table: pa.Table, path: Path) -> None:
-    with path.open("wb") as file:  # not by its name: Arrow's own names are UTF-8 only
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+def _parquet(table: pa.Table) -> bytes:
+    written = pa.BufferOutputStream()
+    pq.write_table(table, written, compression="zstd", write_page_checksum=True)
+    content: bytes = written.getvalue().to_pybytes()
+    return content
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
@@ -226,12 +228,17 @@ def _column(rows: pa.Table, column: Column) -> pa.ChunkedArray | pa.Array:
 
 def _rates(rows: pa.Table) -> dict[str, Any]:
     """Return the mean rate of each link since its previous sample; counters that fell (restart) give no rate."""
-    samples = rows.select(["link", "t", "bytes"]).to_pandas()
-    change = samples.groupby("link", sort=False)[["t", "bytes"]].diff()
-    rate = (change["bytes"] * 8 / change["t"]).where((change["t"] > 0) & (change["bytes"] >= 0))
+    links = rows["link"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    later, before = successive(links)
+    interval_s = np.full(len(rows), np.nan)
+    sent_bytes = np.full(len(rows), np.nan)
+    for found, counter in ((interval_s, rows["t"].to_numpy()), (sent_bytes, rows["bytes"].to_numpy())):
+        found[later] = counter[later] - counter[before]
+    rate = np.full(len(rows), np.nan)
+    np.divide(sent_bytes * 8, interval_s, out=rate, where=(interval_s > 0) & (sent_bytes >= 0))
     return {
         "achieved_bps": pa.array(rate, pa.float64(), from_pandas=True),
-        "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True),
+        "interval_s": pa.array(interval_s, pa.float64(), from_pandas=True),
     }
 
 

@@ -213,6 +213,17 @@ def test_every_link_is_judged_by_its_own_rates_and_counters(tmp_path: Path) -> N
     assert (second["highest_share"], second["problem"]) == (1.0, "")
 
 
+def test_counters_that_fell_have_begun_anew(tmp_path: Path) -> None:
+    """As those of a simulated link do when the run begins again."""
+    link = {"link": "a>b", "configured_bps": 8e6, "backlog_bytes": 0}
+    counters = ((100, 1), (400, 3), (50, 1), (250, 2))
+    samples = [
+        {**link, "t": 0.5 * i, "bytes": sent, "dropped_packets": lost} for i, (sent, lost) in enumerate(counters)
+    ]
+    (report,) = assess(tmp_path, link=samples)["links_while_running"]
+    assert (report["bytes"], report["dropped_packets"]) == (300 + 50 + 200, 3 + 1 + 1)
+
+
 @for_each(("highest_bps", "ok"), [(30e6, True), (20e6, False), (None, False)])
 def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
     tmp_path: Path, highest_bps: float | None, ok: bool
