@@ -195,6 +195,7 @@ class RootStore(Upstream):
             round=total.round,
             version=self._versions[key],
             contributors=list(total.members),
+            member=total.members[0] if len(total.members) == 1 else None,
             staleness=staleness,
         )
         for member, (_, *forgotten) in zip(total.members, bases, strict=True):

@@ -154,6 +154,7 @@ TABLES: dict[str, Table] = {
             _ROUND,
             Column("key", "key", INTEGER, "", "index of the tensor or slice"),
             Column("version", "version", INTEGER, "", "updates of this key so far"),
+            Column("member", "member", TEXT, "", "whose contribution it applied; null: those of several"),
             Column("staleness", "staleness", INTEGER, "", "updates since the value that its gradient was computed at"),
         ),
     ),

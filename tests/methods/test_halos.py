@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from testbed.engine.reply import ReplyControl, Value
 from testbed.policy.events import Push, WorkerReport
 from testbed.policy.sync.base import Member, Tier, WorkerDevice
 from testbed.policy.sync.halos import Halos
+from testbed.results import tables
 from testbed.training.optimizers import KeyOptimizer
+from tests.engine.runs import run
 from tests.methods.problem import TOLERANCE, Problem, apart
 
 OPTIONS = Halos.Options(updates=3, local_buffer=2, local_learning_rate=0.3, outer_buffer=2, outer_learning_rate=0.4)
@@ -143,3 +146,15 @@ def test_slow_workers_make_fewer_steps_by_what_was_measured() -> None:
     assert reply.steps == {"a": 8}
     *_, reply = policy.on_push(Push("b", 0, 1, reports={"b": WorkerReport(0.25, 1.0)}))
     assert reply.steps == {"b": 2}
+
+
+def test_the_table_of_updates_says_whose_each_is_and_how_stale(tmp_path: Path) -> None:
+    """``member``, with which staleness can be told by local server; of several contributions together there is none."""
+    slow = "topology.data_centers[2].device={step_time: 200 ms}"
+    run(tmp_path / "halos", "sync={kind: halos, h: 1, updates: 2}", "training.rounds=8", slow)
+    updates = tables.read(tmp_path / "halos", ["updates"])["updates"]
+    mean = updates[updates["key"] == 0].groupby("member")["staleness"].mean()
+    assert [*mean.index] == ["east/server0", "hub/server0", "west/server0"]
+    assert mean["west/server0"] > mean.drop("west/server0").max() > 0
+    run(tmp_path / "fsa", "sync=fsa", "training.rounds=2")
+    assert tables.read(tmp_path / "fsa", ["updates"])["updates"]["member"].isna().all()
