@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.axes import names_code
 from testbed.policy.sync.base import SyncPolicy
 from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, MODELS
@@ -13,12 +12,10 @@ _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later t
 
 
 def model_bytes(model: Choice, data: Choice) -> int:
-    """Return an upper bound of the parameters' size as float32, as far as samples are known before they are read."""
+    """Return an upper bound of the parameters' size as float32: what is counted, or of samples of usual size."""
     counted = counted_bytes(model, data)
-    if counted and names_code(model.kind):  # nothing is known of such a model but what was counted
-        return counted
     bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
-    return max(bound, counted or 0)
+    return counted or bound
 
 
 def counted_bytes(model: Choice, data: Choice) -> int | None:
