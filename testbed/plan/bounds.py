@@ -12,21 +12,16 @@ _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later t
 
 
 def model_bytes(model: Choice, data: Choice) -> int:
-    """Return an upper bound of the parameters' size as float32: what is counted, or of samples of usual size."""
-    counted = counted_bytes(model, data)
-    bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
-    return counted or bound
-
-
-def counted_bytes(model: Choice, data: Choice) -> int | None:
-    """Return the parameters' size as float32; ``None`` where it is not known before samples are read."""
+    """Return the parameters' size as float32, or an upper bound: of samples of usual size, if it cannot be counted."""
     entry = MODELS[model.kind]
+    options = MODELS.options(model.kind, model.options)
     source = DATASETS[data.kind]
     sample = source.sample_bound(DATASETS.options(data.kind, data.options))
-    if sample is None or entry.takes != source.gives:
-        return None
-    counted: int = 4 * entry.parameters_bound(MODELS.options(model.kind, model.options), *sample)
-    return counted
+    counted: int = 0
+    if sample is not None and entry.takes == source.gives:
+        counted = 4 * entry.parameters_bound(options, *sample)
+    usual: int = entry.size_bound_bytes(options)
+    return counted or usual
 
 
 def most_steps(algorithm: type[SyncPolicy], options: Any, rounds: int) -> int:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from testbed.numbers import seconds
-from testbed.plan.bounds import counted_bytes, model_bytes, most_steps
+from testbed.plan.bounds import model_bytes, most_steps
 from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, Plan, TrainingPlan
 from testbed.plan.stages import Sent, sent_in_step
 from testbed.policy.sync import SYNC
@@ -55,7 +55,7 @@ def predicted_packets(
     steps: int = 1,
 ) -> int:
     """Return the same; ``sent``: by the stages of a pipeline, in each of ``steps`` of a round."""
-    size_bytes = counted_bytes(training.model, training.data) or model_bytes(training.model, training.data)
+    size_bytes = model_bytes(training.model, training.data)
     segments = math.ceil(size_bytes / SEGMENT_BYTES)
     in_frame = {site.name: FRAME_SEGMENTS if site.lan_rate_bps >= OFFLOADED_LAN_BPS else 1 for site in network.sites}
     frames = {name: math.ceil(segments / count) for name, count in in_frame.items()}

@@ -178,7 +178,8 @@ def test_out_of_order_is_refused_where_it_was_written(override: str, message: st
         (("device.speed=0.001", "device.step_time=20 s"), r"device.step_time: a training step .*step_deadline "),
         (("device.step_time=5 h",), r"up to 5 h .* timeouts.step_deadline would be 100 h, above 72 h"),
         (("rounds=1000000", "device.step_time=10 s"), r"training: 1000000 rounds of .* timeouts.run_deadline would"),
-        (("links[0].rate=1 kbit/s", "links[0].queue=200 bytes"), r"a model of .* 1 kbit/s; so .*step_deadline would"),
+        (("links[0].rate=1 kbit/s", "links[0].queue=200 bytes", "training.model={kind: mlp, hidden: 2000}"),
+         r"a model of 600 kB takes .* 1 kbit/s; so .*step_deadline would"),
     ],
 )  # fmt: skip
 def test_a_deadline_that_nobody_meant_is_refused_with_its_reason(overrides: tuple[str, ...], says: str) -> None:
