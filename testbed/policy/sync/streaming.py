@@ -13,8 +13,8 @@ Or what the worker has done meanwhile is put on top of it, as if it had begun th
 
 Of CoCoDC only abstracts could be read: a Taylor expansion, from "local parameter and delayed global parameter changes",
 which g and v − s are; its formulas could not. The sign follows from the expansion, g(v) ≈ g + H (v − s) with g ⊙ g for
-the Hessian H. The weight is that of DC-S3GD (Rigazzi, 2019, arXiv 1911.02516), whose λ is 0.2: then neither the scale of
-g nor a division by numbers of steps matters. The one public program that was found does the same line by line (a
+the Hessian H. The weight is that of DC-S3GD (Rigazzi, 2019, arXiv 1911.02516), whose λ is 0.2: then neither the scale
+of g nor a division by numbers of steps matters. The one public program that was found does the same line by line (a
 repository without a paper's name; functions ``init_dc_state`` and ``sync_dc_diloco``). CoCoDC's adaptive transmission,
 which chooses the fragment to send next by how much parameters have changed, is not here: fragments take turns.
 """
