@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.advise.candidates import Read
 from testbed.errors import ScenarioError
-from testbed.plan.bounds import counted_bytes, model_bytes
+from testbed.plan.bounds import model_bytes
 from testbed.plan.model import Plan
 
 TRIED = 2
@@ -29,7 +29,7 @@ def nearer_centres(plan: Plan) -> list[str]:
 def _ways_s(plan: Plan, centre: str) -> Iterator[float]:
     """Yield how long a model travels from each other data centre, alone on its way."""
     training = plan.training
-    size_bytes = counted_bytes(training.model, training.data) or model_bytes(training.model, training.data)
+    size_bytes = model_bytes(training.model, training.data)
     links = {link.name: link for link in plan.network.links}
     for site in plan.network.sites:
         if site.name != centre:
