@@ -84,8 +84,9 @@ def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
         if "pull" not in names:
             yield kind, {}
             continue
-        for pull in ("dense", "difference", "sparse-sum"):
-            yield kind, {"pull": pull, "ratio": _RATIOS[0], "pull_ratio": _RATIOS[0]}
+        ratios: dict[str, Any] = {name: _RATIOS[0] for name in ("ratio", "pull_ratio") if name in names}
+        for pull in names["pull"]:
+            yield kind, {"pull": pull, **ratios}
         if "selector" in names:
             yield kind, {"pull": "dense", "ratio": _RATIOS[0], "selector": "exact"}
 
@@ -94,8 +95,9 @@ def _is_cut(kind: str) -> bool:
     return CODECS[kind].dense or CODECS[kind].elementwise
 
 
-def _option_names(kind: str) -> set[str]:
-    return {field.name for field in fields(CODECS[kind])}  # type: ignore[arg-type]
+def _option_names(kind: str) -> dict[str, tuple[str, ...]]:
+    """Return the options of a codec, each with the words that there are for it, if any."""
+    return {field.name: field.metadata.get("choices", ()) for field in fields(CODECS[kind])}  # type: ignore[arg-type]
 
 
 def _codec(

@@ -26,7 +26,7 @@ class CodecDeclarations:
     fades       its residual decays, so part of it is never sent; with the options of ``to_add_up``, all of it is
     summed      it is a ``SummedCodec``: all-reduce sums its payloads on their way, whatever it remembers
     sparse      of most tensors some elements are sent, and the others later
-    size_only   the payload's size follows from the tensor's size alone, and with ``by_shape`` from its shape
+    size_only   the size of what is pushed follows from the tensor's size alone, and with ``by_shape`` from its shape
     by_shape    it treats tensors by their shapes, which ``Codec.declare`` tells it: tensors do not travel joined
     adjustable  which share of the elements it sends may be set while it runs (``Codec.adjust``)
     encode_s_per_element, decode_s_per_element
@@ -66,13 +66,18 @@ class CodecDeclarations:
     def pull_on(cls, options: Any, tier: int) -> str:
         """Return how values are sent back on ``tier``.
 
-        ``dense``: everything; ``sparse-sum``: the non-zero elements, for sums of sparse gradients; ``difference``: the
-        largest changes against what the child holds, for parameters.
+        ``dense``: everything; ``changed``: all that differs from what the child holds; ``sparse-sum``: the non-zero
+        elements, for sums of sparse gradients; ``difference``: the largest changes against what the child holds, for
+        parameters.
         """
         return "dense"
 
 
-PULLS = ("difference", "sparse-sum", "dense")
+DENSE = "dense"
+CHANGED = "changed"
+DIFFERENCE = "difference"
+PULLS = (DIFFERENCE, "sparse-sum", CHANGED, DENSE)
+MIRRORED = (DIFFERENCE, CHANGED)  # a server remembers what the child holds
 # half of the elements: from there on, pairs of value and index would be larger than the tensor itself
 _RATIO: dict[str, Any] = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
@@ -123,7 +128,8 @@ class SparseOptions(CodecDeclarations):
     ``pull`` is the pull direction. ``difference``: for parameters, with the optimizer on the servers or MixedSync; the
     server remembers what the child holds and sends the largest differences, so that nothing is lost, only late.
     ``sparse-sum``: for sums of gradients, with the optimizer on the workers, as in GeoMX; the non-zero elements,
-    exactly. ``dense``: everything.
+    exactly. ``changed``: the elements that have changed, exactly, where values without a contribution stay as they are.
+    ``dense``: everything.
     """
 
     has_memory: ClassVar[bool] = True
@@ -132,7 +138,7 @@ class SparseOptions(CodecDeclarations):
 
     ratio: float = option(0.01, **_RATIO)
     bound: int = option(1000, "elements from which a key is sent sparse", min=2)
-    pull: str = option("difference", "how values are sent back", choices=PULLS)
+    pull: str = option(DIFFERENCE, "how values are sent back", choices=PULLS)
     pull_ratio: float = field(
         default=0.01, metadata={**_RATIO, "help": "share of the elements sent down with pull: difference"}
     )
@@ -245,11 +251,11 @@ class SparseLoCoOptions(CodecDeclarations):
         Preset(
             name="sparseloco",
             summary="15 local steps, then of every 4 096 changes the 64 largest are pushed over the WAN, as two-bit "
-            "values; new values come down whole",
+            "values, and the values that these have changed come down",
             source="Sarfi et al., 2025",
             settings={
                 "sync": {"kind": "diloco", "h": 15, "outer_learning_rate": 1, "outer_momentum": 0},
-                "codec": {"tier1": "none", "tier2": {}},
+                "codec": {"tier1": "none", "tier2": {"pull": CHANGED}},
             },
             defining=("sync.kind",),
         ),
@@ -260,6 +266,15 @@ class SparseLoCoOptions(CodecDeclarations):
     bits: int = option(2, "bits of a value", min=1, max=8)
     sigmas: float = option(6.0, "width of all bins together, in standard deviations", above=0, max=100)
     decay: float = option(0.95, "what is left, after a round, of what was not sent (β); 1: all", above=0, max=1)
+    pull: str = option(
+        DENSE,
+        "how values are sent back. changed: those that have changed, for an outer step without momentum; dense: all",
+        choices=(CHANGED, DENSE),
+    )
+
+    @classmethod
+    def pull_on(cls, options: Any, tier: int) -> str:
+        return str(options.pull)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield what cannot be: more elements than a chunk has."""

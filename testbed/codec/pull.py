@@ -1,4 +1,4 @@
-"""The pull direction of sparse codecs: the largest differences, the non-zero elements, or everything."""
+"""The pull direction of sparse codecs: the largest differences, all changes, the non-zero elements, or everything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.codec import pairs
-from testbed.codec.base import NOTHING, part
+from testbed.codec.base import NOTHING, Codec, part
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import NonFiniteNumbers
 from testbed.codec.memory import Select, numbers_of
@@ -21,7 +21,7 @@ from testbed.codec.pairs import entries, words
 from testbed.codec.selectors import on_device
 from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
-from testbed.costs import Cost, cost_of
+from testbed.costs import DECODE_VALUE, ENCODE_VALUE, Cost, cost_of
 from testbed.state import Remembering
 
 
@@ -31,7 +31,12 @@ def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) ->
         return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)
     if options.pull == "sparse-sum":
         return SparseSumPull(highest_ratio, at.contributors, options.padded)
-    return DensePull()
+    return make_exact_pull(options.pull, at)
+
+
+def make_exact_pull(pull: str, at: CodecContext) -> DensePull:
+    """Return the pull direction ``changed`` or ``dense``, by either of which the child gets the value as it is."""
+    return ChangedPull(at.contributors) if pull == "changed" else DensePull()
 
 
 class DensePull(Remembering):
@@ -60,6 +65,32 @@ class DensePull(Remembering):
 
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
         pass
+
+
+class PullingCodec(Codec):
+    """A codec whose pull direction is ``_pull``."""
+
+    _pull: DensePull
+
+    def cost(self, operation: str, size: int) -> Cost | None:
+        if operation in (ENCODE_VALUE, DECODE_VALUE):
+            return self._pull.cost(operation)
+        return super().cost(operation, size)
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._pull.begin(wire_key, value)
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self._pull.encode_value(wire_key, value)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._pull.decode_value(wire_key, parts, size)
+
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        return self._pull.value_state(wire_key)
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        self._pull.follow_value(wire_key, value, parts)
 
 
 class SparseSumPull(DensePull):
@@ -129,20 +160,12 @@ def _digest(mirror: Tensor) -> Hashable:
     return hashlib.blake2b(numbers_of(mirror.cpu()).tobytes()).digest()
 
 
-class DifferencePull(DensePull):
-    """The elements in which the child is furthest behind, as values, so that it then holds them to the last bit.
-
-    The server's mirror of the child is the error feedback: what was not sent still differs, and is sent later.
-    """
-
-    cost_name = "difference"
+class _MirrorPull(DensePull):
+    """Elements of the value that replace those which the child holds. Both ends have a mirror of what that is."""
 
     remembers = ("_mirrors", "_counts")
 
-    def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
-        self._ratio = ratio
-        self._select = select
-        self._padded = padded
+    def __init__(self) -> None:
         self._mirrors: dict[int, Tensor] = {}
         self._sent: dict[int, Hashable] = {}  # by key: equal at ends that were sent the same, and so have equal mirrors
         self._counts: dict[int, int] = {}  # by key: values sent; the mirror of who joined may become equal by itself
@@ -159,7 +182,49 @@ class DifferencePull(DensePull):
     def value_state(self, wire_key: int) -> Hashable:
         if wire_key not in self._sent and wire_key in self._mirrors:  # of a checkpoint
             self._sent[wire_key] = (self._counts.get(wire_key, 0), _digest(self._mirrors[wire_key]))
-        sent = self._sent.get(wire_key)
+        return self._sent.get(wire_key)
+
+    def _note(self, wire_key: int, parts: tuple[Tensor, ...]) -> None:
+        self._sent[wire_key] = _Sent(parts[0])
+        self._counts[wire_key] = self._counts.get(wire_key, 0) + 1
+
+    def _mirror(self, wire_key: int, size: int) -> Tensor:
+        """Return what the child holds. Raise ``ValueError`` if this key has no first value yet."""
+        mirror = self._mirrors.get(wire_key)
+        if mirror is None or mirror.numel() != size:
+            raise ValueError(f"changes of key {wire_key} came before its first value")
+        return mirror
+
+    def _replaced(self, wire_key: int, indices: Tensor, values: Tensor, size: int) -> Tensor:
+        """Return the value that the child holds from now on, with ``values`` at ``indices``."""
+        mirror = self._mirror(wire_key, size)
+        if values.is_meta:
+            return torch.empty(size, device="meta")
+        value = buffers.clone(mirror).index_copy_(0, indices.long(), values)  # earlier values stay as they were
+        self._hold(wire_key, value)
+        return value
+
+    def _hold(self, wire_key: int, value: Tensor) -> None:
+        self._mirrors[wire_key] = value
+        self._sent.pop(wire_key, None)  # a child encodes no values: it need not keep the first one
+
+
+class DifferencePull(_MirrorPull):
+    """The elements in which the child is furthest behind, as values, so that it then holds them to the last bit.
+
+    The server's mirror of the child is the error feedback: what was not sent still differs, and is sent later.
+    """
+
+    cost_name = "difference"
+
+    def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
+        super().__init__()
+        self._ratio = ratio
+        self._select = select
+        self._padded = padded
+
+    def value_state(self, wire_key: int) -> Hashable:
+        sent = super().value_state(wire_key)
         return sent if sent is None else (self._ratio, self._padded, sent)
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
@@ -188,27 +253,67 @@ class DifferencePull(DensePull):
             self._mirrors[wire_key].index_copy_(0, indices.long(), values)
         self._note(wire_key, parts)
 
-    def _note(self, wire_key: int, parts: tuple[Tensor, ...]) -> None:
-        self._sent[wire_key] = _Sent(parts[0])
-        self._counts[wire_key] = self._counts.get(wire_key, 0) + 1
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        """Raises ``ValueError`` too if this key has no first value yet."""
+        indices, values = pairs.unpack(parts, size, entries(size, self._ratio), self._words(size))
+        return self._replaced(wire_key, indices, values, size)
 
     def _chosen(self, value: Tensor, mirror: Tensor, count: int) -> Tensor:
         if value.is_cpu:
             return torch.from_numpy(self._select(Difference(numbers_of(value), numbers_of(mirror)), count))
         return on_device.exact(-mirror, value, count)
 
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        """Raises ``ValueError`` too if this key has no first value yet."""
-        indices, values = pairs.unpack(parts, size, entries(size, self._ratio), self._words(size))
-        mirror = self._mirrors.get(wire_key)
-        if mirror is None or mirror.numel() != size:
-            raise ValueError(f"differences of key {wire_key} came before its first value")
-        if values.is_meta:
-            return torch.empty(size, device="meta")
-        value = buffers.clone(mirror).index_copy_(0, indices.long(), values)  # earlier values stay as they were
-        self._mirrors[wire_key] = value
-        self._sent.pop(wire_key, None)  # a child encodes no values: it need not keep the first one
-        return value
-
     def _words(self, size: int) -> int | None:
         return words(size, self._ratio) if self._padded else None
+
+
+class ChangedPull(_MirrorPull):
+    """All elements whose bits differ from what the child holds; or the dense tensor, where that is not larger.
+
+    Nothing is left out, and nothing is late: the child holds what it would hold by ``dense``. It pays where elements
+    without a contribution stay as they are: P sparse contributions of k entries change at most P·k of them. Without
+    numbers, it is P·k, with the k of the contribution before.
+    """
+
+    cost_name = "changed"
+
+    def __init__(self, contributors: int | None) -> None:
+        super().__init__()
+        self._contributors = contributors
+        self._entries: dict[int, int] = {}  # by key: of the last contribution
+
+    def on_contribution(self, wire_key: int, count: int) -> None:
+        self._entries[wire_key] = count
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        size = value.numel()
+        parts = self._most(wire_key, size) if value.is_meta else self._changed(self._mirrors[wire_key], value)
+        if 2 * parts[0].numel() >= size:
+            parts = super().encode_value(wire_key, value)
+        self.follow_value(wire_key, value, parts)
+        return parts
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        if len(parts) == 1:
+            self._mirrors[wire_key].copy_(value)
+        elif not value.is_meta:
+            self._mirrors[wire_key].index_copy_(0, parts[1].long(), parts[0])
+        self._note(wire_key, parts)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        """Raises ``ValueError`` too if this key has no first value yet."""
+        if len(parts) == 1:
+            value = super().decode_value(wire_key, parts, size)
+            self._mirror(wire_key, size)
+            self._hold(wire_key, value)
+            return value
+        indices, values = pairs.unpack(parts, size, size // 2)
+        return self._replaced(wire_key, indices, values, size)
+
+    def _changed(self, mirror: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        indices = (value.view(torch.int32) != mirror.view(torch.int32)).nonzero().view(-1)
+        return pairs.pack(indices, value[indices])
+
+    def _most(self, wire_key: int, size: int) -> tuple[Tensor, ...]:
+        entries_of_one = self._entries.get(wire_key, size)
+        return pairs.shapes(min(size, (self._contributors or size) * entries_of_one))

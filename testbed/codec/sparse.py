@@ -13,7 +13,6 @@ mstopk    the bisection for a threshold of Shi et al. (MLSys 2021); with ``selec
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 
 from torch import Tensor
 
@@ -36,11 +35,10 @@ from testbed.codec.options import (
 )
 from testbed.codec.over import CodecOver
 from testbed.codec.pairs import entries
-from testbed.codec.pull import make_pull
+from testbed.codec.pull import PullingCodec, make_pull
 from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
-from testbed.costs import DECODE_VALUE, ENCODE_VALUE, Cost
 from testbed.state import PartsByKey
 
 MOST = 0.5  # pairs for more than half of the elements would be larger than the tensor
@@ -61,7 +59,7 @@ class WarmUp:
         return min(MOST, float(self._ratio ** ((stage + 1) / (self._stages + 1))))
 
 
-class LargeKeys(Codec):
+class LargeKeys(PullingCodec):
     """Up: add the gradient to what is unsent, and send the chosen entries. Down: as ``options.pull`` says.
 
     ``max_norm``: gradients with a larger Euclidean norm are scaled down to it.
@@ -112,26 +110,6 @@ class LargeKeys(Codec):
         indices, values = pairs.unpack(parts, size, most, self._words(size))
         self._pull.on_contribution(wire_key, values.numel())
         return pairs.scatter(indices, values, size)
-
-    def cost(self, operation: str, size: int) -> Cost | None:
-        if operation in (ENCODE_VALUE, DECODE_VALUE):
-            return self._pull.cost(operation)
-        return super().cost(operation, size)
-
-    def value_state(self, wire_key: int, size: int) -> Hashable:
-        return self._pull.value_state(wire_key)
-
-    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
-        self._pull.follow_value(wire_key, value, parts)
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
-        self._pull.begin(wire_key, value)
-
-    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._pull.encode_value(wire_key, value)
-
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._pull.decode_value(wire_key, parts, size)
 
     def _words(self, size: int) -> int | None:
         return pairs.words(size, self._schedule.highest) if self._padded else None

@@ -19,6 +19,9 @@ share.
 Two things that the code does with contributions, and the paper does not, are rules of aggregation here: ``norm_clip``
 shortens those that are longer than the median, and ``sent_mean`` takes of each element the mean over those who sent it.
 
+The paper's peers gather the contributions of all. Here a server sends down the elements that have changed
+(``pull: changed``), with which each peer computes the same model.
+
 With ``k`` as large as the chunk every element is sent, without an index: MuLoCo's two-bit changes with error feedback.
 """
 
@@ -30,25 +33,26 @@ import torch
 from torch import Tensor
 
 from testbed.codec import pairs
-from testbed.codec.base import Codec
 from testbed.codec.bits import packed, packed_bytes, unpacked
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import check_finite
 from testbed.codec.options import SparseLoCoOptions
+from testbed.codec.pull import PullingCodec, make_exact_pull
 
 INDEX_BITS = 12
 
 
-class SparseLoCo(Codec):
-    """Up: 14 bits for each element that is sent, and 16 bytes of bins. Down: 4 n bytes."""
+class SparseLoCo(PullingCodec):
+    """Up: 14 bits for each element that is sent, and 16 bytes of bins. Down: 4 n bytes, or 8 for each that changed."""
 
     has_memory = True
     sparse = True
     size_only = True
-    remembers = ("_errors",)
+    remembers = ("_errors", "_pull")
 
     def __init__(self, options: SparseLoCoOptions, context: CodecContext) -> None:
         self._options = options
+        self._pull = make_exact_pull(options.pull, context)
         self._errors: dict[int, Tensor] = {}
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
@@ -68,6 +72,7 @@ class SparseLoCo(Codec):
         expected = [(part.dtype, part.numel()) for part in self._shapes(size)]
         if [(part.dtype, part.numel()) for part in parts] != expected:
             raise ValueError(f"{len(parts)} parts are not indices, codes and bins of {size} elements")
+        self._pull.on_contribution(wire_key, sum(self._counts(size)))
         *indices, codes, means = (part.flatten() for part in parts)
         if codes.is_meta:
             return torch.empty(size, device="meta")

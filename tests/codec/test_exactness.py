@@ -33,6 +33,7 @@ EXACT: list[tuple[str, dict[str, Any], int]] = [
     ("topk", SPARSE, 2),
     ("randomk", SPARSE, 2),
     ("mstopk", SPARSE, 2),
+    ("topk", {**SPARSE, "pull": "changed"}, 2),
     ("mstopk", {**SPARSE, "selector": "exact"}, 2),
 ]
 

@@ -177,7 +177,7 @@ def test_differences_before_the_first_value_are_refused() -> None:
     server = bisparse()
     server.begin(0, numbers(2000))
     parts = server.encode_value(0, numbers(2000, 1))
-    with pytest.raises(ValueError, match="differences of key 0 came before its first value"):
+    with pytest.raises(ValueError, match="changes of key 0 came before its first value"):
         bisparse().decode_value(0, parts, 2000)
 
 

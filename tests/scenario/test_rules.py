@@ -293,6 +293,7 @@ HUGE = "topology={generator: {kind: star, data_centers: 101, workers: 1000, rate
 NORMALISES = f"{Path(__file__).parents[1] / 'testing/broken.py'}:NormalisesWholes"
 LEAVES = "faults=[{kind: leave, node: west/worker0, round: 5}]"
 FURTHER = [  # refusals whose rules have others with examples above, and with cures in ``test_cures``
+    ("optimizer={kind: adam, at: global}", "codec={tier1: none, tier2: {kind: topk, pull: changed}}"),
     ("run.on=simulate", HUGE),
     ("training.data=tokens",),
     ("paradigm=gloo", "run.on=local", "transport.tls=true"),
@@ -411,6 +412,26 @@ def test_local_steps_have_the_same_options_on_both_tiers(kind: str) -> None:
     loads(GOOD, overrides=[f"sync={{tier1: {mine}, tier2: {mine}}}", f"optimizer={WORKER}"])
     with pytest.raises(ScenarioError, match="both tiers with the same options"):
         loads(GOOD, overrides=[f"sync={{tier1: {mine}, tier2: {theirs}}}", f"optimizer={WORKER}"])
+
+
+@for_each(
+    ("settings", "reason"),
+    [
+        (("sync={kind: diloco, outer_momentum: 0.6}", f"optimizer={WORKER}"), "'nesterov' with these options changes"),
+        (("sync=hfa", f"optimizer={WORKER}"), "a mean of models changes"),
+        (("sync=fsa", f"optimizer={WORKER}"), "a sum of gradients changes"),
+        (("sync=fsa", "optimizer={kind: adam, at: global}"), "'adam' with these options changes"),
+        (("sync=fsa", "optimizer={kind: sgd, weight_decay: 0.1, at: global}"), "'sgd' with these options changes"),
+    ],
+)
+def test_changed_values_are_sent_where_values_without_a_contribution_stay(
+    settings: tuple[str, ...], reason: str
+) -> None:
+    changed = "codec={tier1: none, tier2: {kind: topk, pull: changed}}"
+    with pytest.raises(ScenarioError, match=f"the values that have changed, and {reason} all of them"):
+        loads(GOOD, overrides=[*settings, changed])
+    loads(GOOD, overrides=["sync=fsa", "optimizer={kind: sgd, at: global}", changed])
+    loads(GOOD, overrides=["sync={kind: diloco, outer_momentum: 0}", f"optimizer={WORKER}", changed])
 
 
 def test_sums_come_down_to_optimizers_on_the_workers_on_both_tiers() -> None:

@@ -204,6 +204,7 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("bisparse", {**SPARSE, "pull": "dense"}),
         ("dgc", {**SPARSE, "stage_rounds": 2, "warmup_stages": 2, "clip_norm": 1.0}),
         ("topk", SPARSE),
+        ("topk", {**SPARSE, "pull": "changed"}),
         ("randomk", SPARSE),
         ("mstopk", SPARSE),
     ],

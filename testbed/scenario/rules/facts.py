@@ -130,7 +130,7 @@ def is_scripted(scenario: Scenario) -> bool:
 
 
 def pulls_of(scenario: Scenario) -> dict[str, str]:
-    """Return how values are sent back on each tier: ``dense``, ``sparse-sum`` or ``difference``."""
+    """Return how values are sent back on each tier: one of ``testbed.codec.options.PULLS``."""
     tiers = TIERS if tiers_of(scenario) == 2 else TIERS[1:]
     codecs = {tier: getattr(scenario.codec, tier) for tier in tiers}
     return {tier: codec.declared.pull_on(codec.options, TIERS.index(tier) + 1) for tier, codec in codecs.items()}

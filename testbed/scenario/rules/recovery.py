@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.codec.options import MIRRORED
 from testbed.declaration import other_than_default
 from testbed.paradigms import PARADIGMS, Paradigm
 from testbed.policy.sync import SYNC
@@ -12,9 +13,9 @@ from testbed.scenario.rules.facts import (
     kinds,
     lan_rounds_option,
     overlaps,
+    pulls_of,
     reliable,
     tiers_of,
-    tiers_of_differences,
     without_memory,
     without_relays,
     without_servers,
@@ -83,12 +84,12 @@ def _stuck(scenario: Scenario) -> str:
 def continuing_relays_send_one_payload(scenario: Scenario) -> Found:
     if scenario.recovery.on_failure != "continue" or without_servers(scenario):
         return
-    for tier in tiers_of_differences(scenario):
+    for tier, pull in pulls_of(scenario).items():
         overlay = getattr(scenario.overlay, tier)
-        if overlay.declared.relays:
+        if pull in MIRRORED and overlay.declared.relays:
             yield Violation(
                 ("codec", tier),
-                f"'pull: difference' follows what each member holds. '{overlay.kind}' passes one payload on to all, "
+                f"'pull: {pull}' follows what each member holds. '{overlay.kind}' passes one payload on to all, "
                 "and with 'on_failure: continue' a member that is back holds other values than they",
                 f"write 'pull: dense', {without_relays()}, or 'on_failure: restart'",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.codec.options import CODECS
+from testbed.codec.options import CHANGED, CODECS
 from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
@@ -15,7 +15,9 @@ from testbed.scenario.rules.facts import (
     Found,
     is_scripted,
     kinds,
+    outer_of,
     overlaps,
+    pulls_of,
     pulls_rows,
     pushed,
     reliable,
@@ -26,7 +28,7 @@ from testbed.scenario.rules.facts import (
     without_relays,
 )
 from testbed.scenario.schema import Scenario
-from testbed.training.options import LOADINGS, MODELS
+from testbed.training.options import LOADINGS, MODELS, OPTIMIZERS
 
 
 def difference_follows_parameters(scenario: Scenario) -> Found:
@@ -40,6 +42,33 @@ def difference_follows_parameters(scenario: Scenario) -> Found:
             "come down",
             "write 'pull: sparse-sum'",
         )
+
+
+def changed_values_are_few(scenario: Scenario) -> Found:
+    """Where every value changes in every round, what has changed is all, and takes no less than all."""
+    for tier, pull in pulls_of(scenario).items() if not is_scripted(scenario) else ():
+        reason = _changes_all(scenario) if pull == CHANGED else ""
+        if reason:
+            yield Violation(
+                ("codec", tier),
+                f"'pull: changed' sends the values that have changed, and {reason} all of them",
+                "write 'pull: dense', or 0 for the optimizer's momentum and weight decay",
+            )
+
+
+def _changes_all(scenario: Scenario) -> str:
+    """Return what changes values to which nobody has contributed; empty: nothing."""
+    contribution = pushed(scenario)
+    if contribution is Contribution.DELTA:
+        outer = outer_of(scenario)
+        if outer is None:
+            return ""
+        kind, options = outer
+    elif contribution is Contribution.GRADIENT and not updates_on_workers(scenario):
+        kind, options = scenario.optimizer.kind, scenario.optimizer.options
+    else:
+        return "a sum of gradients changes" if contribution is Contribution.GRADIENT else "a mean of models changes"
+    return "" if OPTIMIZERS[kind].rests(options) else f"'{kind}' with these options changes"
 
 
 def backups_are_what_members_hold(scenario: Scenario) -> Found:

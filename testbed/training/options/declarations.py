@@ -98,3 +98,8 @@ class OptimizerDeclarations:
     by_shape: ClassVar[bool] = False
     by_norms: ClassVar[bool] = False
     needs_backups: ClassVar[bool] = False
+
+    @classmethod
+    def rests(cls, options: Any) -> bool:
+        """Return whether with these options an element whose gradient is zero stays as it is."""
+        return False

@@ -81,6 +81,10 @@ class Sgd(OptimizerOptions):
     weight_decay: float = option(0.0, **_WEIGHT_DECAY)
     at: str = _at("global", "worker")
 
+    @classmethod
+    def rests(cls, options: Any) -> bool:
+        return not (options.momentum or options.weight_decay)
+
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if self.nesterov and not self.momentum:
             yield "nesterov", "has no effect without momentum", "write momentum: 0.9"
@@ -141,6 +145,10 @@ class DcAsgd(OptimizerOptions):
     mean_square_decay: float = option(0.95, "adaptive: memory of the mean square", min=0, max=0.999999)
     at: str = _at("global")
 
+    @classmethod
+    def rests(cls, options: Any) -> bool:
+        return not (options.momentum or options.weight_decay)
+
     def problems(self) -> Iterator[tuple[str, str, str]]:
         yield from OptimizerOptions.problems(self)
         if not self.adaptive and not self._is_default("mean_square_decay"):
@@ -160,6 +168,10 @@ class Nesterov(OptimizerOptions):
         choices=(TORCH, SUTSKEVER, AVERAGED),
     )
     at: str = _at("global")
+
+    @classmethod
+    def rests(cls, options: Any) -> bool:
+        return not options.momentum
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,10 @@ class SignSgd(OptimizerOptions):
     learning_rate: float = _learning_rate(0.001)
     weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
     at: str = _at("global", "worker")
+
+    @classmethod
+    def rests(cls, options: Any) -> bool:
+        return not options.weight_decay
 
 
 @dataclass(frozen=True, slots=True)
