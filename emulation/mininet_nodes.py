@@ -15,6 +15,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,8 +52,11 @@ def _load_from_apt() -> None:
     spec.loader.exec_module(package)
 
 
-def start_hosts(names: Iterable[str]) -> list[Any]:
-    """Return a Mininet host for each name: a shell in a network namespace, which holds nothing but loopback yet."""
+def start_hosts(names: Iterable[str], at_once: int) -> list[Any]:
+    """Return a Mininet host for each name: a shell in a network namespace, which holds nothing but loopback yet.
+
+    at_once  shells that start beside each other: Mininet waits for the prompt of each
+    """
     import_mininet("log").setLogLevel("error")
     node = import_mininet("node")
 
@@ -61,4 +65,5 @@ def start_hosts(names: Iterable[str]) -> list[Any]:
         def setup(cls) -> None:
             """Look for no ``ifconfig``, which nothing here calls."""
 
-    return [Host(name) for name in names]
+    with ThreadPoolExecutor(at_once) as threads:
+        return list(threads.map(Host, names))

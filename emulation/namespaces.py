@@ -8,8 +8,10 @@ import os
 import socket
 import struct
 import subprocess
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from testbed.errors import RunFailed
 
@@ -62,24 +64,52 @@ def enlarge_buffers(sock: socket.socket, size_bytes: int) -> None:
             sock.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
 
 
-def run(argv: Sequence[str], text: str = "") -> str:
-    """Run a command to its end; return its output. Raise ``RunFailed`` with its error text if it fails."""
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
-    if done.returncode:
-        raise RunFailed(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()} (exit {done.returncode})")
-    return done.stdout
+class Commands:
+    """Commands that run beside each other, ``at_once`` of them; leaving the context waits for all.
 
+    Each runs in the namespace in which it is started. Raise ``RunFailed`` with the words of the first that fails.
+    """
 
-def batch(tool: str, lines: Sequence[str]) -> None:
-    """Run ``ip`` or ``tc`` commands in one process, in order. Raise ``RunFailed`` at the first that fails."""
-    if not lines:
-        return
-    argv = [tool, "-batch", "-"]
-    done = subprocess.run(
-        argv, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False
-    )
-    if done.returncode or done.stderr.strip():
-        raise RunFailed(f"{tool}: {done.stderr.strip()} (one of: {'; '.join(lines)})")
+    def __init__(self, at_once: int = 1) -> None:
+        self._at_once = at_once
+        self._running: deque[tuple[str, subprocess.Popen[str]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            while self._running and kind is None:
+                self._wait_for_first()
+        finally:
+            for _, process in self._running:
+                process.kill()
+                process.communicate()
+
+    def start(self, argv: Sequence[str], text: str) -> None:
+        """Start a command with ``text`` on its standard input, as soon as few enough run."""
+        while len(self._running) >= self._at_once:
+            self._wait_for_first()
+        with os.fdopen(os.memfd_create("commands"), "w+") as file:  # to a pipe, one would have to write while it runs
+            file.write(text)
+            file.seek(0)
+            process = subprocess.Popen(argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._running.append((f"{' '.join(argv)} (one of: {'; '.join(text.splitlines())})", process))
+
+    def batch(self, tool: str, lines: Sequence[str]) -> None:
+        """Start ``ip`` or ``tc`` with commands, in order, if there are any."""
+        if lines:
+            self.start([tool, "-batch", "-"], "\n".join(lines) + "\n")
+
+    def _wait_for_first(self) -> None:
+        about, process = self._running.popleft()
+        try:
+            told, _ = process.communicate(timeout=COMMAND_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            told = f"no end within {COMMAND_DEADLINE_S:g} s; {process.communicate()[0]}"
+        if process.returncode or told.strip():  # none of them says anything if all is well
+            raise RunFailed(f"{about}: {told.strip()} (exit {process.returncode})")
 
 
 def offloads_off(interface: str) -> None:

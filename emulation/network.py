@@ -20,7 +20,7 @@ from emulation.helpers import MEASURE_PRIORITY, REPLAY, TRAFFIC, Helpers, realti
 from emulation.layout import Layout, SwitchPort, lay_out
 from emulation.measurement import Measurement, first_contact, judge, measure_rates, measure_rtts
 from emulation.mininet_nodes import start_hosts
-from emulation.namespaces import batch, inside, offloads_off
+from emulation.namespaces import Commands, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
 from emulation.replay import timelines_of
 from emulation.sandbox import is_inside
@@ -45,6 +45,7 @@ from testbed.plan.model import OFFLOADED_LAN_BPS, Plan
 from testbed.processes.child import Child, spawn
 
 Record = Callable[..., None]
+_AT_ONCE = 12  # commands that make the network: most of a command's time is its start
 
 
 def no_record(kind: str, **fields: Any) -> None:
@@ -67,6 +68,7 @@ class Emulation:
         self._delays = DELAY_MAKERS[self.method]
         refuse_unsupported(plan, self._delays)
         self.layout: Layout = lay_out(plan, wires=self._delays.needs_wires)
+        self._at_once = 1 if plan.is_exact else _AT_ONCE  # in virtual time, nobody waits for them
         self.bring_up_s = 0.0
         self._helpers: Helpers | None = None
         self._hosts: list[Any] = []  # Mininet's
@@ -109,21 +111,23 @@ class Emulation:
             self._table = None
 
     def _bring_up(self) -> None:
-        self._hosts = start_hosts(self.layout.vertices)
+        self._hosts = start_hosts(self.layout.vertices, self._at_once)
         self._pids = {host.name: host.pid for host in self._hosts}
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
         self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
             table.row(row)[DelayField.DELAY_NS] = round(lan.delay_s * 1e9)
-        batch("ip", cable_lines(self.layout, self._pids))
+        with Commands() as commands:
+            commands.batch("ip", cable_lines(self.layout, self._pids))
         self._helpers = helpers = Helpers(
             self.links, table, self.events, self.capabilities.realtime, self.plan.is_exact
         )
         helpers.lans = [f"LAN to {lan.port.vertex}" for lan in self.layout.lan_delays]
         self._start_helpers(helpers, table)
-        for vertex in self.layout.vertices:
-            with inside(self.namespace_path(vertex)):
-                self._configure(vertex)
+        with Commands(self._at_once) as commands:
+            for vertex in self.layout.vertices:
+                with inside(self.namespace_path(vertex)):
+                    self._configure(vertex, commands)
         self.shaper = Shaper(self.links, table)
         if flows := flow_settings(self.plan, self.layout, self.namespace_path):
             helpers.start_timed(TRAFFIC, {"flows": flows})
@@ -142,21 +146,23 @@ class Emulation:
         if timelines_of(self.links):
             helpers.start_timed(REPLAY, {})
 
-    def _configure(self, vertex: str) -> None:
+    def _configure(self, vertex: str, commands: Commands) -> None:
         """Everything inside one namespace; the caller is in it."""
         options = apply_settings(self.plan.transport, self.plan.network, router=vertex not in self.layout.hosts)
-        batch("ip", address_lines(self.layout, vertex, options))
+        commands.batch("ip", address_lines(self.layout, vertex, options))
         for port in self.layout.ports_of(vertex):
             if not self._keeps_offloads(port):
                 offloads_off(port.interface)
         channels = self.plan.transport.best_effort_channels
         if channels and not self.capabilities.u32:
             raise CapabilityError(f"best-effort channels need sch_htb's filter cls_u32. Cure: {module_cure('cls_u32')}")
-        batch("tc", [*rate_lines(self.layout, vertex, channels), *netem_lines(self.links, self.layout, vertex)])
+        commands.batch(
+            "tc", [*rate_lines(self.layout, vertex, channels), *netem_lines(self.links, self.layout, vertex)]
+        )
         if self._delays.is_process:
             rules = delay_rules(self.layout, vertex)
             if rules:
-                namespaces.run([self.capabilities.iptables_restore(), "--noflush"], rules)
+                commands.start([self.capabilities.iptables_restore(), "--noflush"], rules)
 
     def _keeps_offloads(self, port: SwitchPort) -> bool:
         """Hosts and their switch ports keep segmentation offload on a fast LAN; the gateway's cable splits packets."""

@@ -12,7 +12,9 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,16 @@ class Capabilities:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, for the manifest."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Capabilities | None:
+        """Return what ``to_dict`` has told, among other things; None if it has told less, as of another machine."""
+        try:
+            found = {each.name: told[each.name] for each in fields(cls)}
+        except KeyError:
+            return None
+        lists = ("iptables", "congestion_controls")
+        return cls(**{**found, **{name: tuple(found[name]) for name in lists}})
 
     def delay_method(self) -> DelayMethod:
         """Return ``netem`` if the kernel has it, else ``nfqueue``. Raise ``CapabilityError`` without either."""
@@ -144,8 +156,33 @@ _NETEM_WHY = (
 
 def probe() -> Capabilities:
     """Try all capabilities. A missing one is a result and no error."""
-    rootless = needs_user_namespace()
-    tried = _try_in_namespace(["--map-root-user"] if rootless else []) or {}
+    with closing(Probing()) as probing:
+        return probing.result()
+
+
+class Probing:
+    """A ``probe`` in progress, which takes a third of a second."""
+
+    def __init__(self) -> None:
+        self._rootless = needs_user_namespace()
+        self._child = _started(["--map-root-user"] if self._rootless else [])
+        self._found: Capabilities | None = None
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+            self._child = None
+
+    def result(self) -> Capabilities:
+        """Return what has been found, as soon as all has been tried."""
+        if self._found is None:
+            self._found = _described(_told(self._child) or {}, self._rootless)
+        return self._found
+
+
+def _described(tried: dict[str, Any], rootless: bool) -> Capabilities:
     return Capabilities(
         kernel=platform.release(),
         root=os.geteuid() == 0,
@@ -162,23 +199,32 @@ def probe() -> Capabilities:
 _TRIED = ("veth", "bridge", "htb", "u32", "netem", "nfqueue", "icmp", "realtime")
 
 
-def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
-    """Return the result of ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
+def _started(user: list[str]) -> subprocess.Popen[str] | None:
+    """Start ``emulation.probe_child`` in namespaces of its own; return None if that cannot be started."""
     namespaces = ["unshare", *user, "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
     child = [sys.executable, "-S", "-m", "emulation.probe_child"]
     try:
-        done = subprocess.run(
+        return subprocess.Popen(
             [*namespaces, *child],
             cwd=ROOT,
             env=own_packages(),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
-            check=False,
-            timeout=_DEADLINE_S,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
-    result: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 and done.stdout else None
+
+
+def _told(child: subprocess.Popen[str] | None) -> dict[str, Any] | None:
+    """Return the result of the child; None if its namespaces cannot be made, or its trials do not end."""
+    if child is None:
+        return None
+    try:
+        told, _ = child.communicate(timeout=_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        return None
+    result: dict[str, Any] | None = json.loads(told) if child.returncode == 0 and told else None
     return result
 
 

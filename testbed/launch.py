@@ -51,13 +51,19 @@ def check_before_training(scenario: Scenario, plan: Plan) -> None:
 
 
 def prepare(
-    scenario: Scenario, plan: Plan, *, out: Path | None = None, text: bytes | None = None, again: bool = False
+    scenario: Scenario,
+    plan: Plan,
+    *,
+    out: Path | None = None,
+    text: bytes | None = None,
+    again: bool = False,
+    early: session.HostProcess | None = None,
 ) -> RunDirectory:
     """Claim a run directory and write what is known before the run.
 
-    ``out``: the directory, by default a new one below ``runs``. ``text``: the scenario as its author wrote it. Raise
-    ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out`` holds the finished run of this Plan,
-    and ``ScenarioError`` if it holds another one.
+    ``out``: the directory, by default a new one below ``runs``. ``text``: the scenario as its author wrote it.
+    ``early``: see ``in_processes``. Raise ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out``
+    holds the finished run of this Plan, and ``ScenarioError`` if it holds another one.
     """
     if not plan.is_spread:  # nodes of a cluster look for their GPUs when they start
         try:
@@ -70,18 +76,18 @@ def prepare(
         plan,
         scenario=resolved.encode() if text is None else text,
         resolved=resolved,
-        capabilities=_capabilities(plan),
+        capabilities=_capabilities(plan, early),
         again=again,
     )
 
 
-def _capabilities(plan: Plan) -> dict[str, Any]:
+def _capabilities(plan: Plan, early: session.HostProcess | None) -> dict[str, Any]:
     known = record.known_before(plan)
     if not plan.is_emulated:
         return known
     from emulation.probe import probe
 
-    found = probe()
+    found = early.probing.result() if early is not None and early.probing is not None else probe()
     try:
         return {"delay_method": found.delay_method(), **found.to_dict(), **known}
     except CapabilityError as error:

@@ -1,6 +1,6 @@
 """Serve the page of one run, whose path is the first line of standard input, until that ends; print its address.
 
-A process of its own, of low priority once it serves, follows a run: what it reads and sends costs the run no time. It
+A process of its own, of low priority, follows a run: what it imports, reads and sends costs the run no time. It
 is started before the path of the run is known, so that what it imports is there by then.
 """
 
@@ -18,13 +18,13 @@ _OF_SERVING = ("pandas", "pyarrow.json", "networkx")  # what is imported when a 
 
 
 def main() -> None:
+    os.nice(_NICENESS)
     for module in _OF_SERVING:
         import_module(module)
     if run := sys.stdin.readline().rstrip("\n"):
         server = server_of([Path(run)])
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
-        os.nice(_NICENESS)
         sys.stdin.read()
         server.close()
 

@@ -8,8 +8,10 @@ table      a row is                                   columns
 ---------  -----------------------------------------  ------------------------------------------------------------------
 samples    a sample of a WAN link that changed        t, link, bytes (so far), rate_bps (configured), backlog_bytes,
                                                       dropped (so far)
-messages   a message with tensors, in flight from     t0, t, source, target, kind, round, key, bytes
-           t0 to t; several of one kind, round and
+messages   a message with tensors, or one that        t0, t, source, target, kind, round, key, bytes
+           is about none (registration, barriers),
+           in flight from t0 to t; several of one
+           kind, round and
            pair of nodes where a page has no room
            for each (their key is -1)
 work       what a node did from t0 to t               t0, t, node, lane (index of ``LANES``), text, round
@@ -171,7 +173,7 @@ def _samples(links: pd.DataFrame, names: Names) -> Columns:
 
 
 def _messages(transfers: pd.DataFrame, names: Names, part: Part) -> Columns:
-    moved = transfers[transfers["payload_bytes"] > 0]
+    moved = transfers[(transfers["payload_bytes"] > 0) | (transfers["key"].fillna(NO_KEY) < 0)]
     moved = moved[moved["source"].isin(names.nodes) & moved["target"].isin(names.nodes)]
     if part.sites is not None:
         inside = moved["target"].astype(str).map(data_center_of).isin(part.sites)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from analysis.view.page import FILES, TYPES, json_of, policy, served_page, static
 from analysis.view.source import ViewedRun
 
-_STREAM_EVERY_S = 0.5
+_STREAM_EVERY_S = 0.1
 _NOTHING = (404, "text/plain", b"", "")
 _MOST_TOGETHER = 4  # runs on one clock
 Answer = tuple[int, str, bytes, str]  # status, type, content, nonce of a page

@@ -21,19 +21,23 @@ from testbed.results.tables import GrowingTables, empty_frames
 MOST_NODES = 150  # whose work a page holds; of others, its server tells when they are looked at
 LARGEST_SAVED_BYTES = 2_900_000
 _POLL_EVERY_S = 0.5
+_POLL_AT_FIRST_S = 0.1  # until training begins
 _MOST_OF_A_CORE = 0.015  # that a page of a run in progress takes from it, since it was opened, by polling less often
+_TO_BEGIN_S = 0.3  # of a core, beside that: the first rows cost most, and are waited for
 _ROUNDS_TRACED = 200  # whose critical path a page has
 _HOPS_TRACED = 60_000  # transfers that are looked through for that
 _LIVE = ("pending", "running")
 _LEAST_ROWS = 2_000
 
 
-def next_poll_s(now_s: float, opened_s: float, polled_s: float) -> float:
+def next_poll_s(now_s: float, opened_s: float, polled_s: float, trains: bool) -> float:
     """Return when a run in progress is read again, so that reading takes its share of a core since the page was opened.
 
     polled_s  processor time that reading has taken so far
+    trains    whether training has begun
     """
-    return max(now_s + _POLL_EVERY_S, opened_s + polled_s / _MOST_OF_A_CORE)
+    every_s = _POLL_EVERY_S if trains else _POLL_AT_FIRST_S
+    return max(now_s + every_s, opened_s + (polled_s - _TO_BEGIN_S) / _MOST_OF_A_CORE)
 
 
 class ViewedRun:
@@ -50,6 +54,7 @@ class ViewedRun:
         self._opened_s = time.monotonic()
         self._next_s = -math.inf  # when the run in progress is read again
         self._polled_s = 0.0  # of the processor
+        self._trains = False
         self._lock = threading.Lock()
 
     @property
@@ -123,13 +128,14 @@ class ViewedRun:
                 begin_s = time.thread_time()
                 self._poll(number)
                 self._polled_s += time.thread_time() - begin_s
-                self._next_s = next_poll_s(time.monotonic(), self._opened_s, self._polled_s)
+                self._next_s = next_poll_s(time.monotonic(), self._opened_s, self._polled_s, self._trains)
             return self._parts[told:], self._growing is not None
 
     def _poll(self, number: int) -> None:
         assert self._growing is not None
         live = self.is_live  # before the events are read: what is written until the end is read then, too
         frames = self._growing.poll()
+        self._trains = self._trains or len(frames["training"]) > 0
         if any(len(frame) for frame in frames.values()) or not live:
             found = history(frames, self._names, Part(sites=self._shown))
             texts = list(self._names.texts)[self._told_texts :]

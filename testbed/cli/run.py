@@ -127,7 +127,7 @@ def _run(
     followers += [page] if page else []
     try:
         text = path_of(arguments.scenario).read_bytes()
-        run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again)
+        run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again, early=early)
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)
     with final_status(run):

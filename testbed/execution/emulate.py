@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.execution import early_imports
 from testbed.execution.compiler import leave_out_compiler, may_compile
@@ -17,9 +18,13 @@ from testbed.execution.programs.supervisor import run_programs
 from testbed.execution.resume import FOLDER
 from testbed.execution.together import run_together
 from testbed.plan.model import Plan
+from testbed.realtime.hold import Hold
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 from testbed.results.summary import by_site
+
+if TYPE_CHECKING:
+    from emulation.probe import Capabilities
 
 MASTER_PORT = 29_500  # torchrun's
 
@@ -40,9 +45,8 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
     preparation = ThreadPoolExecutor(1)
     prepared = preparation.submit(prepare, ground)  # takes a second or two, while the network comes up
     from emulation.network import Emulation
-    from emulation.probe import probe
 
-    capabilities = probe()
+    capabilities = _capabilities(ground)
     capabilities.require_emulation()
     ground.report({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
     log = EventLog(ground.directory / "events", "network")
@@ -57,13 +61,6 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
         with Emulation(plan, capabilities, record, ground.directory / "events") as network:
             ground = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter
             preparation.shutdown()  # no thread is left when nodes are forked
-            ground.report({"kind": "stage", "name": "measuring the links"})
-            network.measure()
-            is_program = plan.program is not None
-            if is_program:
-                ground.report({"kind": "stage", "name": "starting the program"})
-            else:
-                ground.report_start()
             errors = _train(ground, network, epoch_ns)
         if is_predictable(plan) and len(deployments) == 1 and errors == [None] and not resumed:
             ground.report({"kind": "stage", "name": "simulating the first rounds"})
@@ -73,6 +70,14 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
         log.close()
     share_network_events(ground)
     return errors
+
+
+def _capabilities(ground: Ground) -> Capabilities:
+    """Return what this machine can do: as the launcher has found before it wrote the manifest, or else found now."""
+    from emulation.probe import Capabilities, probe
+
+    manifest = json.loads((ground.deployments[0].directory / "manifest.json").read_bytes())
+    return Capabilities.of(manifest["capabilities"]) or probe()
 
 
 def prepare(ground: Ground) -> Ground:
@@ -100,25 +105,40 @@ def _warm_up(plan: Plan) -> None:
 
 
 def _train(ground: Ground, network: Any, epoch_ns: int) -> list[BaseException | None]:
-    network.helpers.start_monitor(epoch_ns / 1e9)
+    """Measure the network, and run the nodes in it, which start and connect meanwhile where somebody waits for that."""
     links = _Links(network, epoch_ns)
     deployments = [replace(each, report=links.following(each.report)) for each in ground.deployments]
     plan = ground.plan
+    # jobs begin each at a time of its own, a program at once, and in virtual time nobody waits
+    is_first = plan.program is not None or plan.exact is not None or len(deployments) > 1
+
+    def measure() -> None:
+        network.measure()
+        network.helpers.start_monitor(epoch_ns / 1e9)
+
+    hold = None if is_first else Hold(measure)
     try:
+        if is_first:
+            ground.report({"kind": "stage", "name": "measuring the links"})
+            measure()
         if plan.program is not None:
+            ground.report({"kind": "stage", "name": "starting the program"})
             only = deployments[0]
             run_programs(plan, only.directory, only.report, epoch_ns, _hosts(plan, network))
             return [None]
+        ground.report_start()
         realtime = network.capabilities.realtime and plan.exact is None  # in virtual time no node waits for a core
 
         def run(deployment: Deployment) -> None:
             host = deployment.job.host
-            run_nodes(deployment, epoch_ns, cores, lambda node: network.enter(host(node.name)), realtime)
+            run_nodes(deployment, epoch_ns, cores, lambda node: network.enter(host(node.name)), realtime, hold)
 
         with shared_cores(deployments) as cores:
             return run_together(deployments, run)
     finally:
         network.helpers.finish()
+        if hold is not None:
+            hold.close()
 
 
 class _Links:

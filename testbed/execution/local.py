@@ -22,6 +22,7 @@ from testbed.processes.child import spawn
 
 if TYPE_CHECKING:
     from testbed.realtime.fleet import Fleet
+    from testbed.realtime.hold import Hold
     from testbed.realtime.processor import Tokens
 
 
@@ -71,13 +72,14 @@ def run_nodes(
     cores: Mapping[str, Tokens],
     enter: Callable[[NodePlan], None] | None = None,
     realtime: bool = False,
+    hold: Hold | None = None,
 ) -> None:
     """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
 
     epoch_ns  the run's start on CLOCK_MONOTONIC
     cores     of each job; see ``shared_cores``
     enter     enters a node's network namespace, in the node's own process; without it, nodes meet on loopback
-    realtime  see ``Launch``
+    realtime, hold  see ``Launch``
     """
     from testbed.execution.resume import checkpoint_files
     from testbed.execution.roles import role_maker
@@ -106,6 +108,7 @@ def run_nodes(
             failures=failures,
             new_loop=exact_loop if plan.exact is not None else node_loop,
             realtime=realtime,
+            hold=hold,
             core_tokens=cores.get(deployment.job.name),
         )
         return Fleet(plan, launch)

@@ -15,9 +15,9 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from testbed.environment import host_environment, own_interpreter
 from testbed.errors import Interrupted
@@ -30,6 +30,9 @@ from testbed.results import COMPLETED
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
+if TYPE_CHECKING:
+    from emulation.probe import Probing
+
 Event = Mapping[str, Any]
 
 STOP_GRACE_S = 10.0
@@ -37,8 +40,13 @@ HOST = "testbed.execution.host"  # the module that is the host process
 TOLD_LATER = "-"  # in place of the run's directory
 LOG = "host.log"
 _ONLY = ""  # the name of a run's only job
-_IMPORTS = ("torch", "testbed.engine.roles", "testbed.simulation.run")  # take a second
-IMPORTED_EARLY = dict.fromkeys(("simulate", "local", "emulate"), _IMPORTS)
+_IMPORTS = ("torch", "testbed.engine.roles")  # take a second
+_OF_PROCESSES = (*_IMPORTS, "testbed.realtime.fleet", "testbed.execution.roles")
+IMPORTED_EARLY = {
+    "simulate": (*_IMPORTS, "testbed.simulation.run"),
+    "local": _OF_PROCESSES,
+    "emulate": _OF_PROCESSES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +86,14 @@ class HostProcess:
     ``lines``: yields its lines of progress until it has ended; after an interruption, the next iteration goes on.
     ``early_errors``: what it has written to standard error before it knew where the run's log is.
     ``told``: how its jobs have ended, as it tells; the only job of a run has no name.
+    ``probing``: finds out meanwhile what this machine can emulate, for a host that is to emulate.
     """
 
     process: Child
     lines: Iterable[str]
     early_errors: IO[str] | None = None
     told: dict[str, SessionResult] = field(default_factory=dict)
+    probing: Probing | None = None
 
 
 @contextlib.contextmanager
@@ -98,6 +108,10 @@ def early_host(back_end: str) -> Iterator[HostProcess | None]:
     if (modules := IMPORTED_EARLY.get(back_end)) is not None:
         with contextlib.suppress(OSError):
             host = _started(back_end == "emulate", modules)
+    if host is not None and back_end == "emulate":
+        from emulation.probe import Probing
+
+        host = replace(host, probing=Probing())
     try:
         yield host
     finally:
@@ -257,6 +271,8 @@ def _end(host: HostProcess) -> None:
 
     Users' programs are in groups of their own: the process around each notices the host's end, and ends it.
     """
+    if host.probing is not None:
+        host.probing.close()
     host.process.kill_group()
     host.process.close()
     if host.early_errors is not None:

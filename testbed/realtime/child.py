@@ -25,6 +25,7 @@ from testbed.processes.child import die_with
 from testbed.realtime.auth import Credentials
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
 from testbed.realtime.heartbeat import PeerLost
+from testbed.realtime.hold import Hold
 from testbed.realtime.node import AnyRole, run_node
 from testbed.realtime.node_loop import node_loop, run_before_other_programs
 from testbed.realtime.processor import Tokens
@@ -59,6 +60,7 @@ class Launch:
         failures: What failed scripts leave behind; None in a run without scripts.
         new_loop: Makes the event loop of a node.
         realtime: Whether event loops run before all other programs of the machine, as the helpers of an emulation do.
+        hold: What is done before the nodes begin, while they start; None: nothing.
         endpoints: Where nodes listen and reach each other; default: as ``enter`` says.
         credentials: Of the run; default: new ones, which only these nodes have.
     """
@@ -76,6 +78,7 @@ class Launch:
     failures: FailureFiles | None = None
     new_loop: Callable[[], asyncio.AbstractEventLoop] = node_loop
     realtime: bool = False
+    hold: Hold | None = None
     endpoints: Endpoints | None = None
     credentials: Credentials | None = field(default=None, repr=False)
 
@@ -134,12 +137,24 @@ async def _main(
     try:
         setup = make_setup()
         role = launch.make_role(setup.plan, node)
+        if launch.hold is not None and node.role == "scheduler":
+            role = _held(role, launch.hold)
         await run_node(setup, role, log, lambda line: _write_line(progress, line), _handle_leave)
     except Exception as error:  # at once: what the loop's end still waits for may crash, as libraries do
         _write_line(progress, _exit_line(node.name, error))
         raise
     finally:
         log.close()
+
+
+def _held(role: AnyRole, hold: Hold) -> AnyRole:
+    """Return the scheduler's role, which begins later: what nodes send it until then waits in its inbox."""
+
+    async def run(world: RealWorld) -> Any:
+        await hold.over()
+        return await role(world)
+
+    return run
 
 
 def _set_forks_apart(*descriptors: int) -> None:

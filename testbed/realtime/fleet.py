@@ -113,6 +113,9 @@ class Fleet:
             ):
                 present = [node.name for node in self._plan.nodes if node.name not in self._absent]
                 self._start(present)
+                if self._launch.hold is not None:
+                    self._launch.hold.carry_out()
+                    self._status.advanced_at_s = time.monotonic()
                 while self._processes:
                     self._turn()
                 if (cause := first_cause(self.exits)) and cause.cause == PeerLost.__name__:

@@ -18,6 +18,8 @@ from testbed.results.events import STOPPED, EventLog
 from testbed.results.progress import Progress
 
 STATUS_INTERVAL_S = 0.5
+_FIRST_STATUSES = 6  # before each of which the log is flushed: somebody may watch how the run begins
+_FIRST_FLUSHES = 5
 
 AnyRole = Callable[[RealWorld], Awaitable[Any]]
 OnMade = Callable[[RealWorld], None]
@@ -43,7 +45,8 @@ async def run_node(
     world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
     world.pacer = Pacer(setup.plan.node(setup.name).device, setup.plan.seed, setup.name, setup.since_s)
     world.network = network = Network(setup, world)
-    reporter = asyncio.create_task(_report(world))
+    first = 0 if setup.plan.is_exact else _FIRST_STATUSES
+    reporter = asyncio.create_task(_report(world, log, first))
     on_made(world)
     try:
         network.start()
@@ -75,8 +78,13 @@ async def _unless_failed(world: RealWorld, awaitable: Awaitable[Any]) -> Any:
         task.cancel()
 
 
-async def _report(world: RealWorld) -> None:
+async def _report(world: RealWorld, log: EventLog, first: int) -> None:
     try:
+        for _ in range(first):
+            for _ in range(_FIRST_FLUSHES):
+                await asyncio.sleep(STATUS_INTERVAL_S / _FIRST_FLUSHES)
+                log.flush()
+            world.status()
         while True:
             await asyncio.sleep(STATUS_INTERVAL_S)
             world.status()

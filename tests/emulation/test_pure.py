@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import re
@@ -25,6 +26,7 @@ from emulation.commands import address_lines, delay_rules
 from emulation.layout import lay_out
 from emulation.measurement import BuiltNetwork, _floods, _link_rtts_s, _rate
 from emulation.monitor import BusyTime, Monitor
+from emulation.namespaces import Commands
 from emulation.probe import Capabilities
 from emulation.replay import Replay, Timeline, timelines_of
 from emulation.settings import settings, window_share
@@ -36,7 +38,7 @@ from emulation.shaping.install import cut_bursts, link_specs, netem_lines, refus
 from emulation.shaping.link_spec import LinkSpec
 from emulation.shaping.path import Fate, PacketFates, Path, as_netem, kernel_random, netem_options, netem_text
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in
-from testbed.errors import CapabilityError, ScenarioError
+from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import emulate
 from testbed.execution.deployment import alone
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
@@ -596,3 +598,27 @@ def test_a_link_is_busy_where_its_queue_lasts_until_the_next_reading() -> None:
     assert busy.so_far("a>b") == {"busy_s": 0.025, "busy_bytes": 60_000, "busy_possible_bytes": 62_500}
     busy.update(0.06, reading(135_000, 5_000))
     assert busy.so_far("a>b")["busy_s"] == 0.035, "30 kB last for 12 ms"
+
+
+def test_what_one_process_has_found_out_another_takes_from_the_manifest() -> None:
+    found = Capabilities(
+        **{each.name: ("bbr",) if "tuple" in str(each.type) else True for each in fields(Capabilities)}
+    )
+    told = json.loads(json.dumps({"delay_method": "nfqueue", **found.to_dict(), "gpus": []}))
+    assert Capabilities.of(told) == found
+    del told["veth"]
+    assert Capabilities.of(told) is None  # of another release, or of a guest's kernel
+
+
+def test_commands_run_beside_each_other_and_the_words_of_one_that_fails_are_told() -> None:
+    """Each waits for the next one, which would not start before its end."""
+    pipe = os.pipe()
+    with Commands(at_once=2) as commands:
+        commands.start(["sh"], f"read line < /proc/{os.getpid()}/fd/{pipe[0]}")
+        commands.start(["sh"], f"echo go > /proc/{os.getpid()}/fd/{pipe[1]}")
+    for descriptor in pipe:
+        os.close(descriptor)
+    with pytest.raises(RunFailed, match=r"sh \(one of: echo no; exit 3\): no \(exit 3\)"), Commands(2) as commands:
+        commands.start(["sh"], "echo no\nexit 3\n")
+        commands.start(["sleep", "60"], "")  # which is ended
+        commands.start(["true"], "")

@@ -28,6 +28,7 @@ from testbed.plan.fault_clock import Due, FaultClock
 from testbed.plan.model import FaultPlan, NodePlan
 from testbed.processes.child import close_in_children
 from testbed.realtime.fleet import Fleet
+from testbed.realtime.hold import Hold
 from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
 from testbed.realtime.sockets import Endpoints
 from testbed.realtime.world import RealWorld
@@ -419,6 +420,32 @@ def test_twelve_nodes_register_with_their_scheduler(tmp_path: Path) -> None:
     programs["a/scheduler"] = receiving(11)
     results = Processes(tmp_path)(programs)
     assert {message.sender for message in results["a/scheduler"]} == set(names[1:])
+
+
+def test_nodes_connect_while_their_parent_works_and_the_scheduler_begins_afterwards(tmp_path: Path) -> None:
+    register = sending("a/scheduler", Message(MessageKind.REGISTER))
+    worked: list[bool] = []
+
+    async def registering(world: RealWorld) -> None:
+        await register(world)
+        await world.drain("a/scheduler")  # it is connected
+        (tmp_path / "connected").touch()
+
+    async def scheduling(world: RealWorld) -> Message:
+        (tmp_path / "begun").touch()
+        return await world.receive("a registration")
+
+    def work() -> None:
+        while not (tmp_path / "connected").exists():
+            time.sleep(0.01)
+        worked.append((tmp_path / "begun").exists())
+
+    processes = Processes(tmp_path)
+    programs = {"a/scheduler": scheduling, WORKER: registering}
+    with contextlib.closing(Hold(work)) as hold:
+        for _ in range(2):  # in a second attempt, nothing is left to do
+            Fleet(tiny_plan(programs), processes.launch(programs, hold=hold)).run()
+    assert worked == [False] and (tmp_path / "begun").exists()
 
 
 def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_path: Path) -> None:

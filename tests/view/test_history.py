@@ -34,6 +34,15 @@ def test_each_message_and_each_work_is_a_row(run: StoredRun) -> None:
     )
 
 
+def test_messages_that_are_about_no_tensor_are_there_and_requests_for_one_are_not(run: StoredRun) -> None:
+    """Registrations are the first that crosses a link; requests would be as many as what answers them."""
+    some = run.tables["transfers"].head(3).assign(payload_bytes=0)
+    some = some.assign(message=["register", "pull", "push"], key=[-1, 0, 0], round=-1)
+    names = Names.of(run.plan)
+    found = history({**run.tables, "transfers": some}, names)["messages"]
+    assert [list(names.texts)[kind] for kind in found["kind"]] == ["register"] and found["bytes"] == [0]
+
+
 def test_a_part_has_what_lies_in_its_time_and_sites(run: StoredRun) -> None:
     names = Names.of(run.plan)
     part = history(run.tables, names, Part(sites=["tokyo"], from_s=2.0, to_s=3.0))

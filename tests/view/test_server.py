@@ -19,7 +19,7 @@ import pytest
 
 from analysis.view.opening import saved_page_of, server_of
 from analysis.view.server import ViewServer
-from analysis.view.source import _MOST_OF_A_CORE, LARGEST_SAVED_BYTES, next_poll_s
+from analysis.view.source import _MOST_OF_A_CORE, _TO_BEGIN_S, LARGEST_SAVED_BYTES, next_poll_s
 from testbed.api import open_run
 from testbed.cli.main import main
 from testbed.errors import ScenarioError
@@ -122,10 +122,15 @@ def test_a_run_in_progress_is_told_as_it_is_written_until_it_ends(tmp_path: Path
 
 def test_what_a_page_takes_of_a_core_counts_since_it_was_opened() -> None:
     """So the first rows, which cost most to read, do not delay the next ones of a page that is open for long."""
-    soon_s = next_poll_s(now_s=100.0, opened_s=0.0, polled_s=1.0)
+    soon_s = next_poll_s(now_s=100.0, opened_s=0.0, polled_s=1.0, trains=True)
     assert 100.0 < soon_s < 101.0
-    later_s = next_poll_s(now_s=100.0, opened_s=99.0, polled_s=1.0)
-    assert later_s - 99.0 == pytest.approx(1.0 / _MOST_OF_A_CORE)
+    later_s = next_poll_s(now_s=100.0, opened_s=99.0, polled_s=1.0, trains=True)
+    assert later_s - 99.0 == pytest.approx((1.0 - _TO_BEGIN_S) / _MOST_OF_A_CORE)
+
+
+def test_a_page_looks_more_often_until_training_begins() -> None:
+    waits_s = [next_poll_s(now_s=1.0, opened_s=0.9, polled_s=0.2, trains=trains) - 1.0 for trains in (False, True)]
+    assert 0 < waits_s[0] < waits_s[1] / 3
 
 
 def test_a_killed_run_is_shown_as_far_as_it_came(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from testbed.errors import ScenarioError
 from topologies.traces.model import LIMITS, MAX_LENGTH_S, MAX_POINTS, Trace, rate_or_outage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def looped(trace: Trace, loop: bool) -> Trace:
@@ -70,6 +72,8 @@ def steps_of(trace: Trace) -> Iterator[tuple[float, float]]:
 
 
 def _durations_s(trace: Trace) -> NDArray[np.float64]:
+    import numpy as np  # which takes a tenth of a second to import, and few scenarios need
+
     return np.diff([*trace.times_s, trace.length_s])
 
 
@@ -78,6 +82,8 @@ def resampled(trace: Trace, step_s: float) -> Trace:
 
     Raise ``ScenarioError`` for too many steps.
     """
+    import numpy as np
+
     steps = trace.length_s / step_s
     if not 0 < steps <= MAX_POINTS:
         raise ScenarioError(f"{steps:g} steps of {step_s:g} s, allowed {MAX_POINTS} (choose longer steps)")
@@ -110,6 +116,8 @@ class Summary:
 
 
 def summary(trace: Trace) -> Summary:
+    import numpy as np
+
     durations_s = _durations_s(trace)
     values = np.array(trace.values)
     mean = float(np.average(values, weights=durations_s))

@@ -251,7 +251,7 @@ export class Lanes {
       const colour = (row) => colourOfWork(lane, source.texts[work.text[row]]);
       this.drawSpans(context, own, work.t0, work.t, top + y, high, width, colour);
     }
-    const colour = (row) => colourOfMessage(source.texts[messages.kind[row]]);
+    const colour = (row) => colourOfMessage(source.texts[messages.kind[row]], messages.bytes[row]);
     this.drawSpans(context, rows.sent, messages.t0, messages.t, top + SENT[0], SENT[1], width, colour);
     this.drawSpans(context, rows.received, messages.t0, messages.t, top + RECEIVED[0], RECEIVED[1], width, colour);
     const { marks } = this.run.tables;

@@ -1,7 +1,7 @@
 // Colours of the page, read from its style sheet, so that they follow a light or a dark scheme.
 
 const NAMES = [
-  "ink", "muted", "line", "paper", "ground", "accent", "compute", "backward", "weights", "codec", "wait", "held", "up", "down", "peer",
+  "ink", "muted", "line", "paper", "ground", "accent", "compute", "backward", "weights", "codec", "wait", "held", "up", "down", "peer", "control",
   "idle", "busy1", "busy2", "busy3", "busy4", "broken", "land", "change", "evaluation", "loss", "stale",
 ];
 
@@ -26,8 +26,9 @@ export function colourOfWork(lane, text) {
 const UP = new Set(["push", "merge", "block"]);
 const DOWN = new Set(["value", "spread"]);
 
-/** The colour of a message: contributions up, values down, or between peers. */
-export function colourOfMessage(kind) {
+/** The colour of a message: contributions up, values down, between peers, or without tensors. */
+export function colourOfMessage(kind, bytes = 1) {
+  if (!bytes) return look.control;
   if (UP.has(kind)) return look.up;
   return DOWN.has(kind) ? look.down : look.peer;
 }

@@ -10,7 +10,6 @@ import { Run } from "view/store";
 const SPEEDS = [0.001, 0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300];
 const WHOLE_S = 30; // of a long run, at first
 const BEHIND_S = 1.2; // of a run in progress: a message is told when it has arrived, and is to be seen on its way
-const GLIDE_S = 0.5;
 const DETAIL_MS = 250; // from the last change of a window until more of it is asked for
 
 const byId = (id) => document.getElementById(id);
@@ -366,15 +365,24 @@ class Page {
     this.told = now;
   }
 
-  /** Move the clock behind the end of a run in progress, as evenly as it comes. */
+  /** Move the clock behind the end of a run in progress: slower when it comes near, faster when it falls behind. */
   glide(passed) {
-    const behind = Math.max(BEHIND_S, 1.2 * (this.every ?? 1)) * Math.min(this.rate ?? 1, 20);
-    const aim = Math.max(0, this.end - behind);
-    const gap = aim - this.clock.t;
-    if (gap <= 0) return;
-    this.clock.t = gap > 8 * behind ? aim : this.clock.t + gap * Math.min(1, passed / GLIDE_S);
+    const rate = Math.min(this.rate ?? 1, 20);
+    const behind = Math.max(BEHIND_S, 1.2 * (this.every ?? 1)) * rate;
+    const left = this.end - this.clock.t;
+    if (left <= 1e-3) return;
+    this.first ||= this.firstFlight();
+    const next = left > 8 * behind ? this.end - behind : this.clock.t + Math.min(left, (left / behind) * rate * passed);
+    this.clock.t = Math.max(next, this.first);
     for (const lanes of this.lanes) lanes.follow(this.timeOf(lanes.run));
     this.due = true;
+  }
+
+  /** When the first message was sent, as far as it is known: what precedes it is not worth a wait. */
+  firstFlight() {
+    const [run] = this.runs;
+    const begin = run.tables.messages.t0.reduce((first, t) => Math.min(first, t), Infinity);
+    return begin === Infinity ? 0 : begin - this.shiftOf(run);
   }
 
   /** Marks above the slider: faults, changes of traces, evaluations. */

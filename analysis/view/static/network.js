@@ -489,7 +489,7 @@ export class Network {
       const share = (t - messages.t0[row]) / Math.max(1e-9, messages.t[row] - messages.t0[row]);
       const [x, y] = this.along(row, share, messages) ?? [];
       if (x === undefined) continue;
-      const colour = colourOfMessage(source.texts[messages.kind[row]]);
+      const colour = colourOfMessage(source.texts[messages.kind[row]], messages.bytes[row]);
       if (!byColour.has(colour)) byColour.set(colour, []);
       const radius = 2.2 + Math.min(4.5, 1.2 * Math.log10(1 + messages.bytes[row] / 1000));
       byColour.get(colour).push(x, y, radius);

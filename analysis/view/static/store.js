@@ -208,7 +208,7 @@ export class Run {
     let round = null;
     const last = lastBefore(messages.t0, t);
     for (let row = last; row >= Math.max(0, last - MOST_WAYS); row--) {
-      if (messages.round[row] < 0 || site[messages.source[row]] === site[messages.target[row]]) continue;
+      if (messages.round[row] < 0 || !messages.bytes[row] || site[messages.source[row]] === site[messages.target[row]]) continue;
       round ??= messages.round[row];
       if (messages.round[row] === round) rows.push(row);
       else if (messages.round[row] < round - 1) break;
