@@ -104,7 +104,7 @@ class Commands:
     def _wait_for_first(self) -> None:
         about, process = self._running.popleft()
         try:
-            told, _ = process.communicate(timeout=COMMAND_DEADLINE_S)
+            told = process.communicate(timeout=COMMAND_DEADLINE_S)[0]
         except subprocess.TimeoutExpired:
             process.kill()
             told = f"no end within {COMMAND_DEADLINE_S:g} s; {process.communicate()[0]}"

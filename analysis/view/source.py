@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ _MOST_OF_A_CORE = 0.015  # that a page of a run in progress takes from it, since
 _TO_BEGIN_S = 0.3  # of a core, beside that: the first rows cost most, and are waited for
 _ROUNDS_TRACED = 200  # whose critical path a page has
 _HOPS_TRACED = 60_000  # transfers that are looked through for that
+_MOST_OF_SITE = 40_000  # rows of a table, of a data centre that is looked at while a run grows
+_ENDS = {"messages": ("source", "target"), "work": ("node",), "rounds": ("node",), "marks": ("node",)}
 _LIVE = ("pending", "running")
 _LEAST_ROWS = 2_000
 
@@ -38,6 +40,33 @@ def next_poll_s(now_s: float, opened_s: float, polled_s: float, trains: bool) ->
     """
     every_s = _POLL_EVERY_S if trains else _POLL_AT_FIRST_S
     return max(now_s + every_s, opened_s + (polled_s - _TO_BEGIN_S) / _MOST_OF_A_CORE)
+
+
+class GrowingSite:
+    """What the nodes of one data centre do in a run that is being written; see ``history``.
+
+    Files of nodes elsewhere are not read, but for those of the central data centre, which tell whom they held.
+    """
+
+    def __init__(self, events: Path, plan: Mapping[str, Any], site: str) -> None:
+        self._site = site
+        self._names = Names.of(plan)
+        central = [each["name"] for each in plan["network"]["sites"] if each["central"]]
+        apart = [node["name"] for node in plan["nodes"] if node["data_center"] not in (site, *central)]
+        self._tables = GrowingTables(events, {name.replace(".", "/") for name in apart})
+        self._inside = {self._names.nodes[node["name"]] for node in plan["nodes"] if node["data_center"] == site}
+        self._found = history(empty_frames(), self._names)
+
+    def poll(self) -> dict[str, Any]:
+        """Return all rows so far, or the latest of very many."""
+        new = history(self._tables.poll(), self._names, Part(sites=[self._site]))
+        for table, ends in _ENDS.items():
+            columns = new[table]
+            rows = [row for row in range(len(columns["t"])) if any(columns[end][row] in self._inside for end in ends)]
+            for name, values in self._found[table].items():
+                values += [columns[name][row] for row in rows]
+                del values[:-_MOST_OF_SITE]
+        return {"history": self._found, "texts": list(self._names.texts)}
 
 
 class ViewedRun:
@@ -55,6 +84,7 @@ class ViewedRun:
         self._next_s = -math.inf  # when the run in progress is read again
         self._polled_s = 0.0  # of the processor
         self._trains = False
+        self._sites: dict[str, GrowingSite] = {}  # that are looked at while the run grows
         self._lock = threading.Lock()
 
     @property
@@ -114,12 +144,26 @@ class ViewedRun:
 
     def part(self, from_s: float, to_s: float, site: str) -> dict[str, Any] | None:
         """Return what happened between two moments, of one data centre's nodes or of those that the page shows."""
-        if self._growing is not None or site not in ("", *self._plot["vertices"]):
+        if site not in ("", *self._plot["vertices"]):
             return None
+        if self._growing is not None:
+            return self._growing_part(site)
         names = Names.of(self._run.plan)
         wanted = Part(sites=[site] if site else self._shown, from_s=from_s, to_s=to_s)
         found = history(self._run.tables, names, wanted)
         return {"history": found, "texts": list(names.texts), "state": self.state, "live": False}
+
+    def _growing_part(self, site: str) -> dict[str, Any] | None:
+        """Return what nodes of a data centre have done so far, of which ``news`` does not tell."""
+        if self._shown is None or site in ("", *self._shown):
+            return None
+        with self._lock:
+            if site not in self._sites:
+                self._sites = {site: GrowingSite(self.path / "events", self._run.plan, site)}  # one is looked at
+            begin_s = time.thread_time()
+            found = self._sites[site].poll()
+            self._polled_s += time.thread_time() - begin_s
+        return {**found, "state": self.state, "live": True}
 
     def news(self, number: int, told: int) -> tuple[list[bytes], bool]:
         """Return the parts of a run in progress after the first ``told``, as JSON, and whether more may come."""

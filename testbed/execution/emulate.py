@@ -76,8 +76,9 @@ def _capabilities(ground: Ground) -> Capabilities:
     """Return what this machine can do: as the launcher has found before it wrote the manifest, or else found now."""
     from emulation.probe import Capabilities, probe
 
-    manifest = json.loads((ground.deployments[0].directory / "manifest.json").read_bytes())
-    return Capabilities.of(manifest["capabilities"]) or probe()
+    manifest = ground.deployments[0].directory / "manifest.json"
+    told = json.loads(manifest.read_bytes())["capabilities"] if manifest.exists() else {}
+    return Capabilities.of(told) or probe()
 
 
 def prepare(ground: Ground) -> Ground:

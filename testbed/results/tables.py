@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -86,10 +86,12 @@ class GrowingTables:
     """The tables of a directory of events that is being written, a few rows at a time.
 
     Rows are made without Arrow, whose start for each table takes longer than a second's events do.
+    ``without``: writers whose files are not read.
     """
 
-    def __init__(self, events: Path) -> None:
+    def __init__(self, events: Path, without: Collection[str] = ()) -> None:
         self._events = events
+        self._without = without
         self._files: dict[Path, PartReader | None] = {}  # None: all of it has been read
         self._empty = empty_frames()
 
@@ -102,6 +104,8 @@ class GrowingTables:
 
         rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for path in parts(self._events):
+            if writer_of(path) in self._without:
+                continue
             reader = self._files[path] if path in self._files else PartReader(path)
             if reader is not None:
                 for event in decoded(reader.lines().splitlines()):

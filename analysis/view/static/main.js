@@ -11,6 +11,7 @@ const SPEEDS = [0.001, 0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300];
 const WHOLE_S = 30; // of a long run, at first
 const BEHIND_S = 1.2; // of a run in progress: a message is told when it has arrived, and is to be seen on its way
 const DETAIL_MS = 250; // from the last change of a window until more of it is asked for
+const DETAIL_LIVE_MS = 1000; // likewise, while a run grows
 
 const byId = (id) => document.getElementById(id);
 
@@ -275,13 +276,15 @@ class Page {
         return button;
       }),
     );
-    if (run.plot.sites > 12 && nodes.length) this.showLanesOf(run, site);
+    const apart = run.partial && !run.partial.includes(site);
+    if ((run.plot.sites > 12 || apart) && nodes.length) this.showLanesOf(run, site);
   }
 
   /** Show the lanes of one data centre alone; ask for them where the page has not got them. */
   showLanesOf(run, site) {
     if (run.lanes.site === site) return;
     run.lanes.site = site;
+    run.lanes.detail = null; // which may lack the nodes that are shown now
     run.lanes.choose();
     run.lanes.scroll.scrollTop = 0;
     this.windowChanged(run.lanes);
@@ -290,7 +293,14 @@ class Page {
   /** The rows of a moment: those that were asked for, or all that the page has. */
   rowsAt(run, t) {
     const { detail } = run.lanes;
-    return detail && detail.from <= t && t <= detail.to ? detail.run : run;
+    return detail && !detail.live && detail.from <= t && t <= detail.to ? detail.run : run;
+  }
+
+  /** What a node does at a moment: of a data centre that was chosen, the page may know it by that alone. */
+  laneOf(run, node, t) {
+    const { detail, site } = run.lanes;
+    const asked = detail && site === run.plot.nodes.site[node] && detail.from <= t && t <= detail.to;
+    return (asked ? detail.run : run).laneAt(node, t);
   }
 
   /** Ask for all rows of a window of which the page has only some. */
@@ -300,12 +310,15 @@ class Page {
     clearTimeout(lanes.asking);
     if (lanes.whole && lanes.site === null) return; // which the page began with
     lanes.asking = setTimeout(async () => {
+      const number = this.runs.indexOf(run);
       const site = lanes.site === null ? "" : run.plot.vertices[lanes.site];
       const asked = { from: lanes.from, to: lanes.to };
-      const part = await this.source.part(this.runs.indexOf(run), asked.from, asked.to, site);
-      if (!part) return;
-      lanes.detail = { ...asked, run: new Run({ ...part, plot: run.plot }, run.label) };
+      const part = await this.source.part(number, asked.from, asked.to, site);
+      if (!part || (site && site !== run.plot.vertices[lanes.site])) return;
+      const reach = part.live ? { from: 0, to: Infinity } : asked; // of a run that grows: all that there is so far
+      lanes.detail = { ...reach, live: part.live, run: new Run({ ...part, plot: run.plot }, run.label) };
       this.redraw(true);
+      if (part.live) lanes.asking = setTimeout(() => this.windowChanged(lanes), DETAIL_LIVE_MS);
     }, DETAIL_MS);
   }
 

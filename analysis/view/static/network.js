@@ -414,7 +414,7 @@ export class Network {
   colourOfSite(vertex, t) {
     const counts = [0, 0, 0, 0];
     for (const node of this.run.nodesOf[vertex].slice(0, 6)) {
-      const lane = this.run.laneAt(node, t);
+      const lane = this.page.laneOf(this.run, node, t);
       if (lane >= 0) counts[lane] += 1;
     }
     if (counts[0]) return look.compute;
@@ -423,7 +423,7 @@ export class Network {
 
   drawNode(context, node, t) {
     const [x, y] = this.nodeAt.get(node);
-    const lane = this.run.laneAt(node, t);
+    const lane = this.page.laneOf(this.run, node, t);
     const { role, name } = this.run.plot.nodes;
     context.fillStyle = lane < 0 ? look.paper : look[LANE_NAMES[lane]];
     context.strokeStyle = this.broken.has(name[node]) ? look.broken : look.ink;
@@ -591,7 +591,7 @@ export class Network {
       return `${name}\ndata centre${central}, ${workers} ${workers === 1 ? "worker" : "workers"}`;
     }
     if (found.kind === "node") {
-      const lane = this.run.laneAt(found.number, t);
+      const lane = this.page.laneOf(this.run, found.number, t);
       const role = plot.nodes.role[found.number].replace("_", " ");
       return `${plot.nodes.name[found.number]}\n${role}${lane < 0 ? "" : `: ${LANE_NAMES[lane]}`}`;
     }
