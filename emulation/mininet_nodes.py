@@ -15,12 +15,12 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from testbed.errors import CapabilityError
+from testbed.processes.threads import EndingThreads
 
 APT_PATH = Path("/usr/lib/python3/dist-packages/mininet")
 APT_LINE = "sudo apt-get install --no-install-recommends mininet iproute2 iptables"
@@ -65,5 +65,5 @@ def start_hosts(names: Iterable[str], at_once: int) -> list[Any]:
         def setup(cls) -> None:
             """Look for no ``ifconfig``, which nothing here calls."""
 
-    with ThreadPoolExecutor(at_once) as threads:
+    with EndingThreads(at_once) as threads:
         return list(threads.map(Host, names))

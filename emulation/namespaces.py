@@ -82,7 +82,7 @@ class Commands:
             while self._running and kind is None:
                 self._wait_for_first()
         finally:
-            for _, process in self._running:
+            for _about, process in self._running:
                 process.kill()
                 process.communicate()
 

@@ -6,6 +6,8 @@ import importlib
 import threading
 from collections.abc import Iterable
 
+from testbed.processes.threads import await_end
+
 _threads: list[threading.Thread] = []
 
 
@@ -18,7 +20,10 @@ def begin(modules: Iterable[str]) -> None:
 def finish() -> None:
     """Return when all has been imported, and the thread has ended."""
     while _threads:
-        _threads.pop().join()
+        thread = _threads.pop()
+        thread.join()
+        assert thread.native_id is not None
+        await_end(thread.native_id)
 
 
 def _import(modules: Iterable[str]) -> None:

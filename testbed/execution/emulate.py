@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from testbed.execution.programs.supervisor import run_programs
 from testbed.execution.resume import FOLDER
 from testbed.execution.together import run_together
 from testbed.plan.model import Plan
+from testbed.processes.threads import EndingThreads
 from testbed.realtime.hold import Hold
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
@@ -42,7 +42,7 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
     ground = replace(ground, deployments=deployments)
     plan = ground.plan
     resumed = (ground.directory / FOLDER).is_dir()  # an earlier run has done the first rounds
-    preparation = ThreadPoolExecutor(1)
+    preparation = EndingThreads(1)
     prepared = preparation.submit(prepare, ground)  # takes a second or two, while the network comes up
     from emulation.network import Emulation
 

@@ -1,0 +1,35 @@
+"""Threads of a process that forks: they have ended for the kernel, too, when they are said to have ended.
+
+Python takes a thread for ended a moment before that. What the thread still does then, in C, may hold a lock; a child
+that is forked at that moment has a copy of the lock that nobody releases, and hangs. Of 69 forks right behind a thread
+that had computed with PyTorch, four hung.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_POLL_S = 5e-4
+
+
+def await_end(thread: int) -> None:
+    """Return when a thread of this process, which is about to end, is gone. ``thread``: its ``native_id``."""
+    while Path(f"/proc/self/task/{thread}").exists():
+        time.sleep(_POLL_S)
+
+
+class EndingThreads(ThreadPoolExecutor):
+    """A pool whose threads are gone when ``shutdown`` returns, or the context is left."""
+
+    def __init__(self, most: int) -> None:
+        self._native_ids: list[int] = []
+        super().__init__(most, initializer=lambda: self._native_ids.append(threading.get_native_id()))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        if wait:
+            for thread in self._native_ids:
+                await_end(thread)
