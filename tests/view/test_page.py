@@ -53,6 +53,9 @@ def test_a_run_is_played_back_and_asked(browser: Any, hostile: Path, tmp_path: P
         page.get_by_role("button", name="Jump ahead").click()
         assert clock(page) > stopped or clock(page) == 0
         assert "accuracy" in page.locator("#told").inner_text()
+        page.get_by_label("Time", exact=True).focus()
+        page.keyboard.press("ArrowRight")
+        assert page.locator("#told").inner_text() == ""  # it was about the moment before
         page.get_by_role("button", name="this round").click()
         assert page.evaluate("page.lanes[0].to - page.lanes[0].from") < page.evaluate("page.end") / 4
         page.get_by_label("Lanes of the nodes").focus()
@@ -91,6 +94,23 @@ def test_what_is_drawn_is_what_the_run_did(browser: Any, tmp_path: Path) -> None
             assert 0 < link["use"] <= link["rate"]
     finally:
         server.close()
+
+
+def test_a_worker_that_is_far_behind_sets_neither_the_round_nor_the_curve_back(browser: Any, tmp_path: Path) -> None:
+    """Of a run whose workers do not wait for each other."""
+    saved = tmp_path / "page.html"
+    saved.write_text(saved_page_of([make_run(tmp_path / "run")]))
+    with page_of(browser, saved.as_uri()) as page:
+        found = page.evaluate(
+            """() => {
+              const [run] = page.runs;
+              delete run.tables.rounds;
+              run.append({ samples: { t: [] }, rounds: { t0: [0, 1, 2, 0], t: [1, 2, 3, 4], round: [0, 1, 2, 0],
+                node: [0, 0, 0, 1], loss: [4, 3, 1, 5], steps: [1, 1, 1, 1] } }, []);
+              return [[0.5, 3.5, 4.5].map((t) => run.roundAt(t)), page.learning.losses(run)];
+            }"""
+        )
+        assert found == [[-1, 2, 2], [[2, 4], [3, 3]]]  # the mean of each worker's latest loss
 
 
 def test_passes_have_colours_of_their_own(browser: Any, tmp_path: Path) -> None:

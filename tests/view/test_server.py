@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from analysis.view import source
 from analysis.view.opening import saved_page_of, server_of
 from analysis.view.server import ViewServer
 from analysis.view.source import _MOST_OF_A_CORE, _TO_BEGIN_S, LARGEST_SAVED_BYTES, next_poll_s
@@ -116,6 +117,37 @@ def test_a_run_in_progress_is_told_as_it_is_written_until_it_ends(tmp_path: Path
         for table, columns in whole["history"].items():
             for name, values in columns.items() if table not in ("paths", "carried") else ():
                 assert len(live[table][name]) == len(values), (table, name)
+    finally:
+        server.close()
+
+
+def test_a_data_centre_that_a_large_page_does_not_hold_is_told_while_the_run_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MOST_NODES", 5)  # so that the page holds the work of virginia alone
+    finished = make_run(tmp_path / "finished")
+    run = RunDirectory(tmp_path / "live")
+    run.path.mkdir()
+    shutil.copy(finished / "plan.json", run.path)
+    run.set_status("running", "")
+    server = server_of([run.path])
+    try:
+        [begun] = json.loads(get(server, "%data")[1])["runs"]
+        nodes = begun["plot"]["nodes"]
+        assert [begun["plot"]["vertices"][site] for site in begun["partial"]] == ["virginia"]
+        assert json.loads(get(server, "%part?site=tokyo")[1])["history"]["work"]["t"] == []
+        write_events(make_plan(), run.events)
+        grown = json.loads(get(server, "%part?site=tokyo")[1])
+        assert grown["live"] and grown == json.loads(get(server, "%part?site=tokyo")[1])  # nothing is told twice
+        assert get(server, "%part?site=virginia")[0] == 404  # of which the stream tells
+        run.set_status("done", "")
+        get(server, "%stream")
+        whole = json.loads(get(server, "%part?site=tokyo&to=1000")[1])["history"]
+        assert sorted(grown["history"]["work"]["t0"]) == sorted(whole["work"]["t0"]) != []
+        assert len(grown["history"]["rounds"]["t"]) == 2 * 8  # of two workers
+        moved = grown["history"]["messages"]
+        ends = {nodes["name"][each].split("/")[0] for each in moved["source"] + moved["target"]}
+        assert ends == {"tokyo", "virginia"}  # and none between other places
     finally:
         server.close()
 

@@ -142,23 +142,26 @@ export class Learning {
     return [positions(run, this.over, moments, this.page.shiftOf(run)), rows.map((row) => scores.accuracy[row])];
   }
 
-  /** The mean loss of each round over the workers, when the last of them has completed it. */
+  /**
+   * The mean over the workers of their latest losses, as often as there are workers: where they wait for each other, at
+   * the end of each round. Where they do not, equal numbers of rounds are far apart in time.
+   */
   losses(run) {
     const { rounds } = run.tables;
-    const sums = new Map();
-    rounds.t.forEach((t, row) => {
-      if (rounds.loss[row] === null) return;
-      const sum = sums.get(rounds.round[row]) ?? { t: 0, loss: 0, count: 0 };
-      sum.t = Math.max(sum.t, t);
-      sum.loss += rounds.loss[row];
-      sum.count += 1;
-      sums.set(rounds.round[row], sum);
+    const told = rounds.t.map((_, row) => row).filter((row) => rounds.loss[row] !== null);
+    const workers = new Set(told.map((row) => rounds.node[row])).size;
+    const latest = new Map();
+    const means = [];
+    told.forEach((row, place) => {
+      latest.set(rounds.node[row], rounds.loss[row]);
+      if ((place + 1) % workers) return;
+      const sum = [...latest.values()].reduce((before, loss) => before + loss, 0);
+      means.push({ t: rounds.t[row], loss: sum / latest.size });
     });
-    const means = [...sums.values()].sort((a, b) => a.t - b.t);
     const stride = Math.max(1, Math.ceil(means.length / 3000));
     const shown = means.filter((_, place) => place % stride === 0);
     const moments = shown.map((each) => each.t);
-    return [positions(run, this.over, moments, this.page.shiftOf(run)), shown.map((each) => each.loss / each.count)];
+    return [positions(run, this.over, moments, this.page.shiftOf(run)), shown.map((each) => each.loss)];
   }
 
   /** Take what has come since. */
@@ -216,7 +219,7 @@ export class Series {
     const series = [
       {},
       { label: "round (s)", stroke: () => look.busy2, width: 1.5 },
-      { label: "loss", stroke: () => look.loss, width: 1.5, scale: "loss" },
+      { label: "loss", stroke: () => look.ink, width: 1.5, scale: "loss", dash: [3, 3] },
     ];
     const own = axes("time (s)", "");
     own.push({ ...own[1], scale: "loss", side: 1, grid: { show: false } });

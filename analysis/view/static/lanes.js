@@ -5,6 +5,8 @@ import { moment, seconds, size, steps } from "view/numbers";
 
 const ROW = 34;
 const AXIS = 22;
+const LOWEST = 120; // pixels
+const HIGHEST = 380;
 const SHORTEST_S = 2e-5; // a window's
 // where in its row each kind of span is: top and height
 const WORK = [
@@ -49,7 +51,10 @@ export class Lanes {
       .filter((node) => this.site === null || nodes.site[node] === this.site)
       .filter((node) => this.site !== null || !this.run.partial || this.run.partial.includes(nodes.site[node]))
       .sort((a, b) => nodes.site[a] - nodes.site[b] || order[nodes.role[a]] - order[nodes.role[b]] || a - b);
-    this.spacer.style.height = `${Math.max(0, this.rows.length * ROW + AXIS - this.scroll.clientHeight)}px`;
+    const whole = this.rows.length * ROW + AXIS + 2;
+    const seen = Math.min(HIGHEST, Math.max(LOWEST, whole));
+    this.canvas.style.height = `${seen}px`;
+    this.spacer.style.height = `${Math.max(0, whole - seen)}px`;
   }
 
   get left() {
@@ -207,7 +212,7 @@ export class Lanes {
     context.textAlign = "center";
     context.textBaseline = "middle";
     const span = this.to - this.from;
-    for (const t of steps(this.from, this.to, Math.max(2, Math.floor((width - this.left) / 110)))) {
+    for (const t of steps(this.from, this.to, Math.max(3, Math.floor((width - this.left) / 110)))) {
       const x = this.x(t);
       context.beginPath();
       context.moveTo(x, AXIS - 4);

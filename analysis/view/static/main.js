@@ -167,7 +167,10 @@ class Page {
   play(playing) {
     if (playing && this.clock.t >= this.end - 1e-9) this.clock.t = 0;
     this.clock.playing = playing;
-    if (playing) this.clock.following = false;
+    if (playing) {
+      this.clock.following = false;
+      byId("told").textContent = "";
+    }
     const button = byId("play");
     button.textContent = playing ? "❚❚" : "▶";
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
@@ -177,6 +180,7 @@ class Page {
   /** Go to a moment, as the user asks for it. */
   seek(t) {
     this.clock.following = false;
+    byId("told").textContent = ""; // which was about another moment
     this.seekTo(t);
   }
 
@@ -204,8 +208,8 @@ class Page {
       direction > 0
         ? wanted.find((mark) => mark.t > this.clock.t + 1e-6)
         : wanted.findLast((mark) => mark.t < this.clock.t - 1e-6);
-    byId("told").textContent = found ? `${moment(found.t, this.end)}: ${found.text}` : "there is none";
     if (found) this.seek(found.t);
+    byId("told").textContent = found ? `${moment(found.t, this.end)}: ${found.text}` : "there is none";
   }
 
   showRound(run, lanes) {

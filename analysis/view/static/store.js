@@ -100,6 +100,7 @@ export class Run {
     this.flights = null;
     this.ofNode = null;
     this.marks = null;
+    this.newest = null; // round, by row of `rounds`: a worker that does not wait for others may be far behind
   }
 
   get start() {
@@ -219,8 +220,11 @@ export class Run {
   /** The number of the newest round that a worker has completed at `t`, or -1. */
   roundAt(t) {
     const { rounds } = this.tables;
-    const before = lastBefore(rounds.t, t);
-    return before < 0 ? -1 : rounds.round[before];
+    if (!this.newest) {
+      let most = -1;
+      this.newest = rounds.round.map((round) => (most = Math.max(most, round)));
+    }
+    return this.newest[lastBefore(rounds.t, t)] ?? -1;
   }
 
   scoreAt(t) {
