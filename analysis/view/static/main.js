@@ -473,6 +473,10 @@ class Page {
       words.push(flying === 1 ? "1 message in flight" : `${flying} messages in flight`);
       return (this.runs.length > 1 ? `${run.label}: ` : "") + words.join(", ");
     });
+    if (this.live[0] && !this.runs[0].end) {
+      byId("summary").textContent = "The run begins: its network is being made, and its nodes start.";
+      return;
+    }
     byId("summary").textContent = `${seconds(t, this.end)} of ${seconds(this.end)}. ${told.join("; ")}.`;
   }
 }
