@@ -18,7 +18,16 @@ from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import from_bytes, to_bytes
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import NamedOptions
-from testbed.kvstore.store import NO_CLIP_NORM, RANK_IN_SITE, SITE_WORKERS, Handle, KVStore, check_options, connect
+from testbed.kvstore.store import (
+    NO_CLIP_NORM,
+    RANK_IN_SITE,
+    SITE_WORKERS,
+    Handle,
+    KVStore,
+    check_options,
+    connect,
+    what_to_push,
+)
 from testbed.state import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
@@ -71,6 +80,7 @@ class GeoMXStore:
         self._states: dict[Hashable, KeyOptimizer] = {}
         self._keys: dict[Hashable, torch.Size] = {}
         self._pushed: dict[Hashable, list[Handle]] = {}  # whose sums the optimizer here has yet to apply
+        self._pulled_to: dict[Hashable, Tensor] = {}  # the script's own tensors, which hold the model
 
     # ---- places -------------------------------------------------------------------------------------------------
 
@@ -97,6 +107,11 @@ class GeoMXStore:
         return self.store.num_workers
 
     @property
+    def weight(self) -> float:
+        """What this worker multiplies a model by, or a change of one, before it pushes it: servers only add."""
+        return self.store.weight
+
+    @property
     def first_round(self) -> int:
         """The round with which this worker begins: 0, or where its script has joined a run in progress."""
         return self.store.first_round
@@ -116,7 +131,7 @@ class GeoMXStore:
         if self.store.job.contribution != "gradient":
             raise ScenarioError(
                 f"set_optimizer: by 'sync: {self.store.job.sync}' of the scenario models travel, not gradients; "
-                "step a torch optimizer in the script, and push the model (or use GeoOptimizer)"
+                f"step a torch optimizer in the script; {what_to_push(self.store.job)}"
             )
         kind, chosen = (optimizer, options) if isinstance(optimizer, str) else server_options(optimizer)
         if self.store.job.at_server:
@@ -158,6 +173,8 @@ class GeoMXStore:
         for each, tensor in _pairs("push", key, value, several=True):
             if self._optimizer is not None and self.store.job.continues:
                 self._state(each)  # a script that joins takes it over from another before it contributes
+            if each in self._pulled_to and tensor.data_ptr() == self._pulled_to[each].data_ptr():
+                self.store.refuse_a_whole_model(each)
             handle = self.store.push(each, tensor, priority)
             if self._optimizer is not None:
                 self._pushed.setdefault(each, []).append(handle)
@@ -175,6 +192,7 @@ class GeoMXStore:
         for target, value in zip(targets, values * len(targets) if one else values, strict=False):
             with torch.no_grad():
                 target.copy_(value.view_as(target))
+        self._pulled_to.update(zip(keys, targets, strict=False))
         return values[0] if one else values
 
     def pushpull(

@@ -51,6 +51,18 @@ def check_options(call: str, axis: Axis[Any], kind: str, options: Mapping[str, A
         raise ScenarioError(f"{call}({kind!r}): {name}: {problem}; {cure}")
 
 
+def what_to_push(job: ScriptJob) -> str:
+    """Return what a script has to push itself where models travel, or their changes."""
+    what = "weight * model" if job.contribution == "model" else "weight * (before - after)"
+    text = (
+        f"by 'sync: {job.sync}' servers add what workers push: push {what}, as a new tensor; the store's weight is "
+        f"this worker's share in the mean, {job.weight:.4g}"
+    )
+    if job.contribution == "delta":
+        text += "; before and after are the model as it was pulled, and after the local steps"
+    return f"{text} (GeoOptimizer does this by itself)"
+
+
 def connect() -> KVStore:
     """Return this script's store: the one of its worker in a run, or that of a single worker outside one."""
     session = here()
@@ -169,6 +181,14 @@ class KVStore:
         return round_
 
     @property
+    def weight(self) -> float:
+        """What this worker multiplies a model by, or a change of one, before it pushes it: servers only add.
+
+        1 where gradients travel, and where a server takes each push by itself.
+        """
+        return self.job.weight
+
+    @property
     def keys(self) -> tuple[Hashable, ...]:
         """The keys that are declared, in the order of ``init``."""
         return tuple(self._keys)
@@ -233,6 +253,8 @@ class KVStore:
         if not self.finite([flat], "push", where=f"key {key!r}", can_be_left_out=self.job.contribution != "model"):
             flat.zero_()
         count = self._pushes[number] = self._pushes.get(number, 0) + 1
+        if count == 1 and flat.any() and torch.equal(flat, self.first_values()[number]):
+            self.refuse_a_whole_model(key)
         untaken = [self._untaken.popleft() for _ in range(len(self._untaken))]
         if count > self._steps:  # the first push after a local step, whose time passes before the script continues
             self._steps = count
@@ -241,6 +263,11 @@ class KVStore:
             pushed = self._session.post("push", number, flat, priority, untaken)
         self._last[number] = handle = Handle(self._session, number, pushed, self._shapes[number], self._untaken)
         return handle
+
+    def refuse_a_whole_model(self, key: Hashable) -> None:
+        """Raise ``ScenarioError`` where servers would take a model for something else; it was pushed as it is."""
+        if self.job.contribution == "delta" or (self.job.contribution == "model" and self.job.weight != 1):
+            raise ScenarioError(f"push({key!r}): this is the model as it is; {what_to_push(self.job)}")
 
     def pull(self, key: Hashable) -> Tensor:
         """Return the value after this worker's last push of the key; before any, the first value."""

@@ -191,7 +191,7 @@ def test_what_contradicts_the_scenario_is_refused(tmp_path: Path) -> None:
     for wrong in ({"type": "4bit"}, {"type": "2bit", "ratio": 1}, {}):
         with pytest.raises(ScenarioError, match="one of 2bit, bsc as the type"):
             alone().set_gradient_compression(wrong)
-    with pytest.raises(ScenarioError, match="models travel, not gradients"):
+    with pytest.raises(ScenarioError, match=r"models travel, not gradients.*push weight \* model"):
         alone(contribution="model", sync="hfa").set_optimizer("sgd")
     with pytest.raises(ScenarioError, match=r"^set_optimizer: 'sdg' is not one of"):
         alone().set_optimizer("sdg")
@@ -199,6 +199,51 @@ def test_what_contradicts_the_scenario_is_refused(tmp_path: Path) -> None:
         alone().set_optimizer("sgd", rate=1.0)
     with pytest.raises(ScenarioError, match="2 keys take as many tensors"):
         alone().init([0, 1], torch.zeros(2))
+
+
+MODELS = """
+kv = create("dist_sync")
+first = torch.tensor([1.0, 2.0])
+kv.init("w", first)
+w = torch.empty(2)
+kv.pull("w", out=w)
+for step in range(4):
+    before = w.clone()
+    TRAIN
+    kv.push("w", WHAT)
+    kv.pull("w", out=w)
+    assert torch.allclose(w, before + GROWTH), (w, before)
+"""
+DILOCO = "sync={kind: diloco, h: 3, outer_learning_rate: 1, outer_momentum: 0}"
+CHANGES = [
+    ("sync={kind: hfa, k1: 3, k2: 1}", "kv.weight * w"),
+    ("sync={kind: hfa, k1: 3, k2: 1, weights: worker}", "kv.weight * w"),
+    ("sync={kind: esync, fixed_steps: 3}", "kv.weight * (before - w)"),
+    (DILOCO, "kv.weight * (before - w)"),
+]
+
+
+@for_each(("sync", "what"), CHANGES)
+def test_models_are_pushed_by_their_weight_and_changes_before_minus_after(sync: str, what: str, tmp_path: Path) -> None:
+    """Every worker adds 2 to its model: so does the mean."""
+    script = MODELS.replace("WHAT", what).replace("TRAIN", "w += 2").replace("GROWTH", "2")
+    done(tmp_path, script, sync)
+
+
+@for_each("sync", [sync for sync, _ in CHANGES[1:]])
+@for_each(("train", "what"), [("w += 2", "w"), ("w += 2", "w.data"), ("", "w.clone()"), ("", "[w.clone()]")])
+def test_a_model_that_is_pushed_as_it_is_is_refused(sync: str, train: str, what: str, tmp_path: Path) -> None:
+    script = MODELS.replace("WHAT", what).replace("TRAIN", train).replace("GROWTH", "0")
+    error = refusal(tmp_path, script, sync)
+    assert "push('w'): this is the model as it is; by 'sync: " in error
+    assert ("push weight * model" if "hfa" in sync else "push weight * (before - after)") in error
+
+
+def test_a_whole_model_may_be_pushed_where_it_counts_once(tmp_path: Path) -> None:
+    """The central data centre has one worker, whose weight there is 1."""
+    what = "w if kv.num_workers == 1 else kv.weight * w"
+    script = MODELS.replace("WHAT", what).replace("TRAIN", "w += 2").replace("GROWTH", "2")
+    done(tmp_path, script, CHANGES[0][0])
 
 
 def test_the_documents_program_trains(tmp_path: Path) -> None:
