@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,17 @@ def as_latex(rows: list[dict[str, Any]]) -> str:
     heads = [["", *(name for name, *_ in shown)], ["", *(unit for _, unit, *_ in shown)]]
     cells = [[latex_text(str(row["label"])), *(_cell(row[name], factor) for *_, name, factor in shown)] for row in rows]
     notes = ["WAN: of the whole run, rounds after the target included"]
+    notes += frames_and_payload(rows)
     notes += [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
     return fitting(heads, cells, "; ".join(notes))
+
+
+def frames_and_payload(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the bytes of a user's programs are, beside those of trainings."""
+    programs = [row["label"] for row in rows if "run_time_s" in row]
+    if not programs or len(programs) == len(rows):
+        return []
+    return [f"the WAN bytes of {', '.join(programs)} are those of whole packets; all others are payload alone"]
 
 
 def _cell(value: float | None, factor: float) -> str:
@@ -157,6 +166,7 @@ def row_of(run: StoredRun, target: float | None) -> dict[str, Any]:
     known = ("back_end", "seed", "status", "rounds", "accuracy", "round_time_s")
     return {
         "technique": identity.technique_of(run.plan),
+        "summed_gradients": run.plan.get("summed_gradients", 1),
         **{name: result[name] for name in known},
         "round_low_s": result.get("round_s", {}).get("low"),
         "round_high_s": result.get("round_s", {}).get("high"),

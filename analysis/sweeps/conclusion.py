@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
 from analysis.confidence import Ratio, seeds_to_resolve
+from analysis.report.conclusion import unequal_steps
 from analysis.sweeps.points import Case, Point
 from testbed.numbers import between, counted, factor, seconds, share_below, short
 from testbed.numbers import target as accuracy_wanted
@@ -32,12 +33,20 @@ def measure_of(cases: Sequence[Case], target: float | None) -> str:
     return "step_time_s" if timed else "training_s"
 
 
-def conclusion(cases: Sequence[Case], target: float | None) -> list[str]:
-    """Return the sentences: of each case the winner first; then who missed the target, and what is to be doubted."""
+def conclusion(cases: Sequence[Case], target: float | None, tuned: bool = False) -> list[str]:
+    """Return the sentences: of each case the winner first; then who missed the target, and what is to be doubted.
+
+    ``tuned``: each point has had a search for a setting of its own.
+    """
     measure = measure_of(cases, target)
     told = []
     for case in cases:
-        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target), *_fallen(case, target)])
+        steps = (
+            ()
+            if tuned
+            else unequal_steps([{"label": each.label, **row} for each in case.points for row in each.completed[:1]])
+        )
+        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target), *_fallen(case, target), *steps])
         told.append(f"{case.told}: {sentences}" if case.told else sentences)
     return [*told, *_learning(cases, target), *_not_done(cases), *_doubtful(cases)]
 

@@ -56,7 +56,7 @@ class SweepComparison:
     def conclusion(self) -> list[str]:
         """What the sweep says, the winner first; see ``analysis.sweeps.conclusion``."""
         tuned = tuning_told(self.tuning) if self.tuning else []
-        return [*conclusion(self.cases, self.target), *tuned, *left_out(self.left_out)]
+        return [*conclusion(self.cases, self.target, bool(tuned)), *tuned, *left_out(self.left_out)]
 
     def runs_of(self, point: Point) -> list[StoredRun]:
         """Return the completed runs of a point, in the order of seeds."""

@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from analysis.compare import comparison, write
+    from analysis.compare import comparison, frames_and_payload, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
-    from analysis.report.conclusion import fallen, sharing
+    from analysis.report.conclusion import fallen, sharing, unequal_steps
 
     target = target_of(arguments.target)
     if sweep := sweep_among(arguments.runs, arguments.base):
@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.json:
         paths = [str(path) for path in files]
         return {"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}
-    _print(rows, errors, files, [*fallen(rows), *sharing(runs)])
+    _print(rows, errors, files, [*fallen(rows), *unequal_steps(rows), *frames_and_payload(rows), *sharing(runs)])
     return 0
 
 

@@ -177,7 +177,7 @@ def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any
     console.print(sweep_table(cases))
     targets = {point.plan.training.target_accuracy for point in job.points}
     if len(cases[0].points) > 1 and len(targets) == 1:
-        console.print(*conclusion(cases, targets.pop()), sep="\n")
+        console.print(*conclusion(cases, targets.pop(), job.tuning is not None), sep="\n")
     for line in [*(tuning_told(job.tuning) if job.tuning else ()), *left_out(job.left_out)]:
         console.print(line, soft_wrap=True)
     for row in shown[:FAILURES_SHOWN]:

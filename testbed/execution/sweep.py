@@ -172,6 +172,7 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
         **{name: result.get(name) for name in MEASURES},
         "round_low_s": interval.get("low"),
         "round_high_s": interval.get("high"),
+        "summed_gradients": point.plan.summed_gradients,
         "wan_bytes": sum(each["up"] for each in moved.values()) if moved is not None else None,
         "fidelity": result["fidelity"]["status"] if result else None,
         "parameters_sha256": result.get("parameters_sha256"),

@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from testbed.axes import names_code
 from testbed.errors import ScenarioError
 from testbed.execution.code_version import code_version
 from testbed.execution.sweep_files import code_folders, content_digest, data_files, source_digest
@@ -74,7 +75,7 @@ def points_of_techniques(
 ) -> TechniquePoints:
     """Return the points of ``sweep`` for each technique that can run with all of its settings, each but once.
 
-    Raise ``ScenarioError`` if none can.
+    Raise ``ScenarioError`` if none can, or one of a user's own cannot.
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code, folder=folder)
     dependencies = _dependencies()
@@ -86,7 +87,10 @@ def points_of_techniques(
         try:
             own = list(_points(read, with_techniques(sweep, [name]), dependencies))
         except ScenarioError as error:
-            left_out[name] = error.problems[0].removeprefix(f"--set {TECHNIQUE}={name}: ")
+            reason = error.problems[0].removeprefix(f"--set {TECHNIQUE}={name}: ")
+            if names_code(name):  # it was written for this scenario
+                raise ScenarioError(f"--techniques: {name}: {reason}") from error
+            left_out[name] = reason
             continue
         same = found.setdefault("\n".join(identity_of(point.plan) for point in own), name)
         if same == name:

@@ -99,5 +99,6 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         program=settings.program_of(scenario, topology),
         traced=settings.traced_of(scenario, slowed_nodes),
         pipeline=pipeline,
+        summed_gradients=settings.summed_gradients(scenario, nodes),
         code=code_of(technique, training) + pipeline_code + scenario.code,
     )

@@ -226,7 +226,11 @@ class PipelinePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask."""
+    """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask.
+
+    summed_gradients  workers whose gradients one step of the optimizer adds up; 1 where the length of a gradient does
+                      not count. Steps of runs with other numbers are not as long, at an equal learning rate
+    """
 
     version: int
     name: str
@@ -250,6 +254,7 @@ class Plan:
     program: Program | None = None  # instead of a training
     traced: TracedJob | None = None  # likewise
     pipeline: PipelinePlan | None = None  # if models are cut into stages
+    summed_gradients: int = 1
 
     @property
     def is_spread(self) -> bool:

@@ -13,11 +13,12 @@ from testbed.ids import link_name
 from testbed.job_trace.reading import files_of
 from testbed.plan import model
 from testbed.policy.collective.options import INSIDE, NCCL, inside_of
+from testbed.policy.events import Contribution
 from testbed.scenario import Scenario
 from testbed.scenario.pipeline import pipeline_of as pipeline_options
 from testbed.scenario.pipeline import stages_of
 from testbed.scenario.reading.axes import Technique
-from testbed.scenario.rules.facts import optimizer_place
+from testbed.scenario.rules.facts import is_scripted, optimizer_place, pushed, updates_on_workers, without_servers
 from testbed.scenario.topology.topology import Topology
 from testbed.settings.job import Choice, Program, TracedJob
 from testbed.settings.run import Background, Cluster, Exact, Machines, Transport
@@ -60,6 +61,19 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
         aggregation_tier1=_choice(aggregation.tier1),
         aggregation_tier2=_choice(aggregation.tier2),
     )
+
+
+def summed_gradients(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> int:
+    """Return of how many workers one step of the optimizer adds up the gradients, where their length counts."""
+    by_site = Counter(node.data_center for node in nodes if node.role == "worker" and node.trains)
+    gradients = pushed(scenario) is Contribution.GRADIENT and not is_scripted(scenario)
+    if not gradients or updates_on_workers(scenario) or scenario.optimizer.declared.scale_free or not by_site:
+        return 1
+    if without_servers(scenario):
+        return by_site.total() if scenario.paradigm.declared.global_sum else 1
+    if not scenario.sync.tier1.declared.waits:
+        return 1
+    return by_site.total() if scenario.sync.tier2.declared.waits else max(by_site.values())
 
 
 def _optimizer(scenario: Scenario) -> Choice:

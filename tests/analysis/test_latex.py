@@ -58,3 +58,11 @@ def test_tables_fit_the_text_of_an_article_and_a_column_of_two(tmp_path: Path) -
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
         assert r"Overfull \hbox" not in done.stdout, done.stdout
+
+
+def test_bytes_of_packets_and_of_payload_are_told_apart() -> None:
+    trained = {"label": "ring"}
+    program = {"label": "train.py", "run_time_s": 3.0}
+    (told,) = compare.frames_and_payload([trained, program])
+    assert told == "the WAN bytes of train.py are those of whole packets; all others are payload alone"
+    assert not compare.frames_and_payload([trained, trained]) and not compare.frames_and_payload([program, program])

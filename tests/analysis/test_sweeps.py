@@ -131,3 +131,21 @@ def test_a_base_that_is_two_points_is_refused() -> None:
     with pytest.raises(ScenarioError, match="is 2 points: HFA k1=2; HFA k1=4; name one of"):
         cases_of(points, {"sync": "hfa"})
     assert cases_of(points, {"sync": "{kind: hfa, k1: 4}"})[0].base.label == "HFA k1=4"
+
+
+def test_steps_along_sums_of_gradients_are_told_from_steps_of_one_worker() -> None:
+    workers = {"fsa": 6, "hfa": 1, "esync": 1}
+    rows = [
+        row(seed, time_s, sync=kind, summed_gradients=workers[kind])
+        for kind, times in SECONDS.items()
+        for seed, time_s in enumerate(times, 1)
+    ]
+    found = cases_of(points_of(rows, ["sync"]))
+    text = " ".join(conclusion(found, 0.9))
+    assert (
+        "One step is along the sum of several workers' gradients with FSA (6), and along one worker's, or their mean, "
+        "with HFA, ESync: at an equal learning rate, steps are up to 6 times as long." in text
+    )
+    assert "One step is along" not in " ".join(conclusion(found, 0.9, tuned=True))
+    alike = [{**each, "summed_gradients": 6} for each in rows]
+    assert "One step is along" not in " ".join(conclusion(cases_of(points_of(alike, ["sync"])), 0.9))

@@ -294,6 +294,8 @@ def test_techniques_replace_those_of_the_scenario_and_what_cannot_run_is_left_ou
     assert read_index(tmp_path).left_out == found.left_out
     with pytest.raises(ScenarioError, match=r"^hitopk: paradigm\.algorithm"):
         points_of_techniques(["hitopk"], path, rates, None)
+    with pytest.raises(ScenarioError, match=r"^--techniques: \./own\.py:Missing: .* no such file"):
+        points_of_techniques(["hfa", "./own.py:Missing"], path, rates, None)  # which it would miss without a word
     path.write_text(UNEQUAL.replace("rounds: 3", "rounds: many"), encoding="utf-8")
     with pytest.raises(ScenarioError, match=r"training\.rounds"):  # it is wrong, whatever the technique
         points_of_techniques(["hfa"], path, rates, None)

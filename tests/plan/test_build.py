@@ -205,3 +205,22 @@ def test_sums_inside_would_bypass_a_shaped_lan(lan: str) -> None:
 def test_sums_over_all_would_bypass_the_wan(on: str) -> None:
     with pytest.raises(ScenarioError, match=r"paradigm.backend: .* the emulated WAN \(write 'gloo', or .*inside: nccl"):
         plan_of("paradigm={kind: gloo, backend: nccl}", UNSHAPED, on=on)
+
+
+@for_each(
+    ("settings", "workers"),
+    [
+        (("sync=fsa", "optimizer={kind: sgd, at: global}"), 4),
+        (("sync=fsa", "optimizer={kind: sgd, at: worker}"), 1),
+        (("sync=fsa", "optimizer={kind: adam, at: global}"), 1),
+        (("sync=hfa", "optimizer=sgd"), 1),
+        (("sync={tier1: fsa, tier2: mixedsync}", "optimizer={kind: dcasgd, at: global}"), 2),
+        (("paradigm=ps", "sync=tap", "optimizer={kind: sgd, at: global}"), 1),
+        (("paradigm=allreduce", "optimizer={kind: sgd, at: global}"), 4),
+        (("paradigm=gossip", "optimizer=sgd"), 1),
+    ],
+)
+def test_a_plan_says_how_many_gradients_a_step_of_the_optimizer_adds_up(
+    settings: tuple[str, ...], workers: int
+) -> None:
+    assert plan_of(*settings).summed_gradients == workers

@@ -92,12 +92,15 @@ class OptimizerDeclarations:
     ``by_norms``: of the whole tensor a step needs no more than its norm and that of its gradient.
 
     ``needs_backups``: a step needs what the sender of the gradient last pulled (delay compensation).
+
+    ``scale_free``: a gradient twice as long makes the same step.
     """
 
     whole_tensors: ClassVar[bool] = False
     by_shape: ClassVar[bool] = False
     by_norms: ClassVar[bool] = False
     needs_backups: ClassVar[bool] = False
+    scale_free: ClassVar[bool] = False
 
     @classmethod
     def rests(cls, options: Any) -> bool:

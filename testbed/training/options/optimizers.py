@@ -95,6 +95,7 @@ class Sgd(OptimizerOptions):
 class Adam(OptimizerOptions):
     """Adam (Kingma and Ba, 2015)."""
 
+    scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(0.001)
     beta1: float = option(0.9, "decay of the mean", min=0, max=0.999999)
     beta2: float = option(0.999, "decay of the square", min=0, max=0.999999)
@@ -116,6 +117,7 @@ class LarsOptions(OptimizerOptions):
 
     whole_tensors: ClassVar[bool] = True
     by_norms: ClassVar[bool] = True
+    scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(1.0)
     momentum: float = option(0.9, **_MOMENTUM)
     weight_decay: float = option(0.0005, **_WEIGHT_DECAY)
@@ -195,6 +197,7 @@ class DelayedNesterov(OptimizerOptions):
 class SignSgd(OptimizerOptions):
     """Every element moves by the step size, against its gradient's sign (Bernstein et al., 2018)."""
 
+    scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(0.001)
     weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
     at: str = _at("global", "worker")
@@ -210,6 +213,7 @@ class MuonOptions(OptimizerOptions):
 
     whole_tensors: ClassVar[bool] = True
     by_shape: ClassVar[bool] = True
+    scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(0.02)
     momentum: float = option(0.95, "of matrices, with Nesterov's look-ahead", min=0, max=0.9999)
     weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
