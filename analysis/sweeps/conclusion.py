@@ -142,6 +142,8 @@ def _by_one_seed(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio 
     unknown = (
         f"one seed cannot say whether another would change that (run the sweep with --seeds {SEEDS_TO_BEGIN} or more)"
     )
+    if ratio and factor(ratio.value) == factor(1.0):
+        return f"{winner.label} and {other.label} took equally long; {unknown}."
     return f"{winner.label} {won}{ahead}; {unknown}."
 
 

@@ -118,9 +118,11 @@ def _words(path: str, values: Sequence[str]) -> dict[str, Word]:
     for number, (value, node) in enumerate(nodes.items(), 1):
         kind = kinds[value]
         alike = [nodes[other] for other in values if kinds[other] == kind]
-        text = " ".join([_short(kind), *_options(node, alike)]) if kind else flow(node).strip("{}[]")
+        options = _options(node, alike)
+        text = " ".join([_short(kind), *options]) if kind else flow(node).strip("{}[]")
         if len(text) > _LONGEST:
-            text = f"{_short(kind)} {number}".strip()
+            alone = [f"{_short(kind)} {option}" for option in options if _tells(option, node, alike)]
+            text = next((each for each in alone if len(each) <= _LONGEST), f"{_short(kind)} {number}".strip())
         of = "" if is_technique and kind not in ("", "none") else keys[-1]
         found[value] = Word(of, text, kind if is_technique else "")
     return found
@@ -150,6 +152,12 @@ def _options(node: Node, alike: Sequence[Node]) -> list[str]:
         for name, value in mine.items()
         if name != "kind" and any(other.get(name) != value for other in others)
     ]
+
+
+def _tells(option: str, node: Node, alike: Sequence[Node]) -> bool:
+    """Return whether ``option`` alone, written ``name=value``, tells this value from all others of its kind."""
+    name, _, value = option.partition("=")
+    return all(_entries(other).get(name) != value for other in alike if other is not node)
 
 
 def _entries(node: Node) -> dict[str, str]:

@@ -54,6 +54,7 @@ def test_one_seed_decides_nothing() -> None:
     text = told({kind: times[:1] for kind, times in SECONDS.items()})
     assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA; one seed cannot say")
     assert "decide" not in text and "interval" not in text and "--seeds 3" in text
+    assert told({"hfa": (20.0,), "esync": (20.0,)}).startswith("HFA and ESync took equally long; one seed cannot say")
 
 
 def test_who_misses_the_target_with_a_seed_does_not_win() -> None:

@@ -45,6 +45,7 @@ def test_values_of_a_grid_say_what_they_are_of() -> None:
     ("path", "values", "told"),
     [
         ("sync", ["fsa", "{kind: hfa, k1: 2, k2: 2}"], ["fsa", "hfa"]),
+        ("sync", ["halos", "{kind: halos, updates: 4, outer_learning_rate: 1}"], ["halos", "halos updates=4"]),
         ("sync", ["{kind: hfa, k1: 2, k2: 2}", "{kind: hfa, k1: 4, k2: 2}"], ["hfa k1=2", "hfa k1=4"]),
         ("sync", ["hfa", "{kind: hfa, k1: 4}"], ["hfa", "hfa k1=4"]),
         ("codec", ["./my/own.py:Half", "fp16"], ["Half", "fp16"]),
