@@ -200,7 +200,10 @@ def frame(table: pa.Table) -> pd.DataFrame:
 
     nullable = {pa.int64(): pd.Int64Dtype()}
     gaps = {column.type for column in table.columns if column.null_count}
-    result: pd.DataFrame = table.to_pandas(types_mapper=lambda kind: nullable.get(kind) if kind in gaps else None)
+    result: pd.DataFrame = table.to_pandas(
+        types_mapper=lambda kind: nullable.get(kind) if kind in gaps else None,
+        use_threads=False,  # which take longer to start than a table of a short run takes
+    )
     return result
 
 
