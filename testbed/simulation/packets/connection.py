@@ -30,6 +30,7 @@ from testbed.simulation.tcp_model import TcpModel
 
 _WRITE_S = 5e-6  # a system call, at most
 _OFFLOADED_SEGMENTS = 65_536 // SEGMENT_BYTES
+_MOST_BUFFER_BYTES = 1 << 40  # none: ``limit`` is what a Plan says of buffers
 _CONTROLS = {"reno": RENO, "bbr": BBR}  # others are CUBIC
 
 
@@ -80,6 +81,7 @@ class PacketConnection(SimulatedConnection):
             it.first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
             it.setup_segments = model.setup_segments
             it.limit = model.window_limit_bytes / SEGMENT_BYTES
+            it.most_buffer_bytes = _MOST_BUFFER_BYTES
             it.restarts = model.slow_start_after_idle and model.loss_based
             if it.control == BBR:
                 it.generator = engine.add_generator(Random(f"{name}/cycles"))

@@ -28,6 +28,7 @@ from testbed.simulation.packets.events import (
     LINK_TIMER,
     PACER,
     PORT_HAS_ROOM,
+    READ,
     SENDER_TIMER,
     WRITE,
 )
@@ -52,7 +53,7 @@ from testbed.simulation.packets.pools import (
     packet_at,
     take_packet,
 )
-from testbed.simulation.packets.receiver import on_delay_timer, receive
+from testbed.simulation.packets.receiver import on_delay_timer, on_read, receive
 from testbed.simulation.packets.records import Connection, Network
 from testbed.simulation.packets.sender import on_pacer, on_sender_timer, take_acknowledgement, wake_sender
 from testbed.simulation.packets.socket import open_socket, take_on, use_window, write
@@ -153,6 +154,9 @@ def _step_connection(net: Network, kind: int, who: int) -> int:
     if kind == DELAY_TIMER:
         net.background -= 1
         on_delay_timer(net, it)
+        return DONE
+    if kind == READ:
+        on_read(net, it)
         return DONE
     if kind == SENDER_TIMER:
         net.background -= 1

@@ -15,3 +15,5 @@ LINK_TIMER = 5
 PORT_HAS_ROOM = 6
 WRITE = 7
 PACER = 8
+# The program reads what has arrived at a connection
+READ = 9

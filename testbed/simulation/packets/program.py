@@ -15,6 +15,7 @@ from testbed.simulation.packets import (
     lan_sender,
     links,
     pools,
+    receive_window,
     receiver,
     records,
     scoreboard,
@@ -40,8 +41,8 @@ PROGRAM = Program(
     },
     pools=pools,
     modules=(
-        pools, generator, links, host_queue, timers, congestion, delivery_rate, scoreboard, bbr, receiver, sender,
-        lan_sender, socket, dispatch,
+        pools, generator, links, host_queue, timers, congestion, delivery_rate, scoreboard, bbr, receive_window,
+        receiver, sender, lan_sender, socket, dispatch,
     ),
     enter=dispatch.enter,
     folder=Path(__file__).parent,

@@ -21,6 +21,8 @@ class Packet(Record):
     beyond   ACKNOWLEDGEMENT: how many segments have arrived behind gaps until now, in the order of ``beyond_head``
     time_s   DATA: when it was sent. ACKNOWLEDGEMENT: when the first segment that it acknowledges in order was sent
              (RFC 7323, 4.3); infinite: there is none
+    stamp_s  ACKNOWLEDGEMENT: when it was sent. DATA: that of the latest one that the sender had taken
+    edge_bytes  ACKNOWLEDGEMENT: up to which byte of the stream may be sent (the window)
     flag     DATA: nothing more was to be sent behind it (TCP's PSH). ACKNOWLEDGEMENT: it answers a duplicate
     """
 
@@ -35,6 +37,8 @@ class Packet(Record):
     number: int = 0
     beyond: int = 0
     time_s: float = 0.0
+    stamp_s: float = 0.0
+    edge_bytes: int = 0
     flag: bool = False
     next: int = 0
 
@@ -198,6 +202,9 @@ class Connection(Record):
     limit: float = 0.0  # of segments that are not acknowledged in order
     restarts: bool = False  # slow start after idle time
     last_sent_s: float = 0.0
+    stamp_s: float = 0.0  # when the latest acknowledgement was sent that it has taken
+    sent_bytes: int = 0  # of the stream
+    edge_bytes: int = 0  # up to which the receiver's window lets it send
     recovery: int = 0
     high: int = 0  # recovery ends when all before is acknowledged
     prior_window: int = 0
@@ -245,14 +252,38 @@ class Connection(Record):
     expected: int = 0  # number of the next segment
     gaps: int = 0  # segments that have arrived, and miss one before
     arrived_beyond: int = 0  # until now
-    quick: int = 0
-    heard_s: float = 0.0
-    unacknowledged_bytes: int = 0
+    farthest: int = 0  # number of the last one of these
+    owes: bool = False  # something has arrived that is not acknowledged
+    at_once: bool = False  # a gap has been filled
+    quick: int = 0  # acknowledgements that are not delayed
+    ping_pong: bool = False
+    delay_ticks: int = 0
+    heard_s: float = 0.0  # the last segment in order
+    arrived_s: float = 0.0  # the last one
+    told_bytes: int = 0  # of ``received_bytes``, when it last acknowledged
+    unread_bytes: int = 0  # that have arrived at this instant
+    pushes: int = 0  # since it last acknowledged: 0, 1, more
     echo_s: float = 0.0  # when the first segment was sent that has not been acknowledged; infinite: there is none
     of_gap: int = 0  # acknowledgements sent since the gap moved
     gathered: int = 0
     gathered_at: int = 0
     delay_timer_s: float = 0.0
+    # ---- its window: see ``receive_window``
+    most_buffer_bytes: int = 0  # memory, as the next one
+    receive_buffer_bytes: int = 0
+    window_share: int = 0  # of this memory that bytes have, in 256ths
+    window_clamp_bytes: int = 0  # that would fit
+    window_goal_bytes: int = 0
+    window_bytes: int = 0  # announced last
+    full_bytes: int = 0  # of a full segment
+    last_small_bytes: int = 0  # of the last one that was less; 0: it was full
+    receive_rtt_s: float = 0.0  # 0: not known
+    stamp_heard_s: float = 0.0
+    window_timed_from_s: float = 0.0
+    window_timed_until_bytes: int = 0
+    space_bytes: int = 0  # the most that was read in a round-trip time
+    space_from_s: float = 0.0
+    space_from_bytes: int = 0
     # ---- Reno and CUBIC: see ``congestion``
     grown: int = 0  # acknowledged since the window grew
     has_epoch: bool = False

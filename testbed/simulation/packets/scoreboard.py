@@ -196,7 +196,7 @@ def _next_beyond(net: Network, it: Connection, beyond: int, least: int) -> int:
 
 def _take_arrival(it: Connection, segment: Segment, now_s: float) -> None:
     rtt_s = now_s - segment.sent_s
-    if segment.resent and rtt_s < it.least_s:
+    if segment.resent and rtt_s < it.least_s - _ROUNDING_S:
         return  # what arrived is what was sent first
     it.arrived_rtt_s = rtt_s
     if not _is_sent_before(segment, it.arrived_sent_s, it.arrived_number):

@@ -14,7 +14,7 @@ With BBR what leaves is paced, and delivery rates set window and pace:
 Pacing    a burst of what the rate sends in 1 ms leaves at a time, at most half of a window (Linux' internal pacing)
 Window    set with each acknowledgement, while losses are repaired, too; it neither shrinks when idle nor by PRR
 
-Not modelled: bursts of segmentation offload without pacing; a receiver's window that grows; undoing by duplicates.
+Not modelled: that packets of segmentation offload wait to become larger; undoing by duplicates.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ from testbed.simulation.packets.scoreboard import (
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 from testbed.simulation.packets.timers import (
     begin_round_trips,
+    fires_s,
     is_hopeless,
     observe_round_trip,
     probe_s,
-    tick_after,
     timeout_s,
 )
 from testbed.simulation.tcp_model import LEAST_RTT_S
@@ -80,6 +80,8 @@ LOSS = 2
 _DUPLICATES = 3  # segments beyond a gap after which it is a loss (RFC 5681, 3.2)
 _HOST_S = 1 / 1024  # sk_pacing_shift
 _HOST_BURSTS = 2
+_LARGEST_BYTES = 65_536.0  # of a packet that a host hands to its port
+_SHORT_S = 512e-6  # of each so much round-trip time, half of that is left (tcp_tso_rtt_log)
 _UNPACED_SEGMENTS = 10  # of a connection, as without pacing
 
 
@@ -90,6 +92,8 @@ def begin_sender(net: Network, it: Connection) -> None:
     begin_scoreboard(it)
     begin_congestion(it)
     it.last_sent_s = now
+    it.stamp_s = now - 0.5 * it.rtt_s
+    it.edge_bytes = it.window_bytes
     it.window = it.first_window
     it.threshold = math.inf
     it.prior_threshold = math.inf
@@ -143,17 +147,23 @@ def push_segments(net: Network, it: Connection, more: bool) -> None:
     """Send what the window allows. ``more``: only full segments, as more is being written."""
     sent = 0
     limited = False
+    joined = 0  # segments that are yet to be sent of a packet that the host hands to its port (segmentation offload)
+    is_joined = False
     least_bytes = SEGMENT_BYTES if more else 1
     while it.unsent_bytes >= least_bytes:
         if in_flight(it) >= it.window or out(it) >= it.limit:
             limited = in_flight(it) >= it.window
             break
-        segments = 1
-        if it.control == BBR:
-            segments = min(burst_segments(it), max(it.window // 2, 1), it.window - in_flight(it))
+        if it.sent_bytes + min(it.unsent_bytes, SEGMENT_BYTES) > it.edge_bytes:
+            break
+        if not joined:
+            joined = _joined_segments(it)
+            is_joined = joined > 1
+        segments = joined if it.control == BBR else 1
         if _is_paced(net, it) or _is_host_full(net, it, segments):
             break
-        sent += _send_burst(net, it, segments, least_bytes)
+        joined -= segments
+        sent += _send_burst(net, it, segments, least_bytes, is_joined and not joined)
     if sent or limited:
         _validate(net, it, limited or in_flight(it) >= it.window)
     if sent:
@@ -161,11 +171,23 @@ def push_segments(net: Network, it: Connection, more: bool) -> None:
         _set_timer(net, it, True)
 
 
-def _send_burst(net: Network, it: Connection, segments: int, least_bytes: int) -> int:
+def _joined_segments(it: Connection) -> int:
+    """Return how many segments leave as one packet: what the rate sends in 1 ms, more on a short path
+    (``tcp_tso_autosize``), and half of the window at most (``tcp_cwnd_test``)."""
+    if it.control == BBR:
+        segments = burst_segments(it)
+    else:
+        size_bytes = _pacing_bytes_per_s(it) * _HOST_S + _LARGEST_BYTES / 2.0 ** (it.least_s // _SHORT_S)
+        segments = max(int(min(size_bytes, _LARGEST_BYTES)) // SEGMENT_BYTES, 2)
+    return min(segments, max(it.window // 2, 1), it.window - in_flight(it))
+
+
+def _send_burst(net: Network, it: Connection, segments: int, least_bytes: int, is_pushed: bool) -> int:
+    """``is_pushed``: the last one is (TCP's PSH)."""
     sent = 0
     size_bytes = 0
     while sent < segments and it.unsent_bytes >= least_bytes:
-        size_bytes += _send_new(net, it)
+        size_bytes += _send_new(net, it, is_pushed and sent == segments - 1)
         sent += 1
     note_paced(net, it, sent, size_bytes)
     return sent
@@ -202,14 +224,15 @@ def _is_host_full(net: Network, it: Connection, segments: int) -> bool:
     return is_port_full(net, it, max(bursts_bytes, _pacing_bytes_per_s(it) * _HOST_S))
 
 
-def _send_new(net: Network, it: Connection) -> int:
+def _send_new(net: Network, it: Connection, is_pushed: bool) -> int:
     size_bytes = min(it.unsent_bytes, SEGMENT_BYTES)
     it.unsent_bytes -= size_bytes
+    it.sent_bytes += size_bytes
     index = take_segment(net)
     segment = segment_at(net, index)
     segment.number = it.following
     segment.size_bytes = size_bytes
-    segment.pushed = it.unsent_bytes == 0
+    segment.pushed = is_pushed or it.unsent_bytes == 0
     segment.sacked = False
     segment.lost = False
     segment.again = False
@@ -238,6 +261,7 @@ def _transmit(net: Network, it: Connection, index: int) -> None:
     packet.segment = index
     packet.number = segment.number
     packet.time_s = net.now
+    packet.stamp_s = it.stamp_s
     packet.flag = segment.pushed
     send_frame(net, it, number)
 
@@ -323,6 +347,8 @@ def take_acknowledgement(net: Network, it: Connection, packet: int) -> None:
     prior_lost = it.lost
     prior_marked = it.marked
     prior_in_flight = in_flight(it)
+    it.stamp_s = max(it.stamp_s, told.stamp_s)
+    it.edge_bytes = max(it.edge_bytes, told.edge_bytes)
     delivered = acknowledge(net, it, told.number, told.beyond, told.time_s)
     if delivered.oldest_s <= now:  # else there is none
         observe_round_trip(it, now - delivered.oldest_s)
@@ -440,7 +466,7 @@ def _time_out(net: Network, it: Connection) -> None:
         it.timer_s = math.inf
         return
     _resend_lost(net, it)
-    it.timer_s = tick_after(net.now + timeout_s(it))
+    it.timer_s = fires_s(net.now, net.now + timeout_s(it))
 
 
 def _undo(net: Network, it: Connection) -> None:
@@ -472,7 +498,7 @@ def _set_timer(net: Network, it: Connection, after_sending: bool) -> None:
             at_s = probe_at_s
         elif it.probe_ends < 0:
             at_s = min(at_s, probe_at_s)
-    it.timer_s = tick_after(max(at_s, now))
+    it.timer_s = fires_s(now, max(at_s, now))
     wake_sender(net, it)
 
 
@@ -493,7 +519,7 @@ def on_sender_timer(net: Network, it: Connection) -> bool:
             _reduce(it, 1, False)
         _resend_lost(net, it)
         if it.recovery == RECOVERY:  # no longer when a probe was due (``tcp_rack_reo_timeout``)
-            it.timer_s = tick_after(max(segment_at(net, it.head).sent_s + timeout_s(it), net.now))
+            it.timer_s = fires_s(net.now, max(segment_at(net, it.head).sent_s + timeout_s(it), net.now))
         return True
     if it.timer_s <= net.now and out(it):
         if it.recovery == OPEN and it.probe_ends < 0:  # a probe comes before the timeout
@@ -514,6 +540,6 @@ def _probe(net: Network, it: Connection) -> None:
     if it.probe_resent:
         _resend(net, it, it.tail)
     else:
-        _send_new(net, it)
+        _send_new(net, it, True)
     it.probe_ends = it.following
-    it.timer_s = tick_after(net.now + timeout_s(it))
+    it.timer_s = fires_s(net.now, net.now + timeout_s(it))

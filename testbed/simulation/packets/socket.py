@@ -28,8 +28,8 @@ def open_socket(net: Network, it: Connection) -> None:
     it.is_open = True
     it.message_ends_bytes = math.inf
     if not it.is_lan:
-        begin_sender(net, it)
         begin_receiver(it, net.now)
+        begin_sender(net, it)
 
 
 def write(net: Network, it: Connection) -> int:

@@ -9,8 +9,10 @@ import math
 
 from testbed.simulation.packets.records import Connection
 
-_TICK_S = 0.004  # Linux' timers fire at ticks (HZ = 250)
-_LEAST_S = 0.2  # TCP_RTO_MIN, of four mean deviations
+TICK_S = 0.01  # Linux' timers fire at ticks: HZ is 100 in the kernel of exact runs, and 250 or 1000 in distributions'
+LEAST_TIMEOUT_S = 0.2  # TCP_RTO_MIN, of four mean deviations
+_PROBE_S = 0.002  # TCP_TIMEOUT_MIN_US
+_ROUNDING = 1e-9
 _MOST_S = 120.0  # TCP_RTO_MAX
 _MOST_TIMEOUTS = 15  # one after another (tcp_retries2)
 
@@ -19,8 +21,8 @@ def begin_round_trips(it: Connection, first_s: float) -> None:
     it.smoothed_s = first_s
     it.least_s = first_s  # of all samples
     it.deviation_s = 2 * first_s  # four times the mean deviation, as are the others
-    it.variation_s = max(it.deviation_s, _LEAST_S)
-    it.largest_s = _LEAST_S
+    it.variation_s = max(it.deviation_s, LEAST_TIMEOUT_S)
+    it.largest_s = LEAST_TIMEOUT_S
 
 
 def observe_round_trip(it: Connection, sample_s: float) -> None:
@@ -40,7 +42,7 @@ def observe_round_trip(it: Connection, sample_s: float) -> None:
         if it.largest_s < it.variation_s:
             it.variation_s -= (it.variation_s - it.largest_s) / 4
         it.rtt_round_ends = it.following
-        it.largest_s = _LEAST_S
+        it.largest_s = LEAST_TIMEOUT_S
 
 
 def is_hopeless(it: Connection) -> bool:
@@ -55,9 +57,15 @@ def timeout_s(it: Connection) -> float:
 def probe_s(it: Connection) -> float:
     """Return after which time a tail loss probe is sent (RFC 8985, 7.2)."""
     is_alone = it.following - it.first == 1
-    return 2 * it.smoothed_s + (_LEAST_S if is_alone else 2 * _TICK_S)
+    return 2 * it.smoothed_s + (LEAST_TIMEOUT_S if is_alone else _PROBE_S)
 
 
-def tick_after(at_s: float) -> float:
-    """Return the first tick that is not before ``at_s``."""
-    return math.ceil(at_s / _TICK_S - 1e-9) * _TICK_S
+def tick_at(at_s: float) -> int:
+    """Return the number of the last tick."""
+    return math.floor(at_s / TICK_S + _ROUNDING)
+
+
+def fires_s(now_s: float, at_s: float) -> float:
+    """Return when a timer fires that is set now for ``at_s``: never early, hence a tick later."""
+    ticks = math.ceil((at_s - now_s) / TICK_S - _ROUNDING)
+    return (tick_at(now_s) + ticks + 1) * TICK_S

