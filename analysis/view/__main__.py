@@ -14,17 +14,19 @@ from pathlib import Path
 from analysis.view.opening import server_of
 
 _NICENESS = 10
-_OF_SERVING = ("pandas", "pyarrow.json", "networkx")  # what is imported when a page is asked for
+_NICENESS_BEFORE = 5  # while it is waited for
+_OF_SERVING = ("pandas", "pyarrow.json")  # what is imported when a page is asked for
 
 
 def main() -> None:
-    os.nice(_NICENESS)
+    os.nice(_NICENESS_BEFORE)
     for module in _OF_SERVING:
         import_module(module)
     if run := sys.stdin.readline().rstrip("\n"):
         server = server_of([Path(run)])
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
+        os.nice(_NICENESS - _NICENESS_BEFORE)
         sys.stdin.read()
         server.close()
 

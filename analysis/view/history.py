@@ -154,9 +154,22 @@ def _column(values: Any, digits: int | None = None) -> list[Any]:
     return [value if ok else None for value, ok in zip(array.tolist(), known.tolist(), strict=True)]
 
 
+def _numbers(values: pd.Series[Any], numbers: Mapping[str, int]) -> np.ndarray[Any, Any]:
+    """Return the number of each name, or -1: a name that is there often is looked up once."""
+    places, found = pd.factorize(values)
+    known = np.array([*(numbers.get(name, -1) for name in found), -1])
+    return known[places]
+
+
+def _inside(nodes: pd.Series[Any], names: Names, sites: Collection[str]) -> pd.Series[Any]:
+    """Return which nodes, by their numbers, are in these data centres."""
+    return nodes.isin([number for name, number in names.nodes.items() if data_center_of(name) in sites])
+
+
 def _samples(links: pd.DataFrame, names: Names) -> Columns:
     """Leave out samples between two equal ones: idle links are most of a large network."""
-    known = links[links["link"].isin(names.links)].sort_values(["link", "t_s"], kind="stable")
+    numbered = links.assign(link=_numbers(links["link"], names.links))
+    known = numbered[numbered["link"] >= 0].sort_values(["link", "t_s"], kind="stable")
     same = pd.Series(True, index=known.index)
     for name in ("link", "bytes", "configured_bps", "backlog_bytes", "dropped_packets"):
         values = known[name]
@@ -164,7 +177,7 @@ def _samples(links: pd.DataFrame, names: Names) -> Columns:
     changed = known[~same].sort_values("t_s", kind="stable")
     return {
         "t": _column(changed["t_s"], 6),
-        "link": [names.links[link] for link in changed["link"]],
+        "link": _column(changed["link"], 0),
         "bytes": _column(changed["bytes"], 0),
         "rate_bps": _column(changed["configured_bps"], 0),
         "backlog_bytes": _column(changed["backlog_bytes"].fillna(0), 0),
@@ -174,10 +187,10 @@ def _samples(links: pd.DataFrame, names: Names) -> Columns:
 
 def _messages(transfers: pd.DataFrame, names: Names, part: Part) -> Columns:
     moved = transfers[(transfers["payload_bytes"] > 0) | (transfers["key"].fillna(NO_KEY) < 0)]
-    moved = moved[moved["source"].isin(names.nodes) & moved["target"].isin(names.nodes)]
+    moved = moved.assign(**{end: _numbers(moved[end], names.nodes) for end in ("source", "target")})
+    moved = moved[(moved["source"] >= 0) & (moved["target"] >= 0)]
     if part.sites is not None:
-        inside = moved["target"].astype(str).map(data_center_of).isin(part.sites)
-        moved = moved[(moved["tier"] == "wan") | inside]
+        moved = moved[(moved["tier"] == "wan") | _inside(moved["target"], names, part.sites)]
     if len(moved) > part.rows:
         place = ["source", "target", "message", "round"]
         grouped = moved.groupby(place, sort=False, observed=True)
@@ -188,8 +201,8 @@ def _messages(transfers: pd.DataFrame, names: Names, part: Part) -> Columns:
     return {
         "t0": _column(moved["t0_s"], 6),
         "t": _column(moved["t_s"], 6),
-        "source": [names.nodes[node] for node in moved["source"]],
-        "target": [names.nodes[node] for node in moved["target"]],
+        "source": _column(moved["source"], 0),
+        "target": _column(moved["target"], 0),
         "kind": names.numbered(moved["message"]),
         "round": _column(moved["round"].fillna(-1), 0),
         "key": _column(moved["key"].fillna(NO_KEY), 0),
@@ -220,9 +233,10 @@ def _work(between: Frames, names: Names, part: Part) -> Columns:
         ),
     ]
     work = pd.concat([each for each in spans if len(each)] or spans[:1], ignore_index=True)
-    work = work[work["node"].isin(names.nodes) & (work["t_s"] > work["t0_s"])]
+    work = work.assign(node=_numbers(work["node"], names.nodes))
+    work = work[(work["node"] >= 0) & (work["t_s"] > work["t0_s"])]
     if part.sites is not None:
-        work = work[work["node"].astype(str).map(data_center_of).isin(part.sites)]
+        work = work[_inside(work["node"], names, part.sites)]
     if len(work) > part.rows:
         work = _joined(work)
     work = _some_rounds(work, part.rows)
@@ -230,7 +244,7 @@ def _work(between: Frames, names: Names, part: Part) -> Columns:
     return {
         "t0": _column(work["t0_s"], 6),
         "t": _column(work["t_s"], 6),
-        "node": [names.nodes[node] for node in work["node"]],
+        "node": _column(work["node"], 0),
         "lane": _column(work["lane"], 0),
         "text": names.numbered(work["text"]),
         "round": _column(work["round"].fillna(-1), 0),
@@ -270,13 +284,14 @@ def _joined(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rounds(rounds: pd.DataFrame, names: Names, part: Part) -> Columns:
-    known = rounds[rounds["node"].isin(names.nodes)].sort_values("t_s", kind="stable")
+    numbered = rounds.assign(node=_numbers(rounds["node"], names.nodes))
+    known = numbered[numbered["node"] >= 0].sort_values("t_s", kind="stable")
     if len(known) > part.rows:
         known = known[known["node"] == known["node"].iloc[0]].head(part.rows)
     return {
         "t0": _column(known["t0_s"], 6),
         "t": _column(known["t_s"], 6),
-        "node": [names.nodes[node] for node in known["node"]],
+        "node": _column(known["node"], 0),
         "round": _column(known["round"], 0),
         "loss": _column(known["loss"], 6),
         "steps": _column(known["steps"].fillna(1), 0),
@@ -312,12 +327,13 @@ def _marks(frames: Frames, names: Names) -> Columns:
                 blocks.groupby(place, sort=False).agg(t_s=("t_s", "max"), count=(name, "sum")).assign(sign=sign)
             )
     marks = pd.concat([each for each in found if len(each)] or found[:1]).reset_index()
-    marks = marks[(marks["count"].fillna(0) > 0) & marks["node"].isin(names.nodes)].sort_values("t_s", kind="stable")
+    marks = marks.assign(node=_numbers(marks["node"], names.nodes))
+    marks = marks[(marks["count"].fillna(0) > 0) & (marks["node"] >= 0)].sort_values("t_s", kind="stable")
     if len(marks) > POINTS:
         marks = marks.iloc[np.linspace(0, len(marks) - 1, POINTS).round().astype(int)]
     return {
         "t": _column(marks["t_s"], 6),
-        "node": [names.nodes[node] for node in marks["node"]],
+        "node": _column(marks["node"], 0),
         "sign": _column(marks["sign"], 0),
         "count": _column(marks["count"], 0),
         "round": _column(marks["round"].fillna(-1), 0),

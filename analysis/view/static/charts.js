@@ -103,9 +103,10 @@ export class Learning {
     for (const chart of this.charts) chart.remove();
     const at = () => positions(this.runs[0], this.over, [this.page.timeOf(this.runs[0])], this.page.shiftOf(this.runs[0]))[0];
     const percent = (value) => (value === null ? "" : `${Math.round(value * 100)} %`);
+    const short = (value) => (value === null ? "" : String(Math.abs(value) < 1e5 ? +value.toPrecision(4) : value.toExponential(0)));
     this.charts = [
       this.chart(this.places.accuracy, "accuracy", "test accuracy", percent, (run) => this.scores(run), at),
-      this.chart(this.places.loss, "loss", "training loss", null, (run) => this.losses(run), at),
+      this.chart(this.places.loss, "loss", "training loss", short, (run) => this.losses(run), at),
     ];
   }
 

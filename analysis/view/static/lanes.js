@@ -34,6 +34,7 @@ export class Lanes {
     this.page = page;
     this.from = 0;
     this.to = Math.max(run.end, 1e-3);
+    this.wide = this.canvas.clientWidth;
     this.whole = true;
     this.site = null; // of which alone nodes are shown
     this.detail = null; // a Run with more rows of a part of the time
@@ -58,15 +59,15 @@ export class Lanes {
   }
 
   get left() {
-    return this.canvas.clientWidth < 560 ? 96 : 168;
+    return this.wide < 560 ? 96 : 168;
   }
 
   x(t) {
-    return this.left + ((t - this.from) / (this.to - this.from)) * (this.canvas.clientWidth - this.left - 8);
+    return this.left + ((t - this.from) / (this.to - this.from)) * (this.wide - this.left - 8);
   }
 
   time(x) {
-    return this.from + ((x - this.left) / (this.canvas.clientWidth - this.left - 8)) * (this.to - this.from);
+    return this.from + ((x - this.left) / (this.wide - this.left - 8)) * (this.to - this.from);
   }
 
   listen() {
@@ -168,6 +169,7 @@ export class Lanes {
     const context = fitted(this.canvas);
     if (!context) return;
     const { clientWidth: width, clientHeight: height } = this.canvas;
+    this.wide = width; // to ask for it at every span takes longer than to draw them
     if (anew || !this.layer || this.layer.width !== this.canvas.width || this.layer.height !== this.canvas.height) {
       this.layer ??= document.createElement("canvas");
       this.layer.width = this.canvas.width;

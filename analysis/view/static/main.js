@@ -395,10 +395,13 @@ class Page {
     this.due = true;
   }
 
-  /** When the first message was sent, as far as it is known: what precedes it is not worth a wait. */
+  /** When the first message between data centres was sent, as far as it is known: what precedes it is not worth a wait. */
   firstFlight() {
     const [run] = this.runs;
-    const begin = run.tables.messages.t0.reduce((first, t) => Math.min(first, t), Infinity);
+    const { messages } = run.tables;
+    const { site } = run.plot.nodes;
+    const crosses = (_, row) => site[messages.source[row]] !== site[messages.target[row]];
+    const begin = messages.t0.filter(crosses).reduce((first, t) => Math.min(first, t), Infinity);
     return begin === Infinity ? 0 : begin - this.shiftOf(run);
   }
 

@@ -496,7 +496,7 @@ export class Network {
       if (RELAYED.has(source.texts[messages.kind[row]])) rings.push(x, y, radius + 3);
     }
     context.strokeStyle = look.paper;
-    context.lineWidth = 0.8;
+    context.lineWidth = 1.4;
     for (const [colour, dots] of byColour) {
       context.fillStyle = colour;
       context.beginPath();
