@@ -34,6 +34,7 @@ def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, 
         "subtitle": f"{technique(technique_of(plan)).label}, {of_world(plan).label}, seed {plan['seed']}",
         "paradigm": plan["technique"]["paradigm"]["kind"],
         "overlay": plan["technique"]["overlay_tier2"]["kind"],
+        "program": plan.get("program") is not None,  # of which links alone tell
         "target": plan["training"]["target_accuracy"],
         "max_rounds": plan["training"]["rounds"],
         "vertices": vertices,

@@ -151,6 +151,61 @@ def test_a_run_in_progress_is_followed(browser: Any, tmp_path: Path) -> None:
         server.close()
 
 
+def test_a_data_centre_of_a_large_run_shows_its_nodes_while_the_run_grows(browser: Any, tmp_path: Path) -> None:
+    finished = make_run(tmp_path / "finished")
+    plan = json.loads((finished / "plan.json").read_text())
+    worker = next(node for node in plan["nodes"] if node["role"] == "worker")
+    more = [{**worker, "name": f"virginia/more{number}", "data_center": "virginia"} for number in range(150)]
+    plan["nodes"] += more  # so that the page holds the work of virginia alone
+    run = RunDirectory(tmp_path / "live")
+    run.path.mkdir()
+    (run.path / "plan.json").write_text(json.dumps(plan))
+    run.set_status("running", "")
+    server = server_of([run.path])
+    try:
+        with page_of(browser, server.url) as page:
+            page.get_by_label("Find a data centre").fill("tokyo")
+            page.keyboard.press("Enter")
+            until(page, "page.lanes[0].rows.length === 3")
+            write_events(make_plan(), run.events)
+            until(page, "page.lanes[0].detail?.run.tables.work.t.length > 20")
+            names = "page.lanes[0].detail.run.tables.work.node.map((node) => page.runs[0].plot.nodes.name[node])"
+            assert {name.split("/")[0] for name in page.evaluate(names)} == {"tokyo"}
+            page.get_by_role("button", name="Close").click()
+            assert page.evaluate("page.lanes[0].detail === null && page.lanes[0].rows.length > 150")
+            run.set_status("failed", "")
+            until(page, "document.getElementById('state').textContent === 'failed'")
+    finally:
+        server.close()
+
+
+def test_of_a_program_the_links_are_told_and_no_empty_curves(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    plan = json.loads((run / "plan.json").read_text())
+    (run / "plan.json").write_text(json.dumps({**plan, "program": {"command": ["true"]}}))
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps({**status, "plan_sha256": ""}))
+    server = server_of([run])
+    try:
+        with page_of(browser, server.url) as page:
+            page.evaluate("page.seek(2.0)")
+            until(page, "document.getElementById('summary').innerText.startsWith('2.00 s')")
+            assert "directions of links carry something" in page.locator("#summary").inner_text()
+            assert not page.locator("#learning").is_visible() and not page.locator(".lanes").is_visible()
+    finally:
+        server.close()
+
+
+def test_an_axis_of_minutes_has_whole_ones(browser: Any, sweep: Path) -> None:
+    server = server_of([sweep / "runs" / "fsa1"])
+    try:
+        with page_of(browser, server.url) as page:
+            found = page.evaluate("import('view/numbers').then(({ steps }) => [steps(0, 1800, 4), steps(0, 18, 4)])")
+            assert found == [[0, 600, 1200, 1800], [0, 5, 10, 15]]
+    finally:
+        server.close()
+
+
 def test_a_thousand_data_centres_are_drawn_together_until_one_is_chosen(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     plan = json.loads((run / "plan.json").read_text())

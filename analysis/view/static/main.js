@@ -4,7 +4,7 @@ import { Learning, Series } from "view/charts";
 import { Lanes } from "view/lanes";
 import { look, readLook } from "view/look";
 import { Network } from "view/network";
-import { moment, seconds, share } from "view/numbers";
+import { moment, rate, seconds, share } from "view/numbers";
 import { Run } from "view/store";
 
 const SPEEDS = [0.001, 0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300];
@@ -35,6 +35,9 @@ class Page {
     this.runs.forEach((run, number) => this.addRun(run, number));
     this.learning = new Learning({ accuracy: byId("accuracy"), loss: byId("loss") }, this.runs, this);
     this.series = new Series(byId("series"), this);
+    const isSilent = this.runs.every((run) => run.plot.program);
+    byId("learning").hidden = isSilent;
+    byId("time").hidden = isSilent;
     this.fillFinder();
     this.listen();
     this.showState();
@@ -335,17 +338,19 @@ class Page {
     byId("live").hidden = !this.live[0];
     const parts = this.runs.filter((run) => run.partial && run.partial.length < run.plot.sites);
     const thinned = this.runs.some((run) => run.thinned);
-    byId("partial").hidden = !parts.length && !thinned;
     if (thinned) {
       byId("partial").textContent =
         "Of so long a run, messages of a round are drawn as one, and some rounds are left out" +
         (this.source ? "; come closer in the time to see all." : " in this file.");
     }
+    const silent = this.runs.some((run) => !run.tables.work.t.length && run.tables.rounds.t.length) && !this.live[0];
+    if (silent) byId("partial").textContent += " This run has not recorded what each node computes.";
     if (parts.length) {
       byId("partial").textContent +=
         ` Work and local messages are shown of ${parts[0].partial.length} of ${parts[0].plot.sites} data centres` +
         (this.source ? "; choose another one to see its nodes." : " in this file; `testbed view` on the run shows all.");
     }
+    byId("partial").hidden = !byId("partial").textContent;
   }
 
   /** Take what a run in progress writes. */
@@ -464,10 +469,20 @@ class Page {
     byId("now").textContent = moment(t, Math.min(this.end, ...this.lanes.map((lanes) => lanes.to - lanes.from)));
   }
 
+  /** What a user's program does, as far as it is known: what it sends over the links. */
+  tellLinks(run, t) {
+    const uses = run.links.map((_, link) => run.linkAt(link, t).use);
+    const busy = uses.filter((use) => use >= 1000);
+    if (!busy.length) return "nothing crosses a link";
+    const most = busy.reduce((before, use) => Math.max(before, use));
+    return `${busy.length} of ${uses.length} directions of links carry something, ${rate(most)} at most`;
+  }
+
   /** The moment in words, for everybody who does not see the pictures, and above them. */
   tell(t) {
     const told = this.runs.map((run) => {
       const at = this.timeOf(run);
+      if (run.plot.program) return (this.runs.length > 1 ? `${run.label}: ` : "") + this.tellLinks(run, at);
       const round = run.roundAt(at);
       const score = run.scoreAt(at);
       const words = [round < 0 ? "no round is complete" : `round ${round}`];

@@ -35,11 +35,14 @@ export function share(value) {
   return value === null || value === undefined ? "–" : `${(value * 100).toFixed(1)} %`;
 }
 
-/** Steps of an axis: round numbers, at most `count` of them from `low` to `high`. */
+const MINUTES = [1, 2, 5, 10, 20, 30, 60, 120, 240, 480, 1440].map((minutes) => 60 * minutes);
+
+/** Steps of an axis in seconds: round numbers, or whole minutes, at most `count` of them from `low` to `high`. */
 export function steps(low, high, count) {
   const raw = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw) ?? raw;
+  const decimal = [1, 2, 5, 10].map((factor) => factor * power);
+  const step = (raw > 30 ? MINUTES : decimal).find((each) => each >= raw) ?? raw;
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high; value += step) found.push(value);
   return found;
