@@ -496,7 +496,7 @@ export class Network {
       if (RELAYED.has(source.texts[messages.kind[row]])) rings.push(x, y, radius + 3);
     }
     context.strokeStyle = look.paper;
-    context.lineWidth = 1.4;
+    context.lineWidth = 2.8; // of which the dots, drawn over it, leave half: those that overlap have one edge
     for (const [colour, dots] of byColour) {
       context.fillStyle = colour;
       context.beginPath();
@@ -504,8 +504,8 @@ export class Network {
         context.moveTo(dots[place] + dots[place + 2], dots[place + 1]);
         context.arc(dots[place], dots[place + 1], dots[place + 2], 0, 2 * Math.PI);
       }
-      context.fill();
       if (rows.length < 600) context.stroke();
+      context.fill();
     }
     context.strokeStyle = look.ink;
     context.beginPath();
@@ -513,6 +513,7 @@ export class Network {
       context.moveTo(rings[place] + rings[place + 2], rings[place + 1]);
       context.arc(rings[place], rings[place + 1], rings[place + 2], 0, 2 * Math.PI);
     }
+    context.lineWidth = 1;
     context.stroke();
   }
 
