@@ -158,7 +158,8 @@ def _numbers(values: pd.Series[Any], numbers: Mapping[str, int]) -> np.ndarray[A
     """Return the number of each name, or -1: a name that is there often is looked up once."""
     places, found = pd.factorize(values)
     known = np.array([*(numbers.get(name, -1) for name in found), -1])
-    return known[places]
+    numbered: np.ndarray[Any, Any] = known[places]
+    return numbered
 
 
 def _inside(nodes: pd.Series[Any], names: Names, sites: Collection[str]) -> pd.Series[Any]:
