@@ -346,7 +346,11 @@ class KVStore:
         return False
 
     def step(self) -> None:
-        """Report the end of a local step without an exchange."""
+        """Report the end of a local step without an exchange.
+
+        A script that pushes by itself need not: the first push of a round ends the round's local steps, ``k1`` or ``h``
+        of the scenario. After some that are reported, a push ends none: these were all.
+        """
         self._session.ask("step")
 
     def holds(

@@ -5,7 +5,8 @@ however, and goes on only with the answer. So the driver lets it go on: ``run`` 
 answered and the next one is there, ``settle`` until the script stands where a checkpoint can be made of it.
 
 The script really computes (``World.compute`` of kind ``USER_CODE``), and a training step then takes what the worker's
-device takes, counted from where the script began to compute.
+device takes, counted from where the script began to compute. A push of the script's own ends as many steps as the
+algorithm has in a round, unless the script has told of each by ``store.step``.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class ScriptExchange(Exchange):
         self._round_keys: set[int] = set()  # the same, of the whole round before
         self._timed_steps = 0  # steps whose modelled time has passed
         self._local_steps = 0  # of this round, so far
+        self._pushed_steps: dict[int, int] = {}  # by round: the steps that its first push has ended
         self._barriers = self.rounds = 0
         self._has_final_values = self._score_may_be_early = False
         self._values: list[Sequence[Tensor]] = []  # by key, each in the pieces in which it has come
@@ -280,7 +282,8 @@ class ScriptExchange(Exchange):
             self._note_done()
         self._next_round[key] = round_ + 1
         if round_ >= self._timed_steps:
-            await self._step(round_)
+            steps = self._pushed_steps[round_] = self._declared_steps(round_)
+            await self._step(round_, steps)
         await self._store.push(KeyPush(key, round_, tensor, priority=priority))
         return round_
 
@@ -485,9 +488,9 @@ class ScriptExchange(Exchange):
                 "evaluate", round=max(0, self.rounds - 1), **known, loss=loss, snapshot_t=self._world.now()
             )
 
-    async def _step(self, round_: int) -> None:
+    async def _step(self, round_: int, steps: int = 1) -> None:
         self._timed_steps = max(self._timed_steps, round_ + 1)
-        await self._world.compute(Work("step", round_, began_s=self._began_s), lambda: None)
+        await self._world.compute(Work("step", round_, steps=steps, began_s=self._began_s), lambda: None)
         self._restart()
 
     def _restart(self) -> None:
@@ -505,7 +508,11 @@ class ScriptExchange(Exchange):
             if self._taken_keys >= (self._round_keys or set(range(len(self._values)))):
                 self._round_is_over(round_)
 
-    def _round_is_over(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
+    def _round_is_over(self, round_: int, steps: int | None = None, waited_s: float = 0.0) -> None:
+        """Report the end of a round; ``steps``: by default those that the first push has ended, or the script told."""
+        pushed_steps = self._pushed_steps.pop(round_, 0)
+        if steps is None:
+            steps = pushed_steps or max(1, self._local_steps)
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         result = LocalResult({}, None, None, steps)
         self._over(RoundDone(round_, self._round_began_s, result, waited_s, self._get_rates()))

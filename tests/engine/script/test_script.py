@@ -489,6 +489,35 @@ def test_a_step_takes_what_the_device_takes(tmp_path: Path) -> None:
     assert [event["modelled_s"] for event in steps] == [pytest.approx(0.02)] * 6
 
 
+OWN_PUSHES = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+store.init("a", torch.zeros(2))
+store.init("b", torch.zeros(2))
+for round_ in range(3):
+    STEPS
+    later = [store.push(key, torch.full((2,), store.weight)) for key in "ab"]
+    [each.wait() for each in later]
+"""
+
+
+@for_each(("sync", "steps", "counted"), [
+    ("fsa", "pass", 1),
+    ("{kind: hfa, k1: 5, k2: 1}", "pass", 5), ("{kind: hfa, k1: 5, k2: 2}", "store.step(); store.step()", 2),
+    ("{kind: diloco, h: 4}", "pass", 4), ("{kind: esync, fixed_steps: 2}", "pass", 2),
+])  # fmt: skip
+def test_a_push_of_models_ends_the_local_steps_of_its_round(
+    sync: str, steps: str, counted: int, tmp_path: Path
+) -> None:
+    """Of 20 ms each, unless the script reports its steps."""
+    path = scripts.scenario(tmp_path / "a", OWN_PUSHES.replace("STEPS", steps), rounds=3)
+    done = run(tmp_path / "run", f"sync={sync}", scenario=path)
+    assert [event["steps"] for event in done.of_kind("round", "hub/worker0")] == [counted] * 3
+    works = [event for event in done.of_kind("compute", "hub/worker0") if event["work"] == "step"]
+    assert sum(event["modelled_s"] for event in works) == pytest.approx(3 * counted * 0.02)
+
+
 PUSHES = """
 import torch
 from testbed.kvstore import connect
