@@ -40,6 +40,9 @@ _LEAST_COSINE = 0.05
 _LEAST_SIZE = 0.1
 _MOST_SIZE = 1.5
 _SETTLING_ROUNDS = 600  # of a value
+# with which a codec that waits for a threshold, or for some rounds, is seen to remember
+_EARLIER = 12
+_SCALES = (1.0, 10.0, 1e-3, 1e-6)
 
 
 # ---- ends of connections, and tensors -------------------------------------------------------------------------------
@@ -352,15 +355,29 @@ def _with_state_of(old: Codec, way: Direction) -> Codec:
 
 @requirement("declare has_memory as the codec behaves")
 def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
-    """With has_memory = True, and only then, payloads depend on earlier tensors."""
-    remembers = False
-    for way in directions(subject, 1000, LARGEST):
-        for seed in range(3):
-            way.send(way.tensor(seed))
-        remembers |= not same(way.send(way.tensor(9)), way.anew().send(way.tensor(9)))
+    """With has_memory = True, and only then, payloads depend on earlier tensors, and the state has something."""
     declared = subject.entry.has_memory
-    depend = "depend" if remembers else "do not depend"
-    require(remembers == declared, f"has_memory = {declared}, and payloads {depend} on earlier tensors")
+    ways = [(way, scale) for scale in _SCALES for way in directions(subject, 1000, LARGEST)]
+    depend = any(_depends_on_earlier_tensors(way, scale) for way, scale in ways)
+    if declared:
+        scales = " and ".join(f"{scale:g}" for scale in _SCALES)
+        happened = f"none of {_EARLIER} payloads depends on earlier tensors, of numbers times {scales}"
+        require(depend, f"has_memory = True, and {happened}", "declare has_memory = False, if it has none")
+    require(declared or not depend, "has_memory = False, and payloads depend on earlier tensors")
+    for way in directions(subject, 1000) if not declared else ():
+        for seed in range(3):
+            way.over(way.tensor(seed))
+        kept = sorted({*way.source.state(), *way.target.state()})
+        require(not kept, f"has_memory = False, and after three tensors the state has {', '.join(map(repr, kept))}")
+
+
+def _depends_on_earlier_tensors(way: Direction, scale: float) -> bool:
+    """Return whether one of the payloads of several tensors is another one than at an end that has sent nothing."""
+    for seed in range(_EARLIER + 1):
+        tensor = way.tensor(seed) * scale
+        if not same(way.send(tensor), way.anew().send(tensor)):
+            return True
+    return False
 
 
 @requirement("declare dense = False")

@@ -243,6 +243,80 @@ class SendsTwice(Signs):
     factor = 2.0
 
 
+class Lazy(Signs):
+    """Nothing is sent until what has come together is large, or has waited: right, for others to derive from."""
+
+    size_only = False
+    least = 1e-3
+    most_skips = 8
+
+    def __init__(self, options: NoOptions, context: CodecContext) -> None:
+        super().__init__(options, context)
+        self._skips: dict[int, int] = {}
+
+    def encode(self, wire_key: int, tensor: Tensor) -> Parts:
+        if tensor.is_meta:
+            return (tensor,)
+        self._check(wire_key, tensor)
+        wanted = tensor + self._memory.get(wire_key, torch.zeros(1))
+        skips = self._skips.get(wire_key, 0)
+        waits = wanted.square().mean().sqrt() <= self.least and skips < self.most_skips
+        self._memory[wire_key] = wanted if waits else torch.zeros_like(wanted)
+        self._skips[wire_key] = skips + 1 if waits else 0
+        return (torch.zeros(0),) if waits else (wanted,)
+
+    def decode(self, wire_key: int, parts: Parts, size: int) -> Tensor:
+        if [each.shape for each in parts] == [(0,)]:
+            return torch.zeros(size)
+        return part(parts, torch.float32, size)
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {f"skips/{key}": skips for key, skips in self._skips.items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state({name: each for name, each in state.items() if not name.startswith("skips/")})
+        self._skips = {int(name[6:]): each for name, each in state.items() if name.startswith("skips/")}
+
+
+class LazyUndeclared(Lazy):
+    has_memory = False
+
+
+class EveryTenth(LazyUndeclared):
+    """What it remembers is seen in the tenth payload alone."""
+
+    least = 0.0
+
+    def encode(self, wire_key: int, tensor: Tensor) -> Parts:
+        self._skips[wire_key] = self._skips.get(wire_key, 0) + 1
+        return (tensor * 2 if self._skips[wire_key] == 10 else tensor.contiguous(),)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+class CountsForItself(Plain):
+    """What is in its state changes no payload."""
+
+    def state(self) -> dict[str, Any]:
+        return {"calls": self._calls}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._calls = state["calls"]
+
+    def __init__(self, options: NoOptions, context: CodecContext) -> None:
+        super().__init__(options, context)
+        self._calls = 0
+
+    def encode(self, wire_key: int, tensor: Tensor) -> Parts:
+        self._calls += 1
+        return super().encode(wire_key, tensor)
+
+
+class ClaimsAMemory(Plain):
+    has_memory = True
+
+
 class ForgetsItsResidual(Forgets, Signs):
     """A run that is resumed begins with an empty one."""
 
