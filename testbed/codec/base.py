@@ -51,9 +51,11 @@ class Codec(CodecDeclarations, Remembering, ABC):
     Worlds call the four methods in threads of their own, one at a time per codec and key.
 
     cost_name  by which the table of measured costs knows it; set to its kind by what makes it, unless it has one
+    outside    the kind of a codec from outside, whose numbers are looked at on their way; set by what makes it
     """
 
     cost_name: str = ""
+    outside: str = ""
 
     def declare(self, wire_key: int, shape: KeyShape) -> None:
         """Note the shape of the key's tensors. Called once, before all others, where the codec is ``by_shape``."""

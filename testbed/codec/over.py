@@ -33,6 +33,14 @@ class CodecOver(Codec):
     def cost_name(self, name: str) -> None:
         self._codec.cost_name = name
 
+    @property
+    def outside(self) -> str:
+        return self._codec.outside
+
+    @outside.setter
+    def outside(self, kind: str) -> None:
+        self._codec.outside = kind
+
     def cost(self, operation: str, size: int) -> Cost | None:
         return self._for(size).cost(operation, size)
 

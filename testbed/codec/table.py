@@ -51,6 +51,8 @@ def make_codec(
     make: MakeCodec = _MAKERS.get(kind, entry)  # a codec from outside is its own declaration
     codec = make(CODECS.options(kind, options), CodecContext(tier, contributors, seed, changes, sender))
     codec.cost_name = codec.cost_name or kind
+    if kind not in _MAKERS:
+        codec.outside = kind
     return codec
 
 

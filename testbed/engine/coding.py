@@ -1,4 +1,8 @@
-"""Codecs as work of a node: what encodes or decodes goes through ``World.compute``, unless it costs nothing."""
+"""Codecs as work of a node: what encodes or decodes goes through ``World.compute``, unless it costs nothing.
+
+A codec from outside that makes NaN or infinity of finite numbers ends the run at the node where it does: a round later
+nobody could tell them from those of a training that has diverged.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from torch import Tensor
 from testbed.codec.base import Codec, SummedCodec, advanced
 from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE
 from testbed.devices.accelerator import accelerator_of
+from testbed.errors import RunFailed
+from testbed.finite import count_not_finite
 from testbed.messages import Message
 from testbed.world import Work, World
 
@@ -21,14 +27,21 @@ async def encode(world: World, codec: Codec, key: int, tensor: Tensor, round_: i
     work = codec_work(codec, ENCODE, tensor.numel(), round_)
     if work is None:
         return codec.encode(key, tensor)
-    return await world.compute(work, _noting_size(work, lambda: codec.encode(key, tensor)))
+    parts = await world.compute(work, _noting_size(work, lambda: codec.encode(key, tensor)))
+    if codec.outside:
+        what = f"round {round_}: what it sends of the contribution to key {key}"
+        _check_numbers(world, codec, (tensor,), parts, what)
+    return parts
 
 
 async def encode_value(world: World, codec: Codec, key: int, value: Tensor, round_: int) -> Parts:
     work = codec_work(codec, ENCODE_VALUE, value.numel(), round_)
     if work is None:
         return codec.encode_value(key, value)
-    return await world.compute(work, _noting_size(work, lambda: codec.encode_value(key, value)))
+    parts = await world.compute(work, _noting_size(work, lambda: codec.encode_value(key, value)))
+    if codec.outside:
+        _check_numbers(world, codec, (value,), parts, f"round {round_}: what it sends of the value of key {key}")
+    return parts
 
 
 async def follow_value(world: World, codec: Codec, key: int, value: Tensor, parts: Parts) -> None:
@@ -44,7 +57,11 @@ async def decode(world: World, codec: Codec, message: Message, size: int) -> Ten
     work = message.decoding or codec_work(codec, DECODE, size, message.round, message.parts)
     if work is None:
         return codec.decode(message.key, message.parts, size)
-    return await world.compute(work, lambda: codec.decode(message.key, message.parts, size))
+    tensor = await world.compute(work, lambda: codec.decode(message.key, message.parts, size))
+    if codec.outside:
+        what = f"the contribution to key {message.key} that it decodes, from {message.sender},"
+        _check_numbers(world, codec, message.parts, (tensor,), f"round {message.round}: {what}")
+    return tensor
 
 
 async def decode_value(world: World, codec: Codec, message: Message, size: int) -> Tensor:
@@ -52,7 +69,11 @@ async def decode_value(world: World, codec: Codec, message: Message, size: int) 
     work = codec_work(codec, DECODE_VALUE, size, message.round, message.parts)
     if work is None:
         return codec.decode_value(message.key, message.parts, size)
-    return await world.compute(work, lambda: codec.decode_value(message.key, message.parts, size))
+    value = await world.compute(work, lambda: codec.decode_value(message.key, message.parts, size))
+    if codec.outside:
+        what = f"the value of key {message.key} that it decodes, from {message.sender},"
+        _check_numbers(world, codec, message.parts, (value,), f"round {message.round}: {what}")
+    return value
 
 
 async def summed(
@@ -74,6 +95,9 @@ async def summed(
         work = codec_work(codec, ENCODE, tensor.numel(), round_)
         assert work is not None, "codecs that are summed compute"
         mine, total = await world.compute(work, partial(advanced, steps, sums))
+        if codec.outside:
+            made = (total,) if mine is None and total is not None else mine or ()
+            _check_numbers(world, codec, sums or (tensor,), made, f"round {round_}: what it makes of sums of key {key}")
         if mine is None:
             assert total is not None, "what is not to be summed is the sum"
             return total
@@ -115,6 +139,21 @@ def codec_work(codec: Codec, operation: str, size: int, round_: int, parts: Part
 
 def payload_bytes(parts: Parts) -> int:
     return sum(part.nbytes for part in parts)
+
+
+def _check_numbers(world: World, codec: Codec, given: Parts, made: Parts, what: str) -> None:
+    """Raise ``RunFailed`` if a codec from outside has made numbers that are not finite of numbers that are."""
+    count = _not_finite(made)
+    if count == 0 or _not_finite(given):
+        return
+    raise RunFailed(
+        f"{world.node}: codec {codec.outside}: {what} has {count} NaN or infinite numbers, and all that it was given "
+        "are finite; correct the codec (`testbed check` tries it by itself)"
+    )
+
+
+def _not_finite(tensors: Parts) -> int:
+    return sum(count_not_finite(each) for each in tensors if each.is_floating_point())
 
 
 def _noting_size(work: Work, encode: Callable[[], Parts]) -> Callable[[], Parts]:
