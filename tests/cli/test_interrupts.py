@@ -5,6 +5,8 @@ import json
 import os
 import pty
 import signal
+import subprocess
+import sys
 import tempfile
 import termios
 import time
@@ -140,3 +142,12 @@ def test_by_sigterm_every_verb_removes_its_temporary_files(tmp_path: Path) -> No
     ended = run.wait(timeout=240)
     assert (ended.returncode, ended.stderr) == (143, "testbed: interrupted\n")
     assert list(tmp_path.iterdir()) == [begun]
+
+
+@for_each(("name", "ended"), [("/opt/bin/testbed", ""), ("-m", ""), ("/home/me/mine.py", "KeyboardInterrupt")])
+def test_while_the_command_is_imported_an_interrupt_ends_it_without_a_traceback(name: str, ended: str) -> None:
+    """A program that imports the package keeps Python's own handler."""
+    code = f"import os, signal, sys; sys.argv[0] = '{name}'; import testbed.cli; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.strip().endswith(ended) and bool(done.stderr) == bool(ended)
