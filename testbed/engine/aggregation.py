@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -109,6 +109,10 @@ class Contributions:
         where = (member, key, round_)
         assert where not in self._pending, f"{member} pushed key {key} of round {round_} twice"
         self._pending[where] = contribution
+
+    def have_come(self, members: Iterable[str], key: int, round_: int) -> bool:
+        """Return whether the pushes of all these members to a round are here, and none has been taken."""
+        return all((member, key, round_) in self._pending for member in members)
 
     def drop(self) -> None:
         """Forget what has not been taken."""

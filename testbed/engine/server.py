@@ -123,6 +123,7 @@ class Server:
         # by member, key and round: pushes whose values say so, where others may be of rounds that were begun before
         self._last_pushes: set[tuple[str, int, int]] = set()
         self._ended_members: set[str] = set()
+        self._unanswered: tuple[int, int, Future[Any]] | None = None  # key and round, to which all have pushed
         # called with a child of which what is under way has ended: it is lost, or makes its round again
         self.on_ended: Callable[[str], None] = lambda member: None
         self.on_replied: Callable[[int, int], Awaitable[None]] | None = None  # with key and round, after a reply
@@ -160,6 +161,7 @@ class Server:
         self._lost.update(lost, (each for each in self._members.weights if self._members.peers.joined_in(each) is None))
         if self._policy.waits:
             self._contributions.drop()
+            self._answered()
         for child in [*lost, *(self._codecs if self._policy.waits else ())]:
             self.on_ended(child)
         self._regroup(replaced=lost)
@@ -360,8 +362,27 @@ class Server:
             task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
             if self._policy.holds:
                 self._running_effects = [*(each for each in self._running_effects if not each.done()), task]
+        elif self._policy.waits:
+            self._note_unanswered(key, message.round)
         if self._ended_members:
             self._check_no_endless_wait(key, message.round)
+
+    def _note_unanswered(self, key: int, round_: int) -> None:
+        """If all have pushed to a round, the policy alone decides when it is answered: give this wait its name.
+
+        One at a time, as one tells where to look.
+        """
+        members = [member for member, first in self._first.items() if first <= round_]
+        if self._unanswered is None and self._contributions.have_come(members, key, round_):
+            answered = self._world.future()
+            self._unanswered = (key, round_, answered)
+            what = f"policy '{self._policy.chosen}' to answer round {round_} of key {key}, to which all have pushed"
+            self._world.spawn(self._world.wait(answered, what), f"an answer to round {round_}")
+
+    def _answered(self) -> None:
+        if self._unanswered is not None:
+            self._unanswered[2].set_result(None)
+            self._unanswered = None
 
     def _begin(self, effects: list[Effect], why: str) -> None:
         """Carry out the effects of several keys, of which none waits for another: a relay above may want them all.
@@ -418,6 +439,8 @@ class Server:
     def _take(self, effect: Aggregate) -> list[PendingPush]:
         """Remove and return the members' contributions to a round, which is then not made once more."""
         self._taken_round[effect.key] = effect.round
+        if self._unanswered is not None and self._unanswered[:2] == (effect.key, effect.round):
+            self._answered()
         if self._upstream.is_top and self._policy.waits:
             self._members.peers.begun(effect.round)
         return self._contributions.take(effect.members, effect.key, rounds_of(effect), self._world.now())

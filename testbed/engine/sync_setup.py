@@ -134,7 +134,9 @@ def sums_on_host(plan: Plan) -> bool:
 def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
     """Return a new policy for one server, over the children that contribute."""
     choice = choice_of(plan, node)
-    return SYNC[choice.kind](tier_of(plan, node), SYNC.options(choice.kind, choice.options))
+    policy = SYNC[choice.kind](tier_of(plan, node), SYNC.options(choice.kind, choice.options))
+    policy.chosen = choice.kind
+    return policy
 
 
 def tier_of(plan: Plan, node: NodePlan) -> Tier:

@@ -8,6 +8,7 @@ standard input, JSON, is then the directory.
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import gc
 import json
@@ -30,6 +31,7 @@ from testbed.execution.capacity import usable_cores
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.deployment import Deployment, Ground, alone, read_ground
 from testbed.execution.resume import FOLDER
+from testbed.execution.scripts import is_scripted
 from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan
@@ -56,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     events = _Events()
     ground = replace(read_ground(directory, events.report), cores=usable_cores())
     plan = ground.plan
+    if not any(is_scripted(each.plan) for each in ground.deployments):  # whose watch has a file for it
+        faulthandler.enable()  # the stacks of a crash go to the log
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
     events.report_to = _reporter(waits=plan.facilities.in_virtual_time)
@@ -99,7 +103,7 @@ def attempt_jobs(ground: Ground) -> list[SessionResult]:
         run_jobs = import_module(f"testbed.execution.{ground.plan.back_end}").run_jobs  # a run needs one of them
         followed = replace(ground, deployments=tuple(each.watching for each in watched))
         errors: Sequence[BaseException | None] = run_jobs(followed)
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # the user's code may call sys.exit
         errors = [error] * len(watched)
     return [each.outcome(error) for each, error in zip(watched, errors, strict=True)]
 

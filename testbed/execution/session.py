@@ -27,6 +27,7 @@ from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
 from testbed.processes.child import Child, spawn
 from testbed.results import COMPLETED
+from testbed.results.failures import crash_in
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
@@ -242,7 +243,12 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
     text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     killer = kills.killer() if code == -signal.SIGKILL else ""
     reason = f"signal {-code}{f' ({killer})' if killer else ''}" if code < 0 else f"exit code {code}"
-    return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"
+    if crash := crash_in("\n".join(text)):
+        return f"the host process ended with {reason}: {crash} (host.log has the stacks)"
+    said = text[-1] if text else "no output"
+    if outside := dict.fromkeys(file.path for file in plan.code):
+        said += f"; code from outside took part, and may have ended it (os._exit, say): {', '.join(outside)}"
+    return f"the host process ended with {reason}: {said} (see host.log)"
 
 
 def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:

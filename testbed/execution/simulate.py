@@ -120,9 +120,10 @@ def _error_of(exits: Exits) -> BaseException | None:
     for node, end in exits.items():
         if end.error is None:
             continue
-        if not isinstance(end.error, TestbedError) and (place := place_in_code(end.error)):
+        place = "" if isinstance(end.error, TestbedError) else place_in_code(end.error)
+        if place or isinstance(end.error, SystemExit):
             traceback.print_exception(end.error)
-            error = RunFailed(f"{node}: {place}: {type(end.error).__name__}: {end.error}")
+            error = RunFailed(": ".join(filter(None, [node, place, type(end.error).__name__, str(end.error)])))
             error.__cause__ = end.error
             return error
         return end.error

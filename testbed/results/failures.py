@@ -104,6 +104,15 @@ def place_in_dump(dump: str, script: Path, thread: int = 0) -> str:
     return ""
 
 
+def crash_in(log: str) -> str:
+    """Return what ``faulthandler`` has written of a crash, and where the user's code stood then; empty if nothing."""
+    fatal = list(_FATAL.finditer(log))
+    if not fatal:
+        return ""
+    place = place_in_dump(log[fatal[-1].start() :], Path())
+    return f"{fatal[-1]['what']}, in {place}" if place else fatal[-1]["what"]
+
+
 def _exits(file: Path) -> list[int]:
     """Return the lines of a source file that name ``os._exit``; none if it cannot be read."""
     lines = set()

@@ -171,7 +171,7 @@ class SimulatedInbox:
                 if not self._handle(self._messages.popleft()):
                     self._handle = None
                     self._end.set_result(None)
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._handle = None
             self._end.set_exception(error)
         finally:

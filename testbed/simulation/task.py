@@ -63,7 +63,7 @@ class Task:
                 future.callbacks.append(self.resume)
         except StopIteration as stop:
             self._end(stop.value, None)
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:  # a technique may call sys.exit
             self._end(None, error)
         finally:
             clock.current_task = interrupted

@@ -128,6 +128,7 @@ class SyncPolicy(Remembering, ABC):
     pauses            members may stop after a round, all after the same one, as for a checkpoint: none needs another
                       one's push to a later round to come that far
     averages          models and deltas of local steps are averaged; otherwise each is applied by itself, undivided
+    chosen            the kind by which a scenario names it; set by what makes it
     partner           the kind that stands on tier 1 when a scenario names this one alone, with the options that both
                       have; empty: itself
     presets           techniques by name that this class carries; those of a base class are not its own
@@ -146,6 +147,7 @@ class SyncPolicy(Remembering, ABC):
     averages: ClassVar[bool] = True
     partner: ClassVar[str] = ""
     presets: ClassVar[tuple[Preset, ...]] = ()
+    chosen: str = ""
 
     @dataclass(frozen=True, slots=True)
     class Options:
