@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sysconfig
+
 from testbed.results.failures import crash_in
 
-LOG = """a library's line
+LOG = f"""a library's line
 Fatal Python error: Segmentation fault
 
 Current thread 0x00007f1 (most recent call first):
-  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "{sysconfig.get_path("stdlib")}/ctypes/__init__.py", line 519 in string_at
   File "/home/me/mine.py", line 38 in encode
   File "/opt/x/site-packages/torch/a.py", line 3 in step
 """
