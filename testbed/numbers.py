@@ -98,6 +98,11 @@ def span(least: int, most: int) -> str:
     return str(least) if least == most else f"{least}–{most}"
 
 
+def spanned(least: int, most: int, noun: str) -> str:
+    """Return ``span`` with the noun that goes with it: ``1 step``, ``1–3 steps``."""
+    return f"{span(least, most)} {noun if least == most == 1 else noun + 's'}"
+
+
 def between(low: str, high: str, word: str = " to ") -> str:
     """Return ``3 to 33 s`` of two quantities as text; each has its unit where these differ."""
     number, _, unit = low.partition(" ")

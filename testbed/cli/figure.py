@@ -25,6 +25,7 @@ from testbed.cli.options import (
 )
 from testbed.errors import ScenarioError
 from testbed.facilities import BACK_ENDS
+from testbed.numbers import counted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -81,7 +82,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
         if not arguments.json:
             with suppress(OSError):  # as to a pipe without a reader, which must not end the runs
-                print(f"{job.directory.name}: {len(job.points)} runs, {job.at_once}", flush=True)
+                print(f"{job.directory.name}: {counted(len(job.points), 'run')}, {job.at_once}", flush=True)
         return progress(job, quiet=arguments.json)
 
     verdict = make(name, study, request, watch)

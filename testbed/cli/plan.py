@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.numbers import MISSING
+from testbed.numbers import MISSING, counted
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan
@@ -56,7 +56,7 @@ def _links(plan: Plan) -> Any:
     rows = []
     for link in plan.network.links:
         trace = link.rate_trace
-        points = f"{len(trace.values)} points, {trace.source}" if trace else MISSING
+        points = f"{counted(len(trace.values), 'point')}, {trace.source}" if trace else MISSING
         rows.append(
             (
                 link.name,

@@ -26,6 +26,7 @@ from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.summary import sweep_table
 from testbed.facilities import BACK_ENDS
+from testbed.numbers import counted
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
@@ -151,8 +152,8 @@ def _plan_only(job: SweepJob, range_: TuningRange | None, as_json: bool) -> Outc
         print(f"{point.id}  seed {point.seed}  {settings}")
     print(*left_out(job.left_out), sep="\n", end="\n" if job.left_out else "")
     if range_ is not None:
-        print(f"before: {range_.trials} runs of each point with the first seed, to find its {range_.path}")
-    print(f"{len(job.points)} runs, {job.at_once}, in {job.directory}")
+        print(f"before: {counted(range_.trials, 'run')} of each point with the first seed, to find its {range_.path}")
+    print(f"{counted(len(job.points), 'run')}, {job.at_once}, in {job.directory}")
     return 0
 
 
@@ -187,6 +188,6 @@ def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any
         console.print(f"… and {len(shown) - FAILURES_SHOWN} more; see sweep.csv")
     done = sum(row["status"] in COMPLETED for row in rows)
     cure = "; --retry-failed runs the failed ones again" if any(row["status"] == "failed" for row in failed) else ""
-    console.print(f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}")
+    console.print(f"{done} of {counted(len(rows), 'run')} done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}")
     if done:
         console.print(f"`testbed compare {job.directory}` draws them, `testbed report {job.directory}` makes a page")

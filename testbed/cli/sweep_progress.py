@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from testbed.display.remaining import Remaining
-from testbed.numbers import seconds
+from testbed.numbers import counted, seconds
 from testbed.results import FINISHED
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Lines(SweepProgress):
         if state == "failed" or (state in FINISHED and due):
             self._last_s = now
             self._tenth = ended * 10 // self.total
-            text = f"{ended}/{self.total} runs, {self.count('failed')} failed, {self.left()}"
+            text = f"{ended}/{counted(self.total, 'run')}, {self.count('failed')} failed, {self.left()}"
             with suppress(OSError):
                 print(f"[wall {now - self._begin_s:8.2f} s] {text}", flush=True)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome, add_allow_code, save, write
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.numbers import MISSING
+from testbed.numbers import MISSING, counted
 
 if TYPE_CHECKING:
     from testbed.plan.model import LinkPlan, NetworkPlan
@@ -171,7 +171,7 @@ def _links(plan: NetworkPlan) -> Any:
 
 def _traces(link: LinkPlan) -> str:
     named = (("rate", link.rate_trace), ("delay", link.delay_trace), ("loss", link.loss_trace))
-    return ", ".join(f"{what}: {len(series.values)} steps" for what, series in named if series) or "-"
+    return ", ".join(f"{what}: {counted(len(series.values), 'step')}" for what, series in named if series) or "-"
 
 
 def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:

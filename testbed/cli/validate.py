@@ -36,14 +36,15 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         chosen = {"technique": {"name": scenario.technique, **technique}} if technique else {}
         return {**facts, **chosen, "warnings": warnings, "traces": [asdict(trace) for trace in scenario.traces]}
     sites = len(plan.network.sites)
-    notes = f", {len(warnings)} {'note' if len(warnings) == 1 else 'notes'}" if warnings else ""
-    print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end}{notes})")
+    notes = f", {counted(len(warnings), 'note')}" if warnings else ""
+    where = f"{counted(sites, 'data centre')}, {counted(len(plan.nodes), 'node')}"
+    print(f"{arguments.scenario}: valid ({where}, on {plan.back_end}{notes})")
     if technique:
         print(f"  technique {scenario.technique}: {', '.join(f'{key}: {text}' for key, text in technique.items())}")
     for trace in scenario.traces:
         unit = f", in {trace.unit}" if trace.unit else ""
         print(
-            f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
+            f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {counted(trace.samples, 'sample')}, "
             f"{seconds(trace.length_s)}{unit}{''.join(f'; {note}' for note in trace.notes)}"
         )
     if shares_rounds(plan):
@@ -67,12 +68,11 @@ def _jobs(arguments: argparse.Namespace, read: ReadJobs) -> Outcome:
         about = {job.name: {"nodes": len(job.plan.nodes), "starts_s": job.start_s} for job in jobs}
         return {"kind": "valid", "name": read.name, "back_end": back_end, "jobs": about, "warnings": warnings}
     sites = len(shared.network.sites)
-    print(
-        f"{arguments.scenario}: valid ({counted(len(jobs), 'job')} on one network, {sites} data centres, on {back_end})"
-    )
+    where = f"{counted(len(jobs), 'job')} on one network, {counted(sites, 'data centre')}"
+    print(f"{arguments.scenario}: valid ({where}, on {back_end})")
     for job in jobs:
         here = ", ".join(dict.fromkeys(node.data_center for node in job.plan.nodes))
-        print(f"  {job.name}: {len(job.plan.nodes)} nodes in {here}, from {seconds(job.start_s)} on")
+        print(f"  {job.name}: {counted(len(job.plan.nodes), 'node')} in {here}, from {seconds(job.start_s)} on")
     for warning in warnings:
         print(f"  note: {warning}")
     return 0

@@ -24,7 +24,7 @@ from testbed.cli.options import Outcome, add_cluster, check_jobs, scenario_file,
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.numbers import seconds
+from testbed.numbers import counted, seconds
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return {"kind": "validation", **asdict(found), "reproduced": reproduced_by, "points": rows}
     _print(points, found, arguments)
     if itself:
-        _print_verdict(f"measured again, {itself.points} points", itself)
+        _print_verdict(f"measured again, {counted(itself.points, 'point')}", itself)
     return 0
 
 
@@ -300,7 +300,7 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
     valid = [point for point in points if point.valid]
     if valid and len(valid) < len(points):
         _print_verdict(f"{len(valid)} of them within the claim", verdict(valid))
-    _print_verdict(f"{found.points} points", found)
+    _print_verdict(counted(found.points, "point"), found)
     console.print(f"written: {arguments.out / 'errors.csv'}, {arguments.out / 'error-map.png'}")
 
 

@@ -302,8 +302,8 @@ def one_line(known: state.RunState) -> str:
     if not known.total and known.loss is None:
         return f"running {numbers.seconds(known.t - known.train_t)}  {moved}"
     steps, samples = known.work()
-    drawn = f", {numbers.span(*samples)} samples" if any(samples) else ""  # a user's script does not say
-    work = f"{numbers.span(*steps)} steps{drawn} per {known.maker}"
+    drawn = f", {numbers.spanned(*samples, 'sample')}" if any(samples) else ""  # a user's script does not say
+    work = f"{numbers.spanned(*steps, 'step')}{drawn} per {known.maker}"
     parts = [
         _rounds(known) if known.total else f"step {max(0, known.completed - 1)}",
         *([work] if known.total else []),

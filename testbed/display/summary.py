@@ -115,7 +115,7 @@ def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if "resumed_round" not in result:
         return []
     about = "rounds, steps, samples and bytes count from there"
-    return [("resumed", f"after {result['resumed_round'] + 1} rounds", about)]
+    return [("resumed", f"after {numbers.counted(result['resumed_round'] + 1, 'round')}", about)]
 
 
 def _of_pipeline(told: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
@@ -137,7 +137,8 @@ def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, st
     if not first:
         return []
     compared = f"{first['deviation']:+.1%} against a simulation packet by packet"
-    return [(f"first {first['rounds']} rounds", numbers.seconds(first["measured_s"]), compared)]
+    which = "first round" if first["rounds"] == 1 else f"first {first['rounds']} rounds"
+    return [(which, numbers.seconds(first["measured_s"]), compared)]
 
 
 def _frames(run: StoredRun) -> list[tuple[str, str, str]]:

@@ -29,6 +29,7 @@ from testbed.plan.model import (
     NodePlan,
     TrainingPlan,
 )
+from testbed.plan.shaping import FRAME_BYTES
 from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS
@@ -40,7 +41,7 @@ from testbed.settings.run import Simulation
 from testbed.suggest import nearest_or_all, suggestion
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import NOTHING, UNKNOWN_MODEL_BYTES
-from testbed.units import format_rate
+from testbed.units import format_rate, format_size
 
 _OF_WINDOWS = (
     "slow_start_after_idle",
@@ -122,6 +123,11 @@ def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation)
         if fast:
             others = f" (and {len(fast) - 1} more)" if len(fast) > 1 else ""
             yield f"{fast[0]}{others}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
+    short = [link for link in network.links if link.queue_bytes < FRAME_BYTES] if facilities.links else []
+    if short:
+        others = f" (and {len(short) - 1} more)" if len(short) > 1 else ""
+        queue = f"the queue of {format_size(short[0].queue_bytes)} has no room for a frame, of {FRAME_BYTES} bytes"
+        yield f"{short[0].name}{others}: {queue}: a packet that meets another one is lost; write a longer 'queue'"
     if facilities.shapes_links or by_packet:
         slow = list[LinkPlan]()
         for link in network.links:

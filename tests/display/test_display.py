@@ -68,7 +68,7 @@ def test_samples_of_a_pipeline_are_those_of_a_replica_which_its_last_stage_knows
         known.take({"kind": "round", "node": f"virginia/worker{number}", "round": 0, "steps": 1, "samples": 0})
         known.take({"kind": "round", "node": f"tokyo/worker{number}", "round": 0, "steps": 1, "samples": 32})
     assert known.work() == ((1, 1), (32, 32))
-    assert "  1 steps, 32 samples per replica  " in progress.one_line(known)
+    assert "  1 step, 32 samples per replica  " in progress.one_line(known)
 
 
 def test_a_node_that_is_gone_holds_nobody_up() -> None:

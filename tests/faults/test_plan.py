@@ -125,8 +125,8 @@ def test_what_happens_to_packets_ends_as_the_link_was(text: str, trace: str, val
 @for_each(
     ("text", "on", "says"),
     [
-        ("kind: duplicate, share: 1 %", "simulate", "in virtual time data flow without packets"),
-        ("kind: reorder, share: 1 %", "simulate", "in virtual time data flow without packets"),
+        ("kind: duplicate, share: 1 %", "simulate", "in virtual time packets come once and in order"),
+        ("kind: reorder, share: 1 %", "simulate", "in virtual time packets come once and in order"),
         ("kind: corrupt, share: 1 %", "local", "hit links, and loopback has none"),
         ("kind: corrupt", "simulate", "'corrupt' says no share"),
         ("kind: corrupt, share: 1 %, burst: 3", "simulate", "burst: has no effect on 'corrupt'"),

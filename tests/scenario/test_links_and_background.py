@@ -112,6 +112,9 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
         ("packets", FAULT.format("kind: down, for: 1 s"), ""),
         ("packets", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
         ("emulated", "links[0].rate=32 kbit/s", "rates below 64 kbit/s are emulated as 64 kbit/s"),
+        ("packets", "links[0].queue=100 bytes", "of 100 bytes has no room for a frame, of 1514 bytes"),
+        ("flows", "links[0].queue=10 us", "has no room for a frame"),
+        ("packets", "links[0].queue=1514 bytes", ""),
     ],
 )
 def test_what_is_said_depends_on_the_simulated_network(network: str, override: str, warning: str) -> None:

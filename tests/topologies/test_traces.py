@@ -39,7 +39,7 @@ def test_our_csv_with_units_and_comments() -> None:
         ("ts;Bandwidth [MB/s]\n2024-06-10T12:00:00Z;5\n2024-06-10T12:00:10Z;4\n", (40e6, 32e6), "T12:00:00Z, became"),
         ("epoch|goodputMbps|min_goodput_mbps\n1718000000|5|1\n1718000010|4|1\n", (5e6, 4e6), "'min_goodput_mbps'"),
         ("time_s,rate\n3,5 Mbit/s\n13,400 kbit/s\n", (5e6, 4e5), "the first time, 3, became 0"),
-        ('"time_s","rate (Gbit/s)","site, place"\n0,5,x\n5,,x\n10,4,x\n', (5e9, 4e9), "1 rows without a rate"),
+        ('"time_s","rate (Gbit/s)","site, place"\n0,5,x\n5,,x\n10,4,x\n', (5e9, 4e9), "1 row without a rate"),
     ],
 )
 def test_tables_of_other_tools(text: str, values: tuple[float, float], note: str) -> None:

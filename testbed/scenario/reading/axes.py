@@ -152,12 +152,20 @@ def _partner_of(value: Any, declared: type[Any], kind: str) -> Any:
     return {"kind": kind, **{name: given for name, given in value.items() if name in shared}}
 
 
+def _written(table: Table) -> list[str]:
+    """Return the kinds that a scenario may write: not those that follow from its workload."""
+    shipped = table.shipped if isinstance(table, Axis) else table  # others have no workload, and are not imported here
+    return [kind for kind in table if not getattr(shipped.get(kind), "of_workload", False)]
+
+
 def _long_form(value: Any, table: Table) -> dict[str, Any]:
     value = {"kind": value} if isinstance(value, Scalar | str) else value
     if not isinstance(value, dict):
-        raise quantities.refuse("expected a word, or a mapping with 'kind', got a list", f"one of {', '.join(table)}")
+        raise quantities.refuse(
+            "expected a word, or a mapping with 'kind', got a list", f"one of {', '.join(_written(table))}"
+        )
     if "kind" not in value:
-        raise_found([Violation(("kind",), "required key is missing", f"one of {', '.join(table)}")])
+        raise_found([Violation(("kind",), "required key is missing", f"one of {', '.join(_written(table))}")])
     return value
 
 
@@ -187,7 +195,8 @@ def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[
             problem = f"'{kind}' names code, and this file is not at or below the working directory"
             raise_found([Violation(at, problem, "read that code first, then give --allow-code")])
     elif kind not in table and kind not in getattr(table, "removed", ()):  # the axis refuses these
-        raise_found([Violation(at, f"'{kind}' is not one of {', '.join(table)}", suggestion(kind, table))])
+        written = _written(table)
+        raise_found([Violation(at, f"'{kind}' is not one of {', '.join(written)}", suggestion(kind, written))])
     if isinstance(table, Axis):
         try:
             kind = table.resolve(kind, (info.context or {}).get("folder"))

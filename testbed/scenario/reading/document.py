@@ -162,7 +162,9 @@ class _Composer:
                 first = next(self._events)
                 root = self._node(first, 1)
         if root is None or (isinstance(root, Scalar) and root.is_null):
-            raise ScenarioError(f"{self._source}: file is empty; expected a mapping with keys version, name, topology")
+            raise ScenarioError(
+                f"{self._source}: file is empty; expected a mapping with keys version, name, seed, topology, training"
+            )
         return root
 
     def _node(self, event: Any, depth: int) -> Node:

@@ -189,7 +189,7 @@ def quantity(
         result = _understood(unit.parse, text)
         is_inside = low <= result <= high and not (above and result == low)
         if not is_inside and not (or_zero and result == 0):
-            is_percent = unit.parse is units.parse_share and "%" not in text and result > 1
+            is_percent = unit.parse is units.parse_share and "%" not in text and 1 < result <= 100 * high
             hint = f"write '{text} %'" if is_percent else cure if result > high else ""
             raise refuse(f"{text} is outside {'(' if above else '['}{unit.write(low)}, {unit.write(high)}]", hint)
         return result

@@ -33,10 +33,10 @@ from testbed.scenario.topology.topology import generated
 from testbed.training.options import OPTIMIZERS
 
 _TO_SERVERS = {
-    "shard": "places keys on",
-    "order": "orders the slices that are sent to",
-    "overlay": "relays contributions to",
-    "aggregation": "combines contributions at",
+    "shard": "the placement of keys on",
+    "order": "the order of the slices that are sent to",
+    "overlay": "the relaying of contributions to",
+    "aggregation": "the combining of contributions at",
 }
 _SHOWN = 8  # of the data centres, in a message
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
@@ -199,10 +199,10 @@ def ways_to_servers_need_servers(scenario: Scenario) -> Found:
         return
     for axis, does in _TO_SERVERS.items():
         if _any_chosen(scenario, axis):
-            yield Violation((axis,), f"{does} servers, and without servers it has no effect", _REMOVE)
+            yield Violation((axis,), f"{does} servers has no effect, as there are none", _REMOVE)
     for name in () if _any_chosen(scenario, "order") else _chosen_options(scenario.order):
         if name != "overlap":  # see below
-            problem = f"{_TO_SERVERS['order']} servers, and without servers it has no effect"
+            problem = f"{_TO_SERVERS['order']} servers has no effect, as there are none"
             yield Violation(("order", name), problem, _REMOVE)
     if overlaps(scenario) and not _any_chosen(scenario, "order"):
         problem = "'overlap: layers' sends layers to servers, and without servers it has no effect"

@@ -153,7 +153,9 @@ def faults_have_something_to_hit(scenario: Scenario) -> Found:
         problem = "of kind 'join' or 'leave' need a run whose membership may change"
         yield Violation(("faults",), problem, "write 'recovery: {on_failure: continue}'")
     if not facilities.has_processes and faults.intersection(PACKET_KINDS):
-        problem = "duplicate packets or change their order, and in virtual time data flow without packets"
+        problem = (
+            "duplicate packets or change their order, and in virtual time packets come once and in order, or are lost"
+        )
         yield Violation(("faults",), problem, "write 'on: emulate', or leave them out")
     if "attack" in faults and (without_servers(scenario) or overlaps(scenario)):
         problem = "of kind 'attack' change a whole contribution to a server, and here it goes in parts, or to no server"

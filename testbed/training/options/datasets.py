@@ -187,6 +187,7 @@ class ScriptData(DataDeclarations):
     """The data of a user's script."""
 
     gives: ClassVar[str] = SCRIPT
+    of_workload: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,7 @@ class UserProgramData(DataDeclarations):
     """The data of a user's program, if it has any."""
 
     gives: ClassVar[str] = PROGRAM
+    of_workload: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class TracedData(DataDeclarations):
     """The data of a job that was traced elsewhere."""
 
     gives: ClassVar[str] = TRACE
+    of_workload: ClassVar[bool] = True
 
 
 DATASETS: Axis[Any] = Axis(

@@ -23,12 +23,15 @@ class ModelDeclarations:
 
     ``tables``: it has embedding tables, parameters of which a batch needs the rows alone that it looks up.
 
+    ``of_workload``: a scenario does not name it; it follows from its ``workload``.
+
     ``call_s``: what a training step takes apart from its samples, on the reference machine of
     ``testbed.execution.capacity``.
     """
 
     takes: ClassVar[str] = IMAGES
     tables: ClassVar[bool] = False
+    of_workload: ClassVar[bool] = False
     call_s: ClassVar[float] = 0.3e-3
 
     @classmethod
@@ -59,9 +62,10 @@ class ModelDeclarations:
 
 
 class DataDeclarations:
-    """``gives``: the samples of the data set, as in ``ModelDeclarations.takes``."""
+    """``gives``: the samples of the data set, as in ``ModelDeclarations.takes``. ``of_workload``: as there."""
 
     gives: ClassVar[str] = IMAGES
+    of_workload: ClassVar[bool] = False
 
     @classmethod
     def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:

@@ -235,6 +235,7 @@ class Script(ModelDeclarations):
     """A user's own training code (``workload: {script: FILE}``), which brings its model and its data."""
 
     takes: ClassVar[str] = SCRIPT
+    of_workload: ClassVar[bool] = True
     file: str = option("", "the script, with its whole path", path="script")
     sha256: str = option("", "of the script, as it was when the scenario was read")
 
@@ -244,6 +245,7 @@ class UserProgram(ModelDeclarations):
     """What a user's program trains, if it does (``workload: {command: …}``)."""
 
     takes: ClassVar[str] = PROGRAM
+    of_workload: ClassVar[bool] = True
 
     @classmethod
     def size_bound_bytes(cls, options: UserProgram) -> int:
@@ -255,6 +257,7 @@ class Traced(ModelDeclarations):
     """What a job trained that was traced elsewhere (``workload: {trace: …}``)."""
 
     takes: ClassVar[str] = TRACE
+    of_workload: ClassVar[bool] = True
     sent: int = option(0, "bytes that the rank which sends most sends in a round of the trace, at most", min=0)
 
     @classmethod

@@ -85,5 +85,5 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
 def test_what_cannot_be_resumed_is_said_before_anything_is_made(tmp_path: Path) -> None:
     done = forked.command(command(tmp_path / "new", "--resume", str(tmp_path / "none"))[3:])
     assert done.returncode == 2
-    assert "holds no checkpoint" in done.stderr
+    assert "none: there is no such folder" in done.stderr
     assert not (tmp_path / "new").exists()

@@ -76,7 +76,9 @@ def trace_of(table: Table, chosen: list[Row], column: Column, reading: Reading) 
     if not found:
         file.refuse(None, "has 0 rows below the header", "add one per step: time, value")
     if len(found) < len(chosen):
-        notes.append(f"{len(chosen) - len(found)} rows without a {reading.what} were left out")
+        missing = len(chosen) - len(found)
+        rows = "1 row" if missing == 1 else f"{missing} rows"
+        notes.append(f"{rows} without a {reading.what} {'was' if missing == 1 else 'were'} left out")
     for row, value in found:
         if reading.what == "rate" and not value >= 0:
             file.refuse(row.line, "a rate must not be below 0", "an outage is a rate of 0")
