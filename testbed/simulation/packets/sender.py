@@ -82,6 +82,7 @@ _HOST_S = 1 / 1024  # sk_pacing_shift
 _HOST_BURSTS = 2
 _LARGEST_BYTES = 65_536.0  # of a packet that a host hands to its port
 _SHORT_S = 512e-6  # of each so much round-trip time, half of that is left (tcp_tso_rtt_log)
+_MOST_HALVINGS = 32  # then nothing is
 _UNPACED_SEGMENTS = 10  # of a connection, as without pacing
 
 
@@ -177,7 +178,10 @@ def _joined_segments(it: Connection) -> int:
     if it.control == BBR:
         segments = burst_segments(it)
     else:
-        size_bytes = _pacing_bytes_per_s(it) * _HOST_S + _LARGEST_BYTES / 2.0 ** (it.least_s // _SHORT_S)
+        size_bytes = _pacing_bytes_per_s(it) * _HOST_S
+        halvings = it.least_s // _SHORT_S
+        if halvings < _MOST_HALVINGS:
+            size_bytes += _LARGEST_BYTES / 2.0**halvings
         segments = max(int(min(size_bytes, _LARGEST_BYTES)) // SEGMENT_BYTES, 2)
     return min(segments, max(it.window // 2, 1), it.window - in_flight(it))
 

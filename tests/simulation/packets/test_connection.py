@@ -50,6 +50,13 @@ def test_a_window_doubles_each_round_trip() -> None:
     assert pair.arrivals["all"] == pytest.approx(0.3 + 3 * 0.1 + 0.05, abs=0.003)
 
 
+def test_a_path_may_be_longer_than_any_on_earth() -> None:
+    pair = Pair(1e9, 400.0, 10**7)
+    pair.send(0.0, ("all", 2 * SEGMENT_BYTES))
+    pair.clock.finish()
+    assert pair.arrivals["all"] == pytest.approx(3 * 800.0 + 400.0, abs=0.1)
+
+
 @for_each(("control", "beta"), [("cubic", 0.7), ("reno", 0.5)])
 def test_an_overflow_is_repaired_and_leaves_a_part_of_the_window(control: str, beta: float) -> None:
     model = TcpModel(congestion_control=control, unsent_limit_bytes=131_072)
