@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import identity
+from analysis.comparable import frames_and_payload
 from analysis.figures.compare import draw
 from analysis.load import StoredRun
 from analysis.metrics import speed_up, stands_for, time_to_accuracy, waiting
@@ -122,14 +123,6 @@ def as_latex(rows: list[dict[str, Any]]) -> str:
     notes += frames_and_payload(rows)
     notes += [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
     return fitting(heads, cells, "; ".join(notes))
-
-
-def frames_and_payload(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what the bytes of a user's programs are, beside those of trainings."""
-    programs = [row["label"] for row in rows if "run_time_s" in row]
-    if not programs or len(programs) == len(rows):
-        return []
-    return [f"the WAN bytes of {', '.join(programs)} are those of whole packets; all others are payload alone"]
 
 
 def _cell(value: float | None, factor: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from analysis.comparable import unequal_steps
 from analysis.figures.compare import round_split
 from analysis.identity import PARTS
 from analysis.load import StoredRun
@@ -99,22 +100,6 @@ def fallen(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ]
     if names:
         yield f"Below the target at the end, after having reached it: {'; '.join(names)}."
-
-
-def unequal_steps(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield that a step of some rows sums up the gradients of more workers than that of others."""
-    gradients = {row["label"]: row["summed_gradients"] for row in rows if row.get("summed_gradients")}
-    most = max(gradients.values(), default=1)
-    if most == min(gradients.values(), default=1):
-        return
-    sums = [f"{name} ({number})" for name, number in gradients.items() if number > 1]
-    others = [name for name, number in gradients.items() if number == 1]
-    means = f", and along one worker's, or their mean, with {', '.join(others)}" if others else ""
-    yield (
-        f"One step is along the sum of several workers' gradients with {', '.join(sums)}{means}: at an equal learning "
-        f"rate, steps are up to {most} times as long. `optimizer.at: worker` takes the mean; `testbed sweep --tune "
-        "learning_rate=LOW..HIGH` gives each a rate of its own."
-    )
 
 
 def _seeds(runs: Sequence[StoredRun]) -> Iterator[str]:

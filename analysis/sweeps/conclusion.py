@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
+from analysis.comparable import unequal_steps
 from analysis.confidence import Ratio, seeds_to_resolve
-from analysis.report.conclusion import unequal_steps
 from analysis.sweeps.points import Case, Point
 from testbed.numbers import between, counted, factor, seconds, share_below, short
 from testbed.numbers import target as accuracy_wanted

@@ -32,10 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from analysis.compare import comparison, frames_and_payload, write
+    from analysis.comparable import frames_and_payload, unequal_steps
+    from analysis.compare import comparison, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
-    from analysis.report.conclusion import fallen, sharing, unequal_steps
+    from analysis.report.conclusion import fallen, sharing
 
     target = target_of(arguments.target)
     if sweep := sweep_among(arguments.runs, arguments.base):

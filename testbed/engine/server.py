@@ -372,7 +372,8 @@ class Server:
 
         One at a time, as one tells where to look.
         """
-        members = [member for member, first in self._first.items() if first <= round_]
+        # those of the highest rank first, who are the last to push where all are alike: few are looked at for each push
+        members = (member for member, first in reversed(self._first.items()) if first <= round_)
         if self._unanswered is None and self._contributions.have_come(members, key, round_):
             answered = self._world.future()
             self._unanswered = (key, round_, answered)

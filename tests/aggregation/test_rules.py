@@ -116,7 +116,7 @@ REFUSED = [
     ("sync=mixedsync", "aggregation={tier1: mean, tier2: krum}", "each is applied by itself"),
     ("overlay={tier1: star, tier2: tree}", "aggregation=median", "relays add them up"),
     ("paradigm={kind: hips, inside: ring}", "aggregation={tier1: median, tier2: mean}", "sum among themselves"),
-    ("paradigm=allreduce", "aggregation=median", "without servers it has no effect"),
+    ("paradigm=allreduce", "aggregation=median", "servers has no effect, as there are none"),
     ("codec=topk", "aggregation=trimmed_mean", "elements one by one"),
     ("sync=hfa", "aggregation=norm_clip", "models themselves travel up"),
     ("sync=hfa", "aggregation=sent_mean", "models themselves travel up"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from analysis import compare
+from analysis.comparable import frames_and_payload
 from analysis.sweeps import output
 from analysis.sweeps.points import cases_of, points_of
 from analysis.sweeps.stored import SweepComparison
@@ -63,6 +64,6 @@ def test_tables_fit_the_text_of_an_article_and_a_column_of_two(tmp_path: Path) -
 def test_bytes_of_packets_and_of_payload_are_told_apart() -> None:
     trained = {"label": "ring"}
     program = {"label": "train.py", "run_time_s": 3.0}
-    (told,) = compare.frames_and_payload([trained, program])
+    (told,) = frames_and_payload([trained, program])
     assert told == "the WAN bytes of train.py are those of whole packets; all others are payload alone"
-    assert not compare.frames_and_payload([trained, trained]) and not compare.frames_and_payload([program, program])
+    assert not frames_and_payload([trained, trained]) and not frames_and_payload([program, program])

@@ -53,6 +53,7 @@ def test_a_change_of_the_membership_does_not_take_what_a_decided_round_combines(
     server: Any = object.__new__(Server)
     server._policy, server._contributions = policy, contributions
     server._codecs, server._taken_round = {}, {}
+    server._unanswered = None
     server._upstream = SimpleNamespace(is_top=False)
     server._world = SimpleNamespace(now=lambda: 0.0)
     coroutine = server._carry_out([effect for effect in effects if isinstance(effect, Aggregate)])
