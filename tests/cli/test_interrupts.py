@@ -147,7 +147,9 @@ def test_by_sigterm_every_verb_removes_its_temporary_files(tmp_path: Path) -> No
 @for_each(("name", "ended"), [("/opt/bin/testbed", ""), ("-m", ""), ("/home/me/mine.py", "KeyboardInterrupt")])
 def test_while_the_command_is_imported_an_interrupt_ends_it_without_a_traceback(name: str, ended: str) -> None:
     """A program that imports the package keeps Python's own handler."""
-    code = f"import os, signal, sys; sys.argv[0] = '{name}'; import testbed.cli; os.kill(os.getpid(), signal.SIGINT)"
+    heeding = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # which a shell's background does not
+    begun = f"import os, signal, sys; {heeding}; sys.argv[0] = '{name}'"
+    code = f"{begun}; import testbed.cli; os.kill(os.getpid(), signal.SIGINT)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == -signal.SIGINT
     assert done.stderr.strip().endswith(ended) and bool(done.stderr) == bool(ended)

@@ -65,7 +65,8 @@ def _changes_all(scenario: Scenario) -> str:
             return ""
         kind, options = outer
     elif contribution is Contribution.GRADIENT and not updates_on_workers(scenario):
-        kind, options = scenario.optimizer.kind, scenario.optimizer.options
+        kind = scenario.optimizer.kind
+        options = scenario.optimizer.options
     else:
         return "a sum of gradients changes" if contribution is Contribution.GRADIENT else "a mean of models changes"
     return "" if OPTIMIZERS[kind].rests(options) else f"'{kind}' with these options changes"
