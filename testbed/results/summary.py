@@ -460,7 +460,10 @@ def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
     wan = transfers[transfers["tier"] == "wan"]
     training = ((wan["round"] >= 0) & (wan["key"] >= 0)).rename("training")  # messages of the scheduler have no key
     sums = wan.groupby([training, "source", "target"])[["payload_bytes", "header_bytes"]].sum()
-    payload, header, setup = Counter[str](), Counter[str](), Counter[str]()  # bytes by link
+    # bytes by link
+    payload = Counter[str]()
+    header = Counter[str]()
+    setup = Counter[str]()
     for (in_round, source, target), payload_bytes, header_bytes in sums.itertuples():
         link = link_name(data_center_of(source), data_center_of(target))
         if in_round:
