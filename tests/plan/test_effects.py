@@ -22,9 +22,10 @@ VALUES = {
     "loss": st.sampled_from((0.01, 0.05, 0.3)), "corrupt": st.sampled_from((0.01, 0.3)),
     "duplicate": st.sampled_from((0.01, 0.3)), "reorder": st.sampled_from((0.01, 0.3)),
 }  # fmt: skip
+PERIOD_S = 900.0
 LINK = LinkPlan(
     name="a>b", source="a", target="b", rate_bps=1e7, delay_s=0.04, queue_bytes=65536, loss=0.02,
-    rate_trace=Series(times_s=(0.0, 1.0, 2.0), values=(1e7, 5e5, 0.0), period_s=900.0), loss_burst_packets=2.0,
+    rate_trace=Series(times_s=(0.0, 1.0, 2.0), values=(1e7, 5e5, 0.0), period_s=PERIOD_S), loss_burst_packets=2.0,
 )  # fmt: skip
 TRACES = tuple(name for name in LinkPlan.__dataclass_fields__ if name.endswith("_trace"))
 
@@ -51,6 +52,20 @@ def at(series: Series | None, time_s: float) -> float | None:
     return [value for start_s, value in zip(series.times_s, series.values, strict=True) if start_s <= inside_s][-1]
 
 
+def functions(link: LinkPlan) -> dict[str, list[tuple[float, float]]]:
+    """Return when each trace changes, and to what, in two periods, for however many laps it is written out."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name in TRACES:
+        series: Series | None = getattr(link, name)
+        changes = found[name] = []
+        for begin_s, _, value in series.segments() if series else ():
+            if begin_s > 2 * PERIOD_S:
+                break
+            if not changes or changes[-1][1] != value:
+                changes.append((begin_s, value))
+    return found
+
+
 @given(st.lists(link_fault(), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_the_order_of_faults_does_not_matter(found: list[FaultPlan], chance: object) -> None:
     shuffled = list(found)
@@ -68,7 +83,16 @@ def test_a_fault_in_two_parts_is_the_fault(found: list[FaultPlan], data: st.Data
     cut_s = data.draw(st.sampled_from((0.1, 0.05, 1 / 3))) * (whole.for_s if math.isfinite(whole.for_s) else 1.0)
     parts = replace(whole, for_s=cut_s), replace(whole, at_s=whole.at_s + cut_s, for_s=whole.for_s - cut_s)
     overlapping = replace(whole, for_s=min(whole.for_s, 2 * cut_s)), parts[1]
-    assert hit(*parts, *found[1:]) == hit(*found) == hit(*found, *overlapping)
+    expected = functions(hit(*found))
+    assert functions(hit(*parts, *found[1:])) == expected == functions(hit(*found, *overlapping))
+
+
+def test_a_fault_for_good_that_is_cut_changes_another_lap_of_a_trace_and_no_time() -> None:
+    whole = FaultPlan(kind="rate", targets=("a>b",), at_s=0.0, for_s=math.inf, value=1e5)
+    parts = replace(whole, for_s=0.1), replace(whole, at_s=0.1)
+    assert functions(hit(*parts)) == functions(hit(whole))
+    assert functions(hit(whole))["rate_trace"] == [(0.0, 1e5), (2.0, 0.0), (900.0, 1e5), (902.0, 0.0), (1800.0, 1e5)]
+    assert functions(hit(replace(whole, value=2e5))) != functions(hit(whole))
 
 
 @given(st.lists(link_fault(), max_size=4))
