@@ -68,7 +68,7 @@ class Emulation:
         self._delays = DELAY_MAKERS[self.method]
         refuse_unsupported(plan, self._delays)
         self.layout: Layout = lay_out(plan, wires=self._delays.needs_wires)
-        self._at_once = 1 if plan.is_exact else _AT_ONCE  # in virtual time, nobody waits for them
+        self._at_once = 1 if plan.is_exact else _AT_ONCE  # in virtual time, starting them together saves nothing
         self.bring_up_s = 0.0
         self._helpers: Helpers | None = None
         self._hosts: list[Any] = []  # Mininet's

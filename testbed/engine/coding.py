@@ -1,7 +1,7 @@
 """Codecs as work of a node: what encodes or decodes goes through ``World.compute``, unless it costs nothing.
 
-A codec from outside that makes NaN or infinity of finite numbers ends the run at the node where it does: a round later
-nobody could tell them from those of a training that has diverged.
+If a user's codec turns finite numbers into NaN or infinity, the run ends at that node: one round later they would look
+like the numbers of a diverged training.
 """
 
 from __future__ import annotations

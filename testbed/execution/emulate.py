@@ -110,7 +110,7 @@ def _train(ground: Ground, network: Any, epoch_ns: int) -> list[BaseException | 
     links = _Links(network, epoch_ns)
     deployments = [replace(each, report=links.following(each.report)) for each in ground.deployments]
     plan = ground.plan
-    # jobs begin each at a time of its own, a program at once, and in virtual time nobody waits
+    # each job has its own start time, a program starts at once, and in virtual time an overlap saves nothing
     is_first = plan.program is not None or plan.exact is not None or len(deployments) > 1
 
     def measure() -> None:

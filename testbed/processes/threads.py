@@ -1,8 +1,8 @@
-"""Threads of a process that forks: they have ended for the kernel, too, when they are said to have ended.
+"""Threads of a process that forks: joining one waits until the kernel has removed it.
 
-Python takes a thread for ended a moment before that. What the thread still does then, in C, may hold a lock; a child
-that is forked at that moment has a copy of the lock that nobody releases, and hangs. Of 69 forks right behind a thread
-that had computed with PyTorch, four hung.
+Python reports a thread as ended slightly earlier. Until then its C code may hold a lock. A child forked at that moment
+inherits the locked lock, which no thread will ever release, and hangs: so did four of 69 children forked right after
+a thread that had computed with PyTorch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work of the process that starts the nodes, done while they start: they connect and register, and nobody begins."""
+"""Work that the launching process does while nodes start: they connect and register, but training does not begin."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class Hold:
-    """``work`` is carried out once, when the first nodes have been forked.
+    """``work`` is carried out once, after the first nodes have been forked.
 
-    Until its end the scheduler, whose process waits for ``over``, tells nobody to begin: no tensor is sent.
+    The scheduler's process waits for ``over`` before it lets any node begin, so no tensor is sent during the work.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:

@@ -54,7 +54,8 @@ def test_a_value_that_the_optimizer_changes_in_place_is_compared_with_what_was_s
     kind: str, options: dict[str, Any]
 ) -> None:
     value = numbers(0)
-    child, server = ends(kind, options, value)
+    (child,) = ends(kind, options, value.clone(), number=1)  # as in another process
+    (server,) = ends(kind, options, value, number=1)
     value[:10] -= 0.5
     assert torch.equal(child.decode_value(KEY, server.encode_value(KEY, value), SIZE), value)
 
@@ -92,7 +93,7 @@ def test_not_a_number_arrives_and_is_sent_once(kind: str, options: dict[str, Any
 def test_without_numbers_all_contributions_change_other_elements(kind: str, options: dict[str, Any]) -> None:
     value = torch.empty(SIZE, device="meta")
     child, server = ends(kind, options, value)
-    assert server.encode_value(KEY, value)[0].numel() == SIZE, "nobody has contributed yet"
+    assert server.encode_value(KEY, value)[0].numel() == SIZE, "no contribution has been decoded yet"
     server.decode(KEY, child.encode(KEY, torch.empty(SIZE, device="meta")), SIZE)
     parts = server.encode_value(KEY, value)
     assert [part.numel() for part in parts] == [150, 150], "three contributors, of 50 elements each"

@@ -49,15 +49,12 @@ def changed_values_are_few(scenario: Scenario) -> Found:
     for tier, pull in pulls_of(scenario).items() if not is_scripted(scenario) else ():
         reason = _changes_all(scenario) if pull == CHANGED else ""
         if reason:
-            yield Violation(
-                ("codec", tier),
-                f"'pull: changed' sends the values that have changed, and {reason} all of them",
-                "write 'pull: dense', or 0 for the optimizer's momentum and weight decay",
-            )
+            problem = f"'pull: changed' sends the values that have changed, and {reason} all of them"
+            yield Violation(("codec", tier), problem, "write 'pull: dense'")
 
 
 def _changes_all(scenario: Scenario) -> str:
-    """Return what changes values to which nobody has contributed; empty: nothing."""
+    """Return what changes even values that received no contribution; empty if nothing does."""
     contribution = pushed(scenario)
     if contribution is Contribution.DELTA:
         outer = outer_of(scenario)

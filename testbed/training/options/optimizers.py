@@ -186,6 +186,10 @@ class DelayedNesterov(OptimizerOptions):
     spread: float = option(0.0, "share of the momentum's step that each contribution takes (c); at most 1/N", max=1)
     at: str = _at("global")
 
+    @classmethod
+    def rests(cls, options: Any) -> bool:
+        return not options.momentum
+
     def problems(self) -> Iterator[tuple[str, str, str]]:
         yield from OptimizerOptions.problems(self)
         if self.spread * self.buffer > 1:
