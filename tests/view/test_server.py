@@ -91,12 +91,18 @@ def test_the_page_may_load_only_what_comes_with_it(server: ViewServer) -> None:
         assert get(server, path)[0] == 200, path
 
 
-def test_a_run_in_progress_is_told_as_it_is_written_until_it_ends(tmp_path: Path) -> None:
-    finished = make_run(tmp_path / "finished")
-    run = RunDirectory(tmp_path / "live")
+def started_run(folder: Path) -> RunDirectory:
+    """A run of which nothing but the Plan is known yet."""
+    finished = make_run(folder / "finished")
+    run = RunDirectory(folder / "live")
     run.path.mkdir()
     shutil.copy(finished / "plan.json", run.path)
     run.set_status("running", "")
+    return run
+
+
+def test_a_run_in_progress_is_told_as_it_is_written_until_it_ends(tmp_path: Path) -> None:
+    run = started_run(tmp_path)
     server = server_of([run.path])
     try:
         [begun] = json.loads(get(server, "%data")[1])["runs"]
@@ -125,11 +131,7 @@ def test_a_data_centre_that_a_large_page_does_not_hold_is_told_while_the_run_gro
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "MOST_NODES", 5)  # so that the page holds the work of virginia alone
-    finished = make_run(tmp_path / "finished")
-    run = RunDirectory(tmp_path / "live")
-    run.path.mkdir()
-    shutil.copy(finished / "plan.json", run.path)
-    run.set_status("running", "")
+    run = started_run(tmp_path)
     server = server_of([run.path])
     try:
         [begun] = json.loads(get(server, "%data")[1])["runs"]
