@@ -130,7 +130,8 @@ class _Watched:
     def outcome(self, error: BaseException | None) -> SessionResult:
         """Return how the job has ended, whose first failed node has ended with this error."""
         if isinstance(error, Interrupted | KeyboardInterrupt):
-            return INTERRUPTED
+            place = place_in_code(error)
+            return replace(INTERRUPTED, message=f"{INTERRUPTED.message} (it was at {place})") if place else INTERRUPTED
         if isinstance(error, TestbedError):
             return self._failed(error)
         if error is not None:

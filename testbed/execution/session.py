@@ -267,7 +267,8 @@ def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
         too_late.cancel()
         if too_late.ident is not None:
             too_late.join()
-    for job in [job for job, told in host.told.items() if told.status not in COMPLETED]:
+    known = (*COMPLETED, INTERRUPTED.status)  # an interrupted one may have told in whose code it was
+    for job in [job for job, told in host.told.items() if told.status not in known]:
         del host.told[job]
     return INTERRUPTED
 

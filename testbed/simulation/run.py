@@ -72,8 +72,9 @@ def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1
             simulation.start()
             gc.freeze()  # nodes live to the end of the run: the collector need not look at them
             simulation.run()
-    except KeyboardInterrupt:
-        simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
+    except KeyboardInterrupt as error:
+        stopped = Interrupted("stopped by Ctrl-C; the results so far are kept")
+        simulation.stop(stopped.with_traceback(error.__traceback__))  # it tells in whose code that was
     finally:
         simulation.close()
     return [job.exits for job in simulation.jobs]

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,52 @@ def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["status"], result["accuracy"]) == ("interrupted", pytest.approx(0.9305))
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
+
+
+ENDLESS = """
+import os, signal
+from dataclasses import dataclass
+from testbed.codec.base import Codec
+
+class Endless(Codec):
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        pass
+
+    def __init__(self, options, context):
+        pass
+
+    def encode(self, wire_key, tensor):
+        os.kill(os.getppid(), signal.SIGINT)  # as if a user had lost patience
+        while True:
+            pass
+
+    def decode(self, wire_key, parts, size):
+        return parts[0]
+"""
+SMALL = """
+version: 1
+name: small
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]
+training: {model: mlp, data: digits, split: iid, batch: 32, rounds: 2}
+codec: ./endless.py:Endless
+"""
+
+
+def test_an_interrupted_simulation_tells_in_whose_code_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a technique that never ends, nothing else in virtual time tells."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    ended = Forked(["run", "small.yaml", "--out", "run", "--quiet"]).wait(timeout=240)
+    assert ended.returncode == 130
+    line = 1 + ENDLESS.splitlines().index("            pass")
+    place = re.search(r"the results so far are kept \(it was at (.*):(\d+)\)$", ended.stderr.strip())
+    assert place and place[1].endswith("endless.py") and int(place[2]) in (line - 2, line - 1, line)
 
 
 def test_impatience_costs_nothing_but_what_can_be_made_later(tmp_path: Path) -> None:
