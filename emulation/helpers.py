@@ -125,7 +125,8 @@ class Helpers:
         self._in_virtual_time = in_virtual_time
         self.lans: list[str] = []  # names of the delays of LANs
         self._helpers: list[Helper] = []
-        self._monitor: Helper | None = self._process(MONITOR)  # it imports what it needs while the network is made
+        self._monitor = self._process(MONITOR)  # it imports what it needs while the network is made
+        self._probes = False  # whether the monitor records what links carry before training
         self._timed: list[Helper] = []  # those that wait for the start of training
 
     def _process(self, module: str) -> Helper:
@@ -140,14 +141,26 @@ class Helpers:
         self._timed.append(helper)
         self._start(helper, settings)
 
+    def start_probes(self, epoch_s: float) -> None:
+        """Let the monitor record what links carry until it is started, and wait until it does.
+
+        epoch_s  the run's start on CLOCK_MONOTONIC
+        """
+        self._probes = True
+        self._set_monitor(epoch_s)
+
     def start_monitor(self, epoch_s: float) -> None:
-        """Start the monitor and wait until it runs. ``epoch_s``: the run's start on CLOCK_MONOTONIC."""
+        """Start the monitor and wait until it runs. ``epoch_s``: as ``start_probes`` has it."""
+        if self._probes:
+            self._monitor.send({})
+            self._monitor.wait_ready()
+        else:
+            self._set_monitor(epoch_s)
+
+    def _set_monitor(self, epoch_s: float) -> None:
         settings = {"epoch_s": epoch_s, "in_virtual_time": self._in_virtual_time, "lans": self.lans}
-        monitor = self._monitor
-        assert monitor is not None, "it has been started"
-        self._monitor = None
-        self._start(monitor, settings)
-        monitor.wait_ready()
+        self._start(self._monitor, {**settings, "probes": self._probes})
+        self._monitor.wait_ready()
 
     def _start(self, helper: Helper, settings: dict[str, Any]) -> None:
         common = {
@@ -194,9 +207,8 @@ class Helpers:
         self._timed.clear()
 
     def stop(self) -> None:
-        if self._monitor is not None:
-            self._monitor.stop()
         for helper in reversed(self._helpers):
             helper.stop()
+        self._monitor.stop()  # which may not have been started
         self._helpers.clear()
         self._timed.clear()

@@ -1,6 +1,7 @@
 """Samples every WAN link, the load of the machine and the lateness of the delay line while training runs.
 
-Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
+Before, it records what links carry while they are measured (``probe`` events), which no result counts: it is there for
+who looks on. Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
 saturated machine) becomes a ``warning``, from which the fidelity report is made.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -23,6 +25,7 @@ from emulation.shaping.table import DelayField, DelayTable
 from testbed.results.events import EventLog
 
 SAMPLE_S = 0.5
+PROBE_S = 0.1  # between samples before training: echoes cross a link for a fraction of a second
 QUEUE_SAMPLES = 20  # readings of the queues per sample, to estimate how long a link was busy
 LATE_WARNING_S = 0.02
 BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
@@ -180,6 +183,31 @@ def _since(base: LinkCounters, now: LinkCounters) -> dict[str, int]:
     }
 
 
+def probe(shaper: Shaper, log: EventLog, now: float) -> None:
+    """One ``probe`` event for each link: its counters since it was made."""
+    for name, link in shaper.counters().items():
+        log.write(
+            "probe",
+            now,
+            link=name,
+            configured_bps=link.configured_bps,
+            bytes=link.sent_bytes,
+            dropped_packets=link.dropped_packets + link.lost_packets,
+            backlog_bytes=link.backlog_bytes,
+        )
+    log.flush()
+
+
+def _probe_until_told(shaper: Shaper, log: EventLog, epoch_s: float) -> None:
+    """Record what links carry until a line on standard input says that training is about to begin."""
+    probe(shaper, log, time.monotonic() - epoch_s)
+    print("ready", flush=True)  # noqa: T201 - what the parent sends over the links from now on is seen
+    while not select.select([sys.stdin], [], [], PROBE_S)[0]:
+        probe(shaper, log, time.monotonic() - epoch_s)
+    sys.stdin.readline()
+    probe(shaper, log, time.monotonic() - epoch_s)
+
+
 def main() -> None:
     """Sample until SIGTERM."""
     given = json.loads(sys.stdin.readline())
@@ -187,10 +215,12 @@ def main() -> None:
     table = DelayTable(given["table"], given["rows"])
     shaper = Shaper([LinkSpec.from_dict(link) for link in given["links"]], table)
     log = EventLog(Path(given["events"]), given["writer"])
-    monitor = Monitor(shaper, table, log, float(given["epoch_s"]), not given["in_virtual_time"], given["lans"])
+    epoch_s = float(given["epoch_s"])
+    if given["probes"]:
+        _probe_until_told(shaper, log, epoch_s)
+    monitor = Monitor(shaper, table, log, epoch_s, not given["in_virtual_time"], given["lans"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
-    epoch_s = float(given["epoch_s"])
     begin = time.monotonic()
     samples = 0
     ended = None

@@ -56,14 +56,23 @@ class Emulation:
     """The plan's network: up on entering the context, down on leaving it.
 
     ``record(kind, **fields)`` writes one event of the host. ``events`` is the directory where the replay and the
-    monitor, which are processes of their own, write their logs (``network-replay``, ``network-monitor``).
+    monitor, which are processes of their own, write their logs (``network-replay``, ``network-monitor``). ``epoch_s``:
+    the run's start on CLOCK_MONOTONIC, if the monitor is to record what links carry from the moment they are up.
     """
 
-    def __init__(self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        capabilities: Capabilities,
+        record: Record,
+        events: Path | None = None,
+        epoch_s: float | None = None,
+    ) -> None:
         self.plan = plan
         self.capabilities = capabilities
         self._record = record
         self.events = events or Path("/run/testbed/events")
+        self._epoch_s = epoch_s
         self.method: DelayMethod = capabilities.delay_method()
         self._delays = DELAY_MAKERS[self.method]
         refuse_unsupported(plan, self._delays)
@@ -136,6 +145,8 @@ class Emulation:
         self.shaper.verify(self.plan.transport.best_effort_channels)
         for warning in cut_bursts(self.plan, self._delays):
             self._record("warning", message=warning)
+        if self._epoch_s is not None:
+            helpers.start_probes(self._epoch_s)
 
     def _start_helpers(self, helpers: Helpers, table: DelayTable) -> None:
         """Processes that can start while the namespaces are configured."""

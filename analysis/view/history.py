@@ -7,7 +7,8 @@ million values are small. Times are seconds on the run's clock.
 table      a row is                                   columns
 ---------  -----------------------------------------  ------------------------------------------------------------------
 samples    a sample of a WAN link that changed        t, link, bytes (so far), rate_bps (configured), backlog_bytes,
-                                                      dropped (so far)
+                                                      dropped (so far); of an emulated run, counters fall once, as those
+                                                      of its measurement and of its training are two series
 messages   a message with tensors, or one that        t0, t, source, target, kind, round, key, bytes
            is about none (registration, barriers),
            in flight from t0 to t; several of one
@@ -18,6 +19,8 @@ work       what a node did from t0 to t               t0, t, node, lane (index o
 rounds     a round of a worker                        t0, t, node, round, loss, steps
 scores     an evaluation                              t, accuracy, loss, round
 training   training starts                            t
+reached    before training: the network is up, the    t, what (index of ``REACHED``)
+           first node has begun, links are measured
 carried    tensors that had crossed the WAN by t      t, bytes
 marks      a contribution that was not of the newest  t, node, sign (index of ``SIGNS``), count (of updates since its
            values when it was applied, or blocks of   values, or of blocks), round
@@ -46,9 +49,11 @@ Frames = Mapping[str, pd.DataFrame]
 Columns = dict[str, list[Any]]
 LANES = ("compute", "codec", "wait", "held")
 SIGNS = ("stale", "late", "lost")
+REACHED = ("network", "nodes", "measured")
 MOST_ROWS = 120_000  # of a table: a page with more takes seconds to open
 POINTS = 2_000  # of a curve that grows with every message
 NO_KEY = -1
+_SAMPLED = ["t_s", "link", "bytes", "configured_bps", "backlog_bytes", "dropped_packets"]
 _WITHIN = ("transfers", "computes", "waits", "holds", "rounds")  # tables of which a part may be asked for
 _COLUMNS = {
     "samples": ("t", "link", "bytes", "rate_bps", "backlog_bytes", "dropped"),
@@ -57,6 +62,7 @@ _COLUMNS = {
     "rounds": ("t0", "t", "node", "round", "loss", "steps"),
     "scores": ("t", "accuracy", "loss", "round"),
     "training": ("t",),
+    "reached": ("t", "what"),
     "carried": ("t", "bytes"),
     "marks": ("t", "node", "sign", "count", "round"),
     "changes": ("t", "link", "text"),
@@ -112,8 +118,8 @@ def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Colu
     within = {name: _within(frames[name], part) for name in _WITHIN}
     has = {name for name in frames if len(within.get(name, frames[name]))}
     found: dict[str, Columns] = {name: {column: [] for column in columns} for name, columns in _COLUMNS.items()}
-    if "links" in has:
-        found["samples"] = _samples(frames["links"], names)
+    if sampled := [frames[name][_SAMPLED] for name in ("probes", "links") if name in has]:
+        found["samples"] = _samples(pd.concat(sampled, ignore_index=True), names)
     if "transfers" in has:
         found["messages"] = _messages(within["transfers"], names, part)
         found["carried"] = _carried(frames["transfers"])
@@ -125,6 +131,7 @@ def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Colu
         found["scores"] = _scores(frames["accuracy"])
     if "training" in has:
         found["training"] = {"t": _column(frames["training"]["t_s"], 6)}
+    found["reached"] = _reached(frames)
     if has & {"updates", "blocks"}:
         found["marks"] = _marks(frames, names)
     if "replay" in has:
@@ -165,6 +172,13 @@ def _numbers(values: pd.Series[Any], numbers: Mapping[str, int]) -> np.ndarray[A
 def _inside(nodes: pd.Series[Any], names: Names, sites: Collection[str]) -> pd.Series[Any]:
     """Return which nodes, by their numbers, are in these data centres."""
     return nodes.isin([number for name, number in names.nodes.items() if data_center_of(name) in sites])
+
+
+def _reached(frames: Frames) -> Columns:
+    """Return when the network was up, the first node began, and links had been measured, as far as these rows say."""
+    told = {"network": frames["probes"]["t_s"], "nodes": frames["nodes"]["t_s"], "measured": frames["measured"]["t_s"]}
+    first = sorted((float(t_s.min()), REACHED.index(what)) for what, t_s in told.items() if len(t_s))
+    return {"t": _column([t for t, _ in first], 6), "what": [number for _, number in first]}
 
 
 def _samples(links: pd.DataFrame, names: Names) -> Columns:

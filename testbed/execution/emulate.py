@@ -58,10 +58,12 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 
     try:
         ground.report({"kind": "stage", "name": "bringing the network up"})
-        with Emulation(plan, capabilities, record, ground.directory / "events") as network:
+        # in virtual time nobody looks on, and each sample would take some of it
+        seen_from_s = None if plan.exact is not None else epoch_ns / 1e9
+        with Emulation(plan, capabilities, record, ground.directory / "events", seen_from_s) as network:
             ground = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter
             preparation.shutdown()  # no thread is left when nodes are forked
-            errors = _train(ground, network, epoch_ns)
+            errors = _train(ground, network, epoch_ns, log)
         if is_predictable(plan) and len(deployments) == 1 and errors == [None] and not resumed:
             ground.report({"kind": "stage", "name": "simulating the first rounds"})
             record_predicted(ground.only.plan, record)
@@ -105,7 +107,7 @@ def _warm_up(plan: Plan) -> None:
     warm_up(plan)
 
 
-def _train(ground: Ground, network: Any, epoch_ns: int) -> list[BaseException | None]:
+def _train(ground: Ground, network: Any, epoch_ns: int, log: EventLog) -> list[BaseException | None]:
     """Measure the network, and run the nodes in it, which start and connect meanwhile where somebody waits for that."""
     links = _Links(network, epoch_ns)
     deployments = [replace(each, report=links.following(each.report)) for each in ground.deployments]
@@ -115,6 +117,7 @@ def _train(ground: Ground, network: Any, epoch_ns: int) -> list[BaseException | 
 
     def measure() -> None:
         network.measure()
+        log.flush()  # for who looks on
         network.helpers.start_monitor(epoch_ns / 1e9)
 
     hold = None if is_first else Hold(measure)

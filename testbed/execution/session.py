@@ -43,10 +43,11 @@ LOG = "host.log"
 _ONLY = ""  # the name of a run's only job
 _IMPORTS = ("torch", "testbed.engine.roles")  # take a second
 _OF_PROCESSES = (*_IMPORTS, "testbed.realtime.fleet", "testbed.execution.roles")
+_OF_NETWORK = ("testbed.execution.emulate", "testbed.execution.prediction", "emulation.network")  # made before nodes
 IMPORTED_EARLY = {
     "simulate": (*_IMPORTS, "testbed.simulation.run"),
     "local": _OF_PROCESSES,
-    "emulate": _OF_PROCESSES,
+    "emulate": (*_OF_NETWORK, *_OF_PROCESSES),
 }
 
 

@@ -249,6 +249,17 @@ TABLES: dict[str, Table] = {
             ),
         ),
     ),
+    "probes": Table(
+        ("probe",),
+        (
+            _T,
+            Column("link", "link", TEXT, "", "directed WAN link, before training (emulated links only)"),
+            Column("configured_bps", "configured_bps", FLOAT, "bit/s", "rate that is set at the sample"),
+            Column("bytes", "bytes", INTEGER, "B", "sent since it was made, what it is measured with included"),
+            Column("dropped_packets", "dropped_packets", INTEGER, "", "dropped by its queue or lost on the way so far"),
+            Column("backlog_bytes", "backlog_bytes", INTEGER, "B", "queued at the sample"),
+        ),
+    ),
     "measured": Table(
         ("measured",),
         (

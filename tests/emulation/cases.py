@@ -108,6 +108,18 @@ def measured() -> list[dict[str, Any]]:
     return [*records, {"kind": "bring_up", "seconds": up}]
 
 
+def seen_before_training() -> dict[str, Any]:
+    """What the monitor records while links are measured, and from its start on."""
+    begin = time.monotonic()
+    settings = plan({("dc0", "dc1"): {"rate_bps": 5e6, "delay_s": 0.005}})
+    with Emulation(settings, capabilities(), no_record, EVENTS, begin) as net:
+        net.measure()
+        sent = {name: link.sent_bytes for name, link in net.counters().items()}
+        net.helpers.start_monitor(begin)
+        net.helpers.finish()
+    return {"monitor": logged("network-monitor"), "sent": sent}
+
+
 def read_back() -> list[str]:
     """What is wrong with the settings of links that were changed behind the Plan's back, one after another."""
     from testbed.errors import NetworkMismatch

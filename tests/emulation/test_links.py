@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import pytest
@@ -54,6 +54,20 @@ def test_every_link_and_path_is_measured_and_right() -> None:
     wrong = [event for event in values if not event["ok"]]
     assert not wrong
     assert next(event["seconds"] for event in events if event["kind"] == "bring_up") < 3.0
+
+
+def test_what_links_carry_is_recorded_from_the_first_echo_on_and_apart_from_training() -> None:
+    seen = run("seen_before_training")
+    links = [event for event in seen["monitor"] if event["kind"] in ("probe", "link")]
+    kinds = [event["kind"] for event in links]
+    assert kinds == sorted(kinds, reverse=True)  # probes come first
+    for name, sent in seen["sent"].items():
+        probes = [event["bytes"] for event in links if event["link"] == name and event["kind"] == "probe"]
+        assert probes == sorted(probes) and probes[0] < 1000 and probes[-1] >= sent > 200_000
+        since = [event["bytes"] for event in links if event["link"] == name and event["kind"] == "link"]
+        assert since and max(since) < 1000  # not what it was measured with
+        flooded = sum(later - earlier > 10_000 for earlier, later in pairwise(probes))
+        assert flooded >= 2  # as it was carried, and not at its end
 
 
 @pytest.mark.wallclock

@@ -42,6 +42,7 @@ from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import emulate
 from testbed.execution.deployment import alone
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
+from testbed.results.events import EventLog
 from testbed.settings.run import Background, Transport
 from testbed.settings.series import Series
 from testbed.traffic import bursts
@@ -362,7 +363,7 @@ def test_traces_of_a_resumed_run_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     network = SimpleNamespace(helpers=helpers, capabilities=SimpleNamespace(realtime=False))
     monkeypatch.setattr(emulate, "run_nodes", lambda deployment, *_: deployment.report(line))
     ground = alone(plan({("dc0", "dc1"): {}}), tmp_path, lambda line: None)
-    assert emulate._train(ground, network, 10**9) == [None]
+    assert emulate._train(ground, network, 10**9, EventLog(tmp_path, "network")) == [None]
     assert begun == [-115.0]
 
 

@@ -25,6 +25,7 @@ HEADER = 90
 STEP_S = {"virginia": 0.050, "tokyo": 0.080, "frankfurt": 0.050}
 LAN_S, WAN_S, SUM_S, UPDATE_S = 0.002, 0.100, 0.001, 0.005
 START_S = 1.0
+PROBES_S = 0.05
 _MADE: dict[tuple[Any, ...], dict[str, bytes]] = {}  # files of finished runs, by what they were made of
 
 
@@ -72,6 +73,18 @@ def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
     _write_monitor(plan, events, now, rate_bps)
 
 
+def write_probes(plan: Plan, events: Path) -> None:
+    """What an emulated network's monitor records before training: an echo crosses each link, then the last is flooded."""
+    log = EventLog(events, "network-monitor")
+    for sample, (carried, flooded) in enumerate([(0, 0), (98, 0), (98, 200_000), (98, 400_000)]):
+        for link in plan.network.links:
+            sent = carried + (flooded if link is plan.network.links[-1] else 0)
+            log.write("probe", PROBES_S + 0.1 * sample, link=link.name, configured_bps=link.rate_bps, bytes=sent,
+                      dropped_packets=0, backlog_bytes=0)  # fmt: skip
+        log.flush()
+    log.close()
+
+
 def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, Any]], None]) -> SessionResult:
     """Stands in for ``testbed.execution.session.run``: the same run directory and the same kinds of progress."""
     on_progress({"kind": "stage", "name": "network up", "t": 0.0})
@@ -95,29 +108,32 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
     return SessionResult("done", "", 0)  # fmt: skip
 
 
-def make_run(path: Path, *, drawn: bool = False, **options: Any) -> Path:
+def make_run(path: Path, *, drawn: bool = False, probes: bool = False, **options: Any) -> Path:
     """A finished run directory, by way of the same code that finishes a real one; its figure takes half a second.
 
     A run of the same options and command line is made once in a process; later ones are copies of its files.
+    ``probes``: with what links carried before training.
     """
-    key = (drawn, WAN_S, tuple(sorted(options.items())), tuple(sys.argv))
+    key = (drawn, probes, WAN_S, tuple(sorted(options.items())), tuple(sys.argv))
     if key in _MADE:
         for name, content in _MADE[key].items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_bytes(content)
         return path
-    _finish_run(path, make_plan(**options), drawn)
+    _finish_run(path, make_plan(**options), drawn, probes)
     files = [each for each in path.rglob("*") if each.is_file()]
     _MADE[key] = {str(each.relative_to(path)): each.read_bytes() for each in files}
     return path
 
 
-def _finish_run(path: Path, plan: Plan, drawn: bool) -> None:
+def _finish_run(path: Path, plan: Plan, drawn: bool, probes: bool) -> None:
     from testbed.execution.record import prepare
     from testbed.launch import finish
 
     run = prepare(path, plan, scenario=b"name: quickstart\n", resolved="name: quickstart\n", capabilities={})
     write_events(plan, run.events)
+    if probes:
+        write_probes(plan, run.events)
     outcome, started = SessionResult("done", "", 0), "2025-03-01T14:05:02+00:00"
     finish(run, plan, outcome, started=started, duration_s=lambda: 12.5, hurry=lambda: not drawn)
 

@@ -13,6 +13,7 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.plan.model import Plan
 from testbed.results import fidelity, manifest, summary, tables
+from testbed.results.columns import TABLES
 from testbed.results.divergence import divergence, of_tellers
 from testbed.results.events import HAS_LEFT, EventLog
 from tests.for_each import for_each
@@ -42,6 +43,15 @@ def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
     # 0.8 is reached after round 5: six rounds of 290 ms and two evaluation gaps of 300 ms
     assert result_of(run)["time_to_target_s"] == pytest.approx(6 * 0.290 + 2 * 0.3, abs=1e-5)
     assert result_of(run)["accuracy_at_target"] == pytest.approx(0.8647)
+
+
+def test_what_links_carry_before_training_counts_nowhere(run: Path, tmp_path: Path) -> None:
+    """It is there for who looks on: results, fidelity, summary and all other tables are those of a run without it."""
+    probed = make_run(tmp_path / "run", probes=True)
+    assert len(tables.read(probed, ["probes"])["probes"]) == 16 and tables.read(run, ["probes"])["probes"].empty
+    assert {**result_of(probed), "volatile": {}} == {**result_of(run), "volatile": {}}
+    files = ["fidelity.json", "summary.txt", *(f"tables/{name}.parquet" for name in TABLES if name != "probes")]
+    assert [name for name in files if (probed / name).read_bytes() != (run / name).read_bytes()] == []
 
 
 def test_a_target_is_reached_by_two_evaluations_in_a_row() -> None:

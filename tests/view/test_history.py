@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from analysis.load import StoredRun, load_run
-from analysis.view.history import NO_KEY, SIGNS, Names, Part, history
+from analysis.view.history import NO_KEY, REACHED, SIGNS, Names, Part, history
 from analysis.view.plot import plot_of
-from tests.results.fake_run import START_S, make_run
+from tests.results.fake_run import PROBES_S, START_S, make_run
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,18 @@ def test_samples_of_a_link_keep_the_ends_of_what_does_not_change(run: StoredRun)
         own = [row for row, each in enumerate(samples["link"]) if each == number]
         assert samples["t"][own[0]] == rows["t_s"].iloc[0] and samples["t"][own[-1]] == rows["t_s"].iloc[-1]
         assert samples["bytes"][own[-1]] == rows["bytes"].iloc[-1]
+
+
+def test_what_links_carry_before_training_is_there_and_what_has_been_reached(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", probes=True))
+    found = history(run.tables, Names.of(run.plan))
+    last = len(run.plan["network"]["links"]) - 1
+    own = [row for row, link in enumerate(found["samples"]["link"]) if link == last]
+    before = [row for row in own if found["samples"]["t"][row] < START_S]
+    assert [found["samples"]["bytes"][row] for row in before] == [0, 98, 200_098, 400_098]
+    assert found["samples"]["bytes"][own[len(before)]] == 0  # training counts from its own begin
+    reached = zip(found["reached"]["t"], found["reached"]["what"], strict=True)
+    assert [(t, REACHED[what]) for t, what in reached] == [(PROBES_S, "network"), (0.1, "nodes"), (0.5, "measured")]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 60, 130, 900])

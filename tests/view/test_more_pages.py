@@ -10,7 +10,7 @@ import pytest
 from analysis.view.opening import saved_page_of, server_of
 from testbed.results.rundir import RunDirectory
 from tests.results import fake_run
-from tests.results.fake_run import make_plan, make_run, write_events
+from tests.results.fake_run import PROBES_S, make_plan, make_run, write_events, write_probes
 from tests.view.browser import chromium, page_of, until
 
 pytestmark = pytest.mark.slow  # 3 s each
@@ -142,6 +142,11 @@ def test_a_run_in_progress_is_followed(browser: Any, tmp_path: Path) -> None:
     try:
         with page_of(browser, server.url) as page:
             assert page.locator("#state").inner_text() == "live"
+            assert page.locator("#summary").inner_text().startswith("The run begins")
+            write_probes(make_plan(), run.events)
+            until(page, f"page.clock.t >= {PROBES_S}")
+            assert page.evaluate("page.runs[0].links.every((_, link) => page.runs[0].linkAt(link, page.first).use > 0)")
+            until(page, "document.getElementById('summary').textContent.includes('its links are measured')")
             write_events(make_plan(), run.events)
             until(page, "page.runs[0].tables.messages.t.length > 100")
             until(page, "page.clock.t > 0.5")  # the clock follows

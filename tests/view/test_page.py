@@ -96,6 +96,56 @@ def test_what_is_drawn_is_what_the_run_did(browser: Any, tmp_path: Path) -> None
         server.close()
 
 
+def test_before_training_a_page_tells_what_the_run_does_and_what_its_links_carry(browser: Any, tmp_path: Path) -> None:
+    """In words, and by dashes that move along the lines of links that carry something."""
+    saved = tmp_path / "page.html"
+    saved.write_text(saved_page_of([make_run(tmp_path / "run", probes=True)]))
+    with page_of(browser, saved.as_uri()) as page:
+        told = page.evaluate(
+            """() => [0.01, 0.06, 0.16, 0.55, 1.5].map((t) => {
+              page.seek(t);
+              page.draw(performance.now());
+              return document.getElementById("summary").textContent.split(". ").at(-1);
+            })"""
+        )
+        assert told[0].startswith("the run begins; nothing crosses a link")
+        assert told[1].startswith("the network is up: its links are measured, and nodes start; 4 of 4 directions")
+        assert told[2].startswith("the network is up: its links are measured, and nodes connect; 1 of 4 directions")
+        assert told[3].startswith("the links have been measured, and nodes connect; nothing crosses a link")
+        assert told[4].startswith("round ")
+        drawn = page.evaluate(
+            """() => {
+              const { canvas, places } = page.networks[0];
+              const line = (number) => places.links.find((each) => each.links[0] === number).line;
+              const ratio = canvas.width / canvas.clientWidth;
+              const copy = canvas.cloneNode().getContext("2d", { willReadFrequently: true });
+              const dashes = (number, data) => {
+                const [x0, y0, x1, y1] = line(number);
+                const dark = [];
+                for (let share = 0.3; share < 0.7; share += 0.002) {
+                  const x = Math.round((x0 + (x1 - x0) * share) * ratio);
+                  const y = Math.round((y0 + (y1 - y0) * share) * ratio);
+                  const place = 4 * (y * canvas.width + x);
+                  if (data[place] + data[place + 1] + data[place + 2] < 0x1d + 0x21 + 0x29 + 60) dark.push(share);
+                }
+                return dark;
+              };
+              const at = (t) => {
+                page.seek(t);
+                page.draw(performance.now());
+                copy.drawImage(canvas, 0, 0);
+                const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+                return [dashes(0, data).length > 0, dashes(3, data)];
+              };
+              return [at(0.16), at(0.17), at(1.5)];
+            }"""
+        )
+        assert [idle for idle, _ in drawn] == [False, False, False]  # of a link that carries nothing
+        assert drawn[0][1] and drawn[0][1] != drawn[1][1]  # they move
+        assert drawn[2][1] == []  # messages tell
+        assert page.locator("li.carried").is_visible()
+
+
 def test_a_worker_that_is_far_behind_sets_neither_the_round_nor_the_curve_back(browser: Any, tmp_path: Path) -> None:
     """Of a run whose workers do not wait for each other."""
     saved = tmp_path / "page.html"

@@ -90,14 +90,16 @@ class Page {
     });
     critical.hidden = !run.tables.paths?.t.length;
     this.lanes.push(lanes);
-    this.showSigns(lanes);
     run.lanes = lanes;
     run.network = network;
+    this.showSigns(lanes);
     if (number === 0) canvas.id = "first-network";
   }
 
-  /** Explain the marks and the passes that a run has. */
+  /** Explain the marks and the passes that a run has, and what moves before it trains. */
   showSigns(lanes) {
+    const network = lanes.run.network.canvas.closest(".card");
+    network.querySelector(".carried").hidden = !lanes.run.tables.reached.t.length;
     const signs = new Set(lanes.run.tables.marks.sign);
     const card = lanes.scroll.closest(".card");
     for (const each of card.querySelectorAll("[data-sign]")) each.hidden = !signs.has(+each.dataset.sign);
@@ -393,20 +395,20 @@ class Page {
     const behind = Math.max(BEHIND_S, 1.2 * (this.every ?? 1)) * rate;
     const left = this.end - this.clock.t;
     if (left <= 1e-3) return;
-    this.first ||= this.firstFlight();
+    this.first ||= this.firstMove();
     const next = left > 8 * behind ? this.end - behind : this.clock.t + Math.min(left, (left / behind) * rate * passed);
     this.clock.t = Math.max(next, this.first);
     for (const lanes of this.lanes) lanes.follow(this.timeOf(lanes.run));
     this.due = true;
   }
 
-  /** When the first message between data centres was sent, as far as it is known: what precedes it is not worth a wait. */
-  firstFlight() {
+  /** When a link first carried something, as far as it is known: what precedes it is not worth a wait. */
+  firstMove() {
     const [run] = this.runs;
     const { messages } = run.tables;
     const { site } = run.plot.nodes;
     const crosses = (_, row) => site[messages.source[row]] !== site[messages.target[row]];
-    const begin = messages.t0.filter(crosses).reduce((first, t) => Math.min(first, t), Infinity);
+    const begin = messages.t0.filter(crosses).reduce((first, t) => Math.min(first, t), run.firstMove());
     return begin === Infinity ? 0 : begin - this.shiftOf(run);
   }
 
@@ -469,27 +471,34 @@ class Page {
     byId("now").textContent = moment(t, Math.min(this.end, ...this.lanes.map((lanes) => lanes.to - lanes.from)));
   }
 
-  /** What a user's program does, as far as it is known: what it sends over the links. */
+  /** What crosses the links, where no message tells: before training, and in a run of a user's program. */
   tellLinks(run, t) {
     const uses = run.links.map((_, link) => run.linkAt(link, t).use);
-    const busy = uses.filter((use) => use >= 1000);
+    const busy = uses.filter((use) => use > 0);
     if (!busy.length) return "nothing crosses a link";
     const most = busy.reduce((before, use) => Math.max(before, use));
     return `${busy.length} of ${uses.length} directions of links carry something, ${rate(most)} at most`;
+  }
+
+  tellTraining(run, t) {
+    if (run.plot.program) return [];
+    const round = run.roundAt(t);
+    const score = run.scoreAt(t);
+    const words = [round < 0 ? "no round is complete" : `round ${round}`];
+    if (score) words.push(score.accuracy === null ? `loss ${score.loss}` : `accuracy ${share(score.accuracy)}`);
+    return words;
   }
 
   /** The moment in words, for everybody who does not see the pictures, and above them. */
   tell(t) {
     const told = this.runs.map((run) => {
       const at = this.timeOf(run);
-      if (run.plot.program) return (this.runs.length > 1 ? `${run.label}: ` : "") + this.tellLinks(run, at);
-      const round = run.roundAt(at);
-      const score = run.scoreAt(at);
-      const words = [round < 0 ? "no round is complete" : `round ${round}`];
-      if (score) words.push(score.accuracy === null ? `loss ${score.loss}` : `accuracy ${share(score.accuracy)}`);
+      const phase = run.phaseAt(at);
+      const words = phase ? [phase] : this.tellTraining(run, at);
+      if (phase || run.plot.program) words.push(this.tellLinks(run, at));
       const flying = run.inFlight(at).length;
-      words.push(flying === 1 ? "1 message in flight" : `${flying} messages in flight`);
-      return (this.runs.length > 1 ? `${run.label}: ` : "") + words.join(", ");
+      if (!run.plot.program) words.push(flying === 1 ? "1 message in flight" : `${flying} messages in flight`);
+      return (this.runs.length > 1 ? `${run.label}: ` : "") + words.join(phase ? "; " : ", ");
     });
     if (this.live[0] && !this.runs[0].end) {
       byId("summary").textContent = "The run begins: its network is being made, and its nodes start.";

@@ -10,6 +10,8 @@ const CELL = 34; // pixels: data centres of one cell are drawn as one
 const CLUSTERED = 150; // from so many vertices on
 const RELAYED = new Set(["merge", "spread"]); // messages that an overlay passes on
 const MOST_DOTS = 4000;
+const CARRIED = [5, 9]; // pixels of a dash, and between two
+const CARRIED_SPEED = 12; // pixels in a second, by the logarithm of what is carried
 const NEAR = 12; // pixels from the pointer to what it shows
 
 export class Network {
@@ -272,6 +274,7 @@ export class Network {
   drawLinks(context, t) {
     const { clusters, links } = this.places;
     const strokes = new Map();
+    const carrying = [];
     this.lineNow = [];
     for (const group of links) {
       let use = 0;
@@ -290,6 +293,7 @@ export class Network {
         broken ||= now.rate === 0 || (this.broken.size && this.broken.has(this.run.plot.links.name[link]));
       }
       if (!clusters[group.from].seen && !clusters[group.to].seen) continue;
+      if (use > 0) carrying.push({ line: group.line, use });
       const kind = broken ? 5 : classOfUse(group.links.length > 1 ? highest : configured ? use / configured : 0);
       const wide = Math.round(2 * this.widthOf(Math.max(configured / group.links.length, 1))) / 2;
       const key = kind * 100 + wide;
@@ -312,8 +316,26 @@ export class Network {
     }
     context.setLineDash([]);
     context.globalAlpha = 1;
+    if (this.run.phaseAt(t)) this.drawCarried(context, t, carrying);
     for (const { group, backlog, lost } of this.lineNow) this.drawQueue(context, group, backlog, lost);
     this.drawSelectedLink(context);
+  }
+
+  /** Dashes that move along what carries something, faster the more that is: before training, no message tells of it. */
+  drawCarried(context, t, carrying) {
+    context.strokeStyle = look.ink;
+    context.lineWidth = 2;
+    context.lineCap = "butt";
+    context.setLineDash(CARRIED);
+    for (const { line: [x0, y0, x1, y1], use } of carrying) {
+      context.lineDashOffset = -t * CARRIED_SPEED * Math.log2(1 + use / 1000);
+      context.beginPath();
+      context.moveTo(x0, y0);
+      context.lineTo(x1, y1);
+      context.stroke();
+    }
+    context.setLineDash([]);
+    context.lineCap = "round";
   }
 
   /** What waits before a link: a bar at its begin, as long as its queue is full; a cross for packets lost just now. */

@@ -1,6 +1,7 @@
 // The columns of one run, as analysis/view/history.py makes them, and what the page asks of them at a moment.
 
 const BUCKETS = 1500;
+const REACHED = ["network", "nodes", "measured"]; // as analysis/view/history.py numbers them
 const MOST_WAYS = 5000; // messages that are looked through for those of a round
 
 /** Spans [from, to] as few as cover the same time, in order. */
@@ -105,6 +106,27 @@ export class Run {
 
   get start() {
     return this.tables.training.t[0] ?? 0;
+  }
+
+  /** What the run does at `t` before training begins, in words; or null. */
+  phaseAt(t) {
+    const { reached, training } = this.tables;
+    if (t >= training.t[0]) return null;
+    const has = (what) => reached.t[reached.what.indexOf(REACHED.indexOf(what))] <= t;
+    const nodes = has("nodes") ? "nodes connect" : "nodes start";
+    if (has("measured")) return `the links have been measured, and ${nodes}`;
+    if (has("network")) return `the network is up: its links are measured, and ${nodes}`;
+    return has("nodes") ? nodes : "the run begins";
+  }
+
+  /** The first moment from which on a link carried something, or Infinity. */
+  firstMove() {
+    let first = Infinity;
+    for (const { t, bytes } of this.links) {
+      const row = bytes.findIndex((each, place) => place > 0 && each > bytes[place - 1]);
+      if (row > 0) first = Math.min(first, t[row - 1]);
+    }
+    return first;
   }
 
   /** What a link does at `t`: `use` of its configured `rate` (bit/s both), bytes in its queue, packets lost just now. */
