@@ -1,7 +1,8 @@
 """Samples every WAN link, the load of the machine and the lateness of the delay line while training runs.
 
-Before, it records what links carry while they are measured (``probe`` events), which no result counts: it is there for
-who looks on. Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
+Before, it records what links carry while they are measured (``probe`` events): for who looks on, no result counts it.
+
+Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
 saturated machine) becomes a ``warning``, from which the fidelity report is made.
 """
 

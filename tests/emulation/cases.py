@@ -115,9 +115,18 @@ def seen_before_training() -> dict[str, Any]:
     with Emulation(settings, capabilities(), no_record, EVENTS, begin) as net:
         net.measure()
         sent = {name: link.sent_bytes for name, link in net.counters().items()}
+        while any(_recorded(name) < carried for name, carried in sent.items()):  # it is read while it grows
+            assert time.monotonic() < begin + 30, "what links carry is not recorded"
+            time.sleep(0.02)
         net.helpers.start_monitor(begin)
         net.helpers.finish()
     return {"monitor": logged("network-monitor"), "sent": sent}
+
+
+def _recorded(link: str) -> int:
+    """What the monitor has recorded so far of what a link has carried before training."""
+    own = [event for event in logged("network-monitor") if event["kind"] == "probe" and event["link"] == link]
+    return int(own[-1]["bytes"]) if own else 0
 
 
 def read_back() -> list[str]:

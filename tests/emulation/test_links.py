@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -66,8 +66,6 @@ def test_what_links_carry_is_recorded_from_the_first_echo_on_and_apart_from_trai
         assert probes == sorted(probes) and probes[0] < 1000 and probes[-1] >= sent > 200_000
         since = [event["bytes"] for event in links if event["link"] == name and event["kind"] == "link"]
         assert since and max(since) < 1000  # not what it was measured with
-        flooded = sum(later - earlier > 10_000 for earlier, later in pairwise(probes))
-        assert flooded >= 2  # as it was carried, and not at its end
 
 
 @pytest.mark.wallclock

@@ -74,7 +74,7 @@ def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
 
 
 def write_probes(plan: Plan, events: Path) -> None:
-    """What an emulated network's monitor records before training: an echo crosses each link, then the last is flooded."""
+    """What an emulated network's monitor records before training: an echo over each link, then a flood of the last."""
     log = EventLog(events, "network-monitor")
     for sample, (carried, flooded) in enumerate([(0, 0), (98, 0), (98, 200_000), (98, 400_000)]):
         for link in plan.network.links:
