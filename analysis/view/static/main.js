@@ -495,9 +495,10 @@ class Page {
       const at = this.timeOf(run);
       const phase = run.phaseAt(at);
       const words = phase ? [phase] : this.tellTraining(run, at);
-      if (phase || run.plot.program) words.push(this.tellLinks(run, at));
+      const byLinks = phase || run.plot.program; // whose messages do not tell all that crosses them
+      if (byLinks) words.push(this.tellLinks(run, at));
       const flying = run.inFlight(at).length;
-      if (!run.plot.program) words.push(flying === 1 ? "1 message in flight" : `${flying} messages in flight`);
+      if (flying || !byLinks) words.push(flying === 1 ? "1 message in flight" : `${flying} messages in flight`);
       return (this.runs.length > 1 ? `${run.label}: ` : "") + words.join(phase ? "; " : ", ");
     });
     if (this.live[0] && !this.runs[0].end) {
