@@ -146,7 +146,10 @@ def test_a_run_in_progress_is_followed(browser: Any, tmp_path: Path) -> None:
             write_probes(make_plan(), run.events)
             until(page, f"page.clock.t >= {PROBES_S}")
             assert page.evaluate("page.runs[0].links.every((_, link) => page.runs[0].linkAt(link, page.first).use > 0)")
-            until(page, "document.getElementById('summary').textContent.includes('its links are measured')")
+            until(
+                page,
+                "document.getElementById('summary').textContent.includes('its links are being tried and measured')",
+            )
             write_events(make_plan(), run.events)
             until(page, "page.runs[0].tables.messages.t.length > 100")
             until(page, "page.clock.t > 0.5")  # the clock follows

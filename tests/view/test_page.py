@@ -109,8 +109,12 @@ def test_before_training_a_page_tells_what_the_run_does_and_what_its_links_carry
             })"""
         )
         assert told[0].startswith("the run begins; nothing crosses a link")
-        assert told[1].startswith("the network is up: its links are measured, and nodes start; 4 of 4 directions")
-        assert told[2].startswith("the network is up: its links are measured, and nodes connect; 1 of 4 directions")
+        assert told[1].startswith(
+            "the network is up: its links are being tried and measured, and nodes start; 4 of 4 directions"
+        )
+        assert told[2].startswith(
+            "the network is up: its links are being tried and measured, and nodes connect; 1 of 4 directions"
+        )
         assert told[3].startswith("the links have been measured, and nodes connect; nothing crosses a link")
         assert told[4].startswith("round ")
         drawn = page.evaluate(

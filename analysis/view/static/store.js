@@ -115,7 +115,7 @@ export class Run {
     const has = (what) => reached.t[reached.what.indexOf(REACHED.indexOf(what))] <= t;
     const nodes = has("nodes") ? "nodes connect" : "nodes start";
     if (has("measured")) return `the links have been measured, and ${nodes}`;
-    if (has("network")) return `the network is up: its links are measured, and ${nodes}`;
+    if (has("network")) return `the network is up: its links are being tried and measured, and ${nodes}`;
     return has("nodes") ? nodes : "the run begins";
   }
 
