@@ -184,29 +184,51 @@ def _since(base: LinkCounters, now: LinkCounters) -> dict[str, int]:
     }
 
 
-def probe(shaper: Shaper, log: EventLog, now: float) -> None:
-    """One ``probe`` event for each link: its counters since it was made."""
-    for name, link in shaper.counters().items():
-        log.write(
+class Probes:
+    """Turns samples before training into ``probe`` events, with counters since the links were made.
+
+    A link that carries nothing is left out until it does: of many links, most wait to be measured.
+    """
+
+    def __init__(self, shaper: Shaper, log: EventLog, epoch_s: float) -> None:
+        self._shaper = shaper
+        self._log = log
+        self._epoch_s = epoch_s
+        self._told: dict[str, LinkCounters] = {}
+        self._same_t: dict[str, float] = {}  # when a link was last found as it has been told
+
+    def sample(self) -> None:
+        now = time.monotonic() - self._epoch_s
+        for name, link in self._shaper.counters().items():
+            if self._told.get(name) == link:
+                self._same_t[name] = now
+                continue
+            if name in self._same_t:  # what it carries now, it has carried since then
+                self._write(self._same_t.pop(name), name, self._told[name])
+            self._write(now, name, link)
+            self._told[name] = link
+        self._log.flush()
+
+    def _write(self, t: float, name: str, link: LinkCounters) -> None:
+        self._log.write(
             "probe",
-            now,
+            t,
             link=name,
             configured_bps=link.configured_bps,
             bytes=link.sent_bytes,
             dropped_packets=link.dropped_packets + link.lost_packets,
             backlog_bytes=link.backlog_bytes,
         )
-    log.flush()
 
 
-def _probe_until_told(shaper: Shaper, log: EventLog, epoch_s: float) -> None:
+def _probe_until_told(probes: Probes) -> None:
     """Record what links carry until a line on standard input says that training is about to begin."""
-    probe(shaper, log, time.monotonic() - epoch_s)
+    probes.sample()
     print("ready", flush=True)  # noqa: T201 - what the parent sends over the links from now on is seen
     while not select.select([sys.stdin], [], [], PROBE_S)[0]:
-        probe(shaper, log, time.monotonic() - epoch_s)
+        probes.sample()
     sys.stdin.readline()
-    probe(shaper, log, time.monotonic() - epoch_s)
+    probes.sample()
 
 
 def main() -> None:
@@ -218,7 +240,7 @@ def main() -> None:
     log = EventLog(Path(given["events"]), given["writer"])
     epoch_s = float(given["epoch_s"])
     if given["probes"]:
-        _probe_until_told(shaper, log, epoch_s)
+        _probe_until_told(Probes(shaper, log, epoch_s))
     monitor = Monitor(shaper, table, log, epoch_s, not given["in_virtual_time"], given["lans"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word

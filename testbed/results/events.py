@@ -34,8 +34,8 @@ final       every node, when its role ends; ``parameters_sha256`` only if it hol
 process     every node in the real world, twice a second
 interface   an emulated node of a user's program, twice a second and at its end; counters are cumulative
 link        the back end's monitor, per WAN link and sample; counters are cumulative
-probe       the monitor of an emulated network, per WAN link ten times a second from the moment that it is up until the
-            first ``link``; counters are cumulative, and no result counts them
+probe       the monitor of an emulated network, ten times a second from the moment that it is up until the first
+            ``link``, per WAN link that carries something; counters are cumulative, and no result counts them
 measured    the back end, before training
 path        the driver of a deployment, before and after training; a node, when a connection to another data centre ends
 replay      the trace replay, per change

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 
 from analysis.benchmarks.sample_plans import plan
-from emulation import probe, sandbox, traffic
+from emulation import monitor, probe, sandbox, traffic
 from emulation.bulk import Flood
 from emulation.commands import address_lines, delay_rules
 from emulation.layout import lay_out
@@ -379,15 +379,35 @@ def test_late_packets_are_a_share_of_those_since_the_monitor_began() -> None:
                           flush=lambda: None, close=lambda: None)  # fmt: skip
     table, lan = DelayTable.create(len(specs) + 1), len(specs)
     table.row(0)[DelayField.PACKETS] = 100_000
-    monitor = Monitor(Quiet(specs), table, log, time.monotonic(), False, ["LAN to dc0"])  # type: ignore[arg-type]
+    watching = Monitor(Quiet(specs), table, log, time.monotonic(), False, ["LAN to dc0"])  # type: ignore[arg-type]
     table.row(0)[DelayField.PACKETS] += 1000
     table.row(0)[DelayField.LATE_COUNT] = 200
     table.row(lan)[DelayField.OVERFLOWS] = 1
-    monitor.close()
+    watching.close()
     assert [text for text in warnings if text] == [
         "LAN to dc0: the delay line could not take all packets",
         f"{specs[0].name}: 20.0% of the packets were delayed over 1 ms too long",
     ]
+
+
+def test_what_links_carry_before_training_is_told_of_those_that_carry_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Idle ones are left out; one that begins to carry has done so since it was last seen idle."""
+    sent = iter([(0, 0), (98, 0), (98, 0), (98, 0), (98, 500)])
+    now = iter([0.0, 0.1, 0.2, 0.3, 0.4])
+    told = list[tuple[float, str, int]]()
+
+    def counters() -> dict[str, LinkCounters]:
+        return {name: LinkCounters(2e7, size, 0, 0, 0) for name, size in zip("ab", next(sent), strict=True)}
+
+    log = SimpleNamespace(write=lambda kind, t, **fields: told.append((t, fields["link"], fields["bytes"])),
+                          flush=lambda: None)  # fmt: skip
+    monkeypatch.setattr(monitor, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    probes = monitor.Probes(SimpleNamespace(counters=counters), log, 0.0)  # type: ignore[arg-type]
+    for _ in range(5):
+        probes.sample()
+    assert told == [(0.0, "a", 0), (0.0, "b", 0), (0.1, "a", 98), (0.3, "b", 0), (0.4, "b", 500)]
 
 
 def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) -> None:
