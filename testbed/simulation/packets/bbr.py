@@ -60,9 +60,9 @@ PROBE_RTT = 3
 
 
 def begin_bbr(it: Connection, now_s: float) -> None:
-    """Begin with the round-trip time of setting up the connection, and its first window."""
+    """Begin with the round-trip times of setting up the connection, and its first window."""
     begin_delivery(it, now_s)
-    it.path_rtt_s = it.rtt_s
+    it.path_rtt_s = it.least_s
     it.path_rtt_seen_s = now_s
     it.pacing_gain = _HIGH_GAIN
     it.phase_s = now_s

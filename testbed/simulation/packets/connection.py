@@ -17,13 +17,13 @@ from typing import Any
 
 from testbed.messages import batch_bytes
 from testbed.plan.model import OFFLOADED_LAN_BPS
-from testbed.simulation.handshake import set_up
 from testbed.simulation.machine.record import NONE
 from testbed.simulation.packets.congestion import BBR, CUBIC, RENO
 from testbed.simulation.packets.dispatch import OPEN, WRITE_LATER, WRITE_NOW
 from testbed.simulation.packets.engine import PacketEngine
+from testbed.simulation.packets.handshake import Handshake
 from testbed.simulation.packets.segment import SEGMENT_BYTES
-from testbed.simulation.packets.timers import is_hopeless
+from testbed.simulation.packets.timers import begin_round_trips, is_hopeless, observe_round_trip
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedConnection, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
@@ -55,13 +55,11 @@ class PacketConnection(SimulatedConnection):
     ) -> None:
         self._engine = engine
         self._clock = engine.clock
-        self._path = path
         self._deliver = deliver
         self._random = Random(f"{name}/writes")
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         limit_bytes = model.unsent_limit_bytes or math.inf
         self._batch_bytes = batch_bytes(limit_bytes)
-        self._setup_round_trips = model.setup_round_trips
         self._used = False
         self._taken_bytes = 0  # of the stream: where the last message ends that the socket has taken
         self._arriving: deque[tuple[int, Any]] = deque()  # where each message ends that has yet to arrive
@@ -124,7 +122,8 @@ class PacketConnection(SimulatedConnection):
             self._clock.at(self._stopped_until_s, self._continue)
         if not self._used:
             self._used = True
-            set_up(self._clock, self._path, self._setup_round_trips, self._is_killed, self._on_set_up)
+            it = self.record
+            Handshake(self._engine, (it.path, it.back), self._is_killed, self._on_set_up)
         elif it.is_open and not it.is_writing:
             at_s = self._clock.now + _WRITE_S * self._random.random()
             self._engine.call(WRITE_LATER, self._number, time_s=at_s)
@@ -147,8 +146,12 @@ class PacketConnection(SimulatedConnection):
         if self.record.is_open and self._clock.now >= self._stopped_until_s:
             self._engine.call(WRITE_NOW, self._number)
 
-    def _on_set_up(self, _: Any) -> None:
-        self.record.rtt_s = self._path.rtt_s
+    def _on_set_up(self, round_trips_s: list[float]) -> None:
+        it = self.record
+        it.rtt_s = round_trips_s[0]
+        begin_round_trips(it, it.rtt_s)
+        for rtt_s in round_trips_s[1:]:
+            observe_round_trip(it, rtt_s)
         self._engine.call(OPEN, self._number)
 
     # ---- what the engine tells: see ``engine.Socket`` -----------------------------------------------------------

@@ -169,7 +169,7 @@ class Connection(Record):
     back: int = 0
     is_lan: bool = False
     control: int = 0  # congestion control: see ``congestion``
-    rtt_s: float = 0.0  # without queues, when it was set up
+    rtt_s: float = 0.0  # the first one, when it was set up
     # ---- the socket: see ``socket``
     is_open: bool = False
     waiting: int = 0  # messages that have not begun

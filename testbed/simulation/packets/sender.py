@@ -63,7 +63,6 @@ from testbed.simulation.packets.scoreboard import (
 )
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 from testbed.simulation.packets.timers import (
-    begin_round_trips,
     fires_s,
     is_hopeless,
     observe_round_trip,
@@ -89,7 +88,6 @@ _UNPACED_SEGMENTS = 10  # of a connection, as without pacing
 def begin_sender(net: Network, it: Connection) -> None:
     """Begin with a connection that has been set up."""
     now = net.now
-    begin_round_trips(it, it.rtt_s)
     begin_scoreboard(it)
     begin_congestion(it)
     it.last_sent_s = now
@@ -110,7 +108,7 @@ def begin_sender(net: Network, it: Connection) -> None:
         begin_bbr(it, now)
         it.window += it.setup_segments  # it grows even if nothing fills it
     elif it.control == CUBIC:
-        observe_delay(it, now, it.smoothed_s, _pacing_bytes_per_s(it))
+        observe_delay(it, now, it.least_s, _pacing_bytes_per_s(it))
     keep_room(net, it.window)
 
 

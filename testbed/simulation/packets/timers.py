@@ -22,7 +22,8 @@ def begin_round_trips(it: Connection, first_s: float) -> None:
     it.least_s = first_s  # of all samples
     it.deviation_s = 2 * first_s  # four times the mean deviation, as are the others
     it.variation_s = max(it.deviation_s, LEAST_TIMEOUT_S)
-    it.largest_s = LEAST_TIMEOUT_S
+    it.largest_s = it.variation_s
+    it.rtt_round_ends = -1
 
 
 def observe_round_trip(it: Connection, sample_s: float) -> None:

@@ -16,12 +16,13 @@ from tests.simulation.links import change, wan_link
 MODEL = TcpModel(unsent_limit_bytes=131_072)
 _LOSING = 0  # words of a generator: its number is 0, and a half
 _KEEPING = 0x80000000
+_SETUP_FRAMES = 3  # of a handshake, there
 
 
 class ChosenLosses(list[int]):
     """Words of which those of one generator, at ``begin``, let the frames be lost that ``lose`` names.
 
-    ``sent``: frames for which it was asked.
+    ``sent``: frames for which it was asked. Frames of the first handshake are not counted: theirs are -2, -1 and 0.
     """
 
     def __init__(self, words: list[int], begin: int, lose: Callable[[int], bool]) -> None:
@@ -32,7 +33,7 @@ class ChosenLosses(list[int]):
 
     @property
     def sent(self) -> int:
-        return self._draws // 2
+        return self._draws // 2 - _SETUP_FRAMES
 
     def __getitem__(self, index: Any) -> Any:
         if index == self._begin + 624:
@@ -40,7 +41,7 @@ class ChosenLosses(list[int]):
         if index != self._begin:
             return super().__getitem__(index)
         self._draws += 1  # two for each number
-        return _LOSING if self._lose((self._draws + 1) // 2) else _KEEPING
+        return _LOSING if self._lose((self._draws + 1) // 2 - _SETUP_FRAMES) else _KEEPING
 
     def __setitem__(self, index: Any, word: Any) -> None:
         if index != self._begin + 624:
