@@ -7,6 +7,7 @@ from typing import Any
 from testbed.policy.sync.base import SyncPolicy
 from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, MODELS
+from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 
 _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 
@@ -22,6 +23,13 @@ def model_bytes(model: Choice, data: Choice) -> int:
         counted = 4 * entry.parameters_bound(options, *sample)
     usual: int = entry.size_bound_bytes(options)
     return counted or usual
+
+
+def has_unknown_samples(data: Choice) -> bool:
+    """Return whether a data set of samples does not say how large they are before it is loaded."""
+    source = DATASETS[data.kind]
+    has_samples = source.gives in (IMAGES, TEXT, RECORDS)
+    return has_samples and source.sample_bound(DATASETS.options(data.kind, data.options)) is None
 
 
 def most_steps(algorithm: type[SyncPolicy], options: Any, rounds: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from testbed.codec.options import CODECS
 from testbed.costs import (
@@ -20,7 +21,7 @@ from testbed.costs import (
 from testbed.declaration import other_than_default
 from testbed.facilities import Facilities
 from testbed.numbers import seconds
-from testbed.plan.bounds import model_bytes
+from testbed.plan.bounds import has_unknown_samples, model_bytes
 from testbed.plan.model import (
     EMULATED_LAN_CEILING_BPS,
     EMULATED_LOWEST_RATE_BPS,
@@ -39,7 +40,7 @@ from testbed.scenario.rules.facts import outer_of
 from testbed.settings.job import Device
 from testbed.settings.run import Simulation
 from testbed.suggest import nearest_or_all, suggestion
-from testbed.training.options import MODELS
+from testbed.training.options import DATASETS, MODELS
 from testbed.training.options.declarations import NOTHING, UNKNOWN_MODEL_BYTES
 from testbed.units import format_rate, format_size
 
@@ -71,6 +72,7 @@ def warnings_for(
         *_costs(scenario, network),
         *_optimizer_time(scenario, nodes, training),
         *_detours(network),
+        *_unknown_samples(training),
         *_servers(scenario),
         *_lan_rounds(scenario, nodes),
         *_momentum(scenario),
@@ -242,6 +244,19 @@ def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: T
             f"simulation.costs: a step of '{scenario.optimizer.kind}' takes {seconds(takes_s)} beside a training step "
             f"of {seconds(max(trained))}, and codecs and sums likewise, as if a processor's core did them; where GPUs "
             "do, name a table of theirs, such as scenarios/large/h100.csv: 'simulation: {costs: {file: FILE.csv}}'"
+        )
+
+
+def _unknown_samples(training: TrainingPlan) -> Iterator[str]:
+    """Yield that nothing says how large samples are, and which size of the model takes the place of the counted one."""
+    if has_unknown_samples(training.data) and MODELS[training.model.kind].takes == DATASETS[training.data.kind].gives:
+        assumed = format_size(model_bytes(training.model, training.data))
+        data = Path(training.data.kind).name  # of a class in a file without the folders
+        model = Path(training.model.kind).name
+        yield (
+            f"training.data: the size of the samples of '{data}' is unknown before they are loaded; deadlines and "
+            f"predicted packets are for a model of {assumed}, the most that '{model}' is expected to have; declare "
+            "'sample_bound' in the class (docs/axes/data.md)"
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import main
+from tests.scenario.test_bad import GOOD as GOOD_SCENARIO
 from tests.testing.test_contracts import EXAMPLES, FIGURE, FOLDER, GOOD
 
 
@@ -66,3 +67,41 @@ def test_a_reader_reads_the_file_that_is_given(tmp_path: Path, capsys: pytest.Ca
     ):
         assert main(["check", *arguments]) == 2
         assert told in capsys.readouterr().err
+
+
+SENSORS = """
+from dataclasses import dataclass
+import torch
+from testbed.training.datasets.base import Dataset, DataSource
+
+
+class Sensors(DataSource):
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        pass
+
+    @staticmethod
+    def load(options, seed):
+        inputs = torch.arange(800.0).reshape(40, 1, 1, 20) / 800
+        return Dataset(inputs[:30], torch.arange(30) % 5, inputs[30:], torch.arange(10) % 5, 5)
+"""
+BOUND = """
+    @classmethod
+    def sample_bound(cls, options):
+        return (1, 1, 20), 5
+"""
+
+
+@pytest.mark.parametrize("bound", ["", BOUND])
+def test_samples_of_unknown_size_are_told(
+    bound: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deadlines are those of a model much larger than it is, which neither a check nor a Plan may hide."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SENSORS + bound)
+    assert main(["check", "./mine.py:Sensors", "--quick"]) == 0
+    assert ("note: the size of the samples is unknown" in capsys.readouterr().out) == (not bound)
+    (tmp_path / "s.yaml").write_text(GOOD_SCENARIO.replace("cnn, data: digits", "mlp, data: './mine.py:Sensors'"))
+    assert main(["validate", "s.yaml"]) == 0
+    told = "note: training.data: the size of the samples of 'mine.py:Sensors' is unknown before they are loaded; "
+    assert (told in capsys.readouterr().out) == (not bound)

@@ -25,6 +25,10 @@ class Stripes(DataSource):
         directions: int = field(default=4, metadata={"help": "classes", "min": 2, "max": 64})
         noise: float = field(default=0.1, metadata={"help": "standard deviation of the noise", "min": 0, "max": 1})
 
+    @classmethod
+    def sample_bound(cls, options: Options) -> tuple[tuple[int, ...], int]:
+        return (1, SIDE, SIDE), options.directions
+
     @staticmethod
     def load(options: Options, seed: int) -> Dataset:
         train = _draw(options, options.train_samples, numpy_stream(seed, "stripes", "train"))
