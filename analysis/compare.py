@@ -181,7 +181,7 @@ def _pace(run: StoredRun) -> dict[str, float | None]:
     rounds = rounds_of_replicas(run.tables["rounds"], run.plan)
     copies = stands_for(run)
     step_s = summary.step_time_s(rounds, copies) if run.program is None else None
-    return {"step_time_s": step_s, "samples_per_s": summary.samples_per_s(rounds, copies)}
+    return {"step_time_s": step_s, "samples_per_s": summary.samples_per_s(rounds, run.tables["faults"], copies)}
 
 
 def _speed_up(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -124,8 +124,9 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 
 def throughput(run: StoredRun) -> float | None:
-    """Return training samples per second while all workers train (``summary.samples_per_s``)."""
-    return summary.samples_per_s(rounds_of_replicas(run.tables["rounds"], run.plan), stands_for(run))
+    """Return training samples per second of all workers (``summary.samples_per_s``)."""
+    rounds = rounds_of_replicas(run.tables["rounds"], run.plan)
+    return summary.samples_per_s(rounds, run.tables["faults"], stands_for(run))
 
 
 def stands_for(run: StoredRun) -> dict[str, int]:

@@ -30,8 +30,9 @@ round_s                s           of a simulated run, where exact runs have sho
                                    low, high}; an exact round lies between low and high for 95 % of them. Absent of a
                                    job that shared its network with others
 step_time_s            s           likewise for a training step: rounds of several steps compare by this
-samples_per_s          1/s         training samples of all workers, each at its own rate; null where they are unknown.
-                                   Both are absent of earlier releases
+samples_per_s          1/s         training samples of all workers, each at its own rate, by the share of the training
+                                   in which it took part; null where they are unknown. Both are absent of earlier
+                                   releases
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
                                    to the end of its last process. In a run that goes on from a checkpoint of another
                                    one, seconds of training before the checkpoint count; likewise:
@@ -255,21 +256,46 @@ def step_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -
     return total_s / workers if workers else None
 
 
-def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
-    """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
+def samples_per_s(rounds: pd.DataFrame, faults: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
+    """Return training samples per second of all workers: the sum of each one's own rate; evaluation left out.
 
     ``None`` where no worker says how many samples there were, as in a user's script.
     ``rounds``: of a pipeline, those of its replicas (``results.pipelines``), each of which makes steps as one worker.
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
-    the slow ones then do alone must not count as the speed of all.
+    the slow ones then do alone must not count as the speed of all. ``faults``, the table, tells who was lost, left or
+    joined: such a worker's rate counts by the share of the training in which it took part.
     """
     if not rounds["samples"].any():
         return None
     samples = rounds["samples"].fillna(0).to_numpy(float)
-    rates = []
+    begin_s = float(rounds["t0_s"].min())
+    end_s = float(rounds["t_s"].max())
+    absent = _absent_s(faults, begin_s, end_s)
+    total = 0.0
     for node, rows, covered_s in _covered(rounds):
-        rates.append((copies or {}).get(node, 1) * float(samples[rows].sum()) / covered_s if covered_s else 0.0)
-    return sum(rates)
+        if covered_s:
+            rate = float(samples[rows].sum()) / covered_s
+            present = 1 - absent.get(node, 0.0) / (end_s - begin_s)
+            total += (copies or {}).get(node, 1) * rate * present
+    return total
+
+
+def _absent_s(faults: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, float]:
+    """Return how long each node that was lost, left or joined did not take part between two times, in s."""
+    since: dict[str, float] = {}
+    absent: dict[str, float] = {}
+
+    def add(node: str, from_s: float, to_s: float) -> None:
+        absent[node] = absent.get(node, 0.0) + max(0.0, min(to_s, end_s) - max(from_s, begin_s))
+
+    for at_s, node, joins, _ in _changes(faults):
+        if joins:
+            add(node, since.pop(node, begin_s), at_s)
+        else:
+            since.setdefault(node, at_s)
+    for node, from_s in since.items():
+        add(node, from_s, end_s)
+    return absent
 
 
 def _covered(rounds: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp], float]]:
@@ -304,7 +330,7 @@ def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf |
         "round_time_s": _rounded(round_time_s),
         **_interval(round_time_s, interval_of),
         "step_time_s": _rounded(step_time_s(made, copies)) if plan.get("program") is None else None,
-        "samples_per_s": _rounded(samples_per_s(made, copies)),
+        "samples_per_s": _rounded(samples_per_s(made, frames["faults"], copies)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
         "accuracy_at_target": None if reached is None else reached.accuracy,
@@ -493,16 +519,21 @@ def _faults(events: pd.DataFrame) -> dict[str, Any]:
 def gone_nodes(events: pd.DataFrame) -> dict[str, str]:
     """Return the nodes that were lost or had left at the end, with the cause."""
     gone: dict[str, str] = {}
-    columns = (events[name] for name in ("kind", "targets", "begins", "message"))
-    for kind, targets, joins, cause in zip(*columns, strict=True):
-        if kind != "epoch":
-            continue
-        for node in str(targets).split(", "):
-            if joins:
-                gone.pop(node, None)
-            else:
-                gone.setdefault(node, cause)
+    for _, node, joins, cause in _changes(events):
+        if joins:
+            gone.pop(node, None)
+        else:
+            gone.setdefault(node, cause)
     return gone
+
+
+def _changes(events: pd.DataFrame) -> Iterator[tuple[float, str, bool, str]]:
+    """Yield who joined, was lost or left, in order: when (s), the node, whether it joined, and the cause."""
+    epochs = events[events["kind"] == "epoch"]
+    columns = (epochs[name] for name in ("t_s", "targets", "begins", "message"))
+    for at_s, targets, joins, cause in zip(*columns, strict=True):
+        for node in str(targets).split(", "):
+            yield float(at_s), node, bool(joins), cause
 
 
 def _late_comers(plan: Mapping[str, Any]) -> set[str]:

@@ -13,6 +13,7 @@ from testbed.results.summary import covered_round_time_s, samples_per_s, step_ti
 STAGES = {"a/worker0": 0, "b/worker0": 1, "a/worker1": 0, "b/worker1": 1}
 PLAN: dict[str, Any] = {"nodes": [{"name": name, "role": "worker", "stage": stage} for name, stage in STAGES.items()]}
 BATCH = 8
+NO_FAULTS = pd.DataFrame(columns=["kind", "t_s", "targets", "begins", "message"])
 
 
 def table(*spans: tuple[str, int, float, float]) -> pd.DataFrame:
@@ -32,7 +33,7 @@ def test_a_replica_has_the_samples_once_and_the_time_of_all_its_stages() -> None
     assert made.groupby("node")["samples"].sum().to_dict() == {"a/worker0": 2 * BATCH, "a/worker1": 2 * BATCH}
     assert covered_round_time_s(made) == pytest.approx((10 + 20) / 2)
     assert step_time_s(made) == pytest.approx((10 + 20) / 2)
-    assert samples_per_s(made) == pytest.approx(BATCH / 10 + BATCH / 20)
+    assert samples_per_s(made, NO_FAULTS) == pytest.approx(BATCH / 10 + BATCH / 20)
 
 
 def test_what_a_restart_repeats_counts_as_of_one_worker() -> None:

@@ -128,6 +128,24 @@ def test_rounds_are_those_of_the_workers_that_are_there_at_the_end(why: str, tmp
     assert rounds_of(plan, tmp_path) == 2
 
 
+def test_a_worker_that_was_lost_or_joined_counts_as_long_as_it_trained() -> None:
+    """Of one that is quick, has done its rounds and was not lost, the whole rate counts."""
+    spans = {"a/worker0": (0.0, 10.0), "a/worker1": (0.0, 2.5), "b/worker0": (5.0, 10.0), "b/worker1": (0.0, 5.0)}
+    rows = [(node, begin_s, end_s, 100 * (end_s - begin_s)) for node, (begin_s, end_s) in spans.items()]
+    made = pd.DataFrame(rows, columns=["node", "t0_s", "t_s", "samples"])
+
+    def rate(*changes: tuple[float, str, bool]) -> float | None:
+        events = [("epoch", *change, "why") for change in changes]
+        columns = ["kind", "t_s", "targets", "begins", "message"]
+        return summary.samples_per_s(made, pd.DataFrame(events, columns=columns))
+
+    assert rate() == pytest.approx(400)
+    assert rate((2.5, "a/worker1", False)) == pytest.approx(325)
+    assert rate((5.0, "b/worker0", True)) == pytest.approx(350)
+    assert rate((1.0, "a/worker0, a/server0", False), (2.0, "a/worker0, a/server0", True)) == pytest.approx(390)
+    assert rate((5.0, "b/worker0", True), (9.0, "b/worker0", False)) == pytest.approx(340)
+
+
 def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
