@@ -18,6 +18,11 @@ from testbed.results.sweep_index import TunedPoint, Tuning
 SEEDS_TO_BEGIN = 3
 """With two, the interval of a mean is 13 times as wide as its standard error."""
 
+FINAL = {*COMPLETED, "failed"}
+"""States of runs that the same command does not start again."""
+
+GO_ON = "the same `testbed sweep` command goes on where it stopped"
+
 _WON = {
     "time_to_target_s": "reached {target} accuracy soonest",
     "step_time_s": "took the least time for a step",
@@ -103,16 +108,22 @@ def _winner(case: Case, measure: str, target: float | None) -> Iterator[str]:
         yield _alone(case, winner, measure, won)
         return
     ratios = [(rival, rival.ratio(winner, measure)) for rival in rivals]
-    if any(ratio is not None and ratio.count == 1 for _, ratio in ratios):
+    decided = [(rival, ratio) for rival, ratio in ratios if ratio is None or ratio.count > 1]
+    if not decided:
         yield _by_one_seed(case, winner, ratios, won)
         return
-    open_ = [(rival, ratio) for rival, ratio in ratios if ratio is None or not ratio.is_resolved]
+    open_ = [(rival, ratio) for rival, ratio in decided if ratio is None or not ratio.is_resolved]
     if open_:
         yield _unresolved(winner, open_, won)
     else:
-        yield f"{winner.label} {won}: {_ahead(case, winner, ratios)}."
-    if not open_ and case.base in [rival for rival, _ in ratios[1:]]:
-        yield f"Next is {ratios[0][0].label}, which takes {_times(ratios[0][1], 'as long')}."
+        yield f"{winner.label} {won}: {_ahead(case, winner, decided)}."
+    if not open_ and case.base in [rival for rival, _ in decided[1:]]:
+        yield f"Next is {decided[0][0].label}, which takes {_times(decided[0][1], 'as long')}."
+    once = [rival for rival, ratio in ratios if ratio is not None and ratio.count == 1]
+    if once:
+        names = _listed([rival.label for rival in once])
+        nothing = f"{winner.label} has one seed in common, which decides nothing"
+        yield f"With {names} {nothing}: {_more_seeds(once)}."
 
 
 def _nobody(case: Case, target: float | None) -> str:
@@ -139,12 +150,19 @@ def _alone(case: Case, winner: Point, measure: str, won: str) -> str:
 def _by_one_seed(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> str:
     other, ratio = _against_base(case, winner, ratios)
     ahead = f": {factor(ratio.value)} as fast as {other.label}" if ratio else ""
-    unknown = (
-        f"one seed cannot say whether another would change that (run the sweep with --seeds {SEEDS_TO_BEGIN} or more)"
-    )
+    once = [point for point in (winner, *(rival for rival, _ in ratios)) if len(point.completed) == 1]
+    whose = f" of {_listed([point.label for point in once])}" if 0 < len(once) <= len(ratios) else ""
+    unknown = f"one seed{whose} cannot say whether another would change that ({_more_seeds(once)})"
     if ratio and factor(ratio.value) == factor(1.0):
         return f"{winner.label} and {other.label} took equally long; {unknown}."
     return f"{winner.label} {won}{ahead}; {unknown}."
+
+
+def _more_seeds(points: Sequence[Point]) -> str:
+    """Return how points with one seed get more: by the runs that are not done, if there are any."""
+    if any(row["status"] not in FINAL for point in points for row in point.rows):
+        return GO_ON
+    return f"run the sweep with --seeds {SEEDS_TO_BEGIN} or more"
 
 
 def _ahead(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]]) -> str:
@@ -243,7 +261,8 @@ def _not_done(cases: Sequence[Case]) -> Iterator[str]:
     states = Counter(row["status"] for row in rows if row["status"] not in COMPLETED)
     if states:
         told = _listed([f"{number} {state}" for state, number in states.items()])
-        yield f"{sum(states.values())} of {len(rows)} runs are not done ({told}) and count nowhere."
+        cure = "" if states.keys() <= FINAL else f"; {GO_ON}"
+        yield f"{sum(states.values())} of {len(rows)} runs are not done ({told}) and count nowhere{cure}."
     if wild := sum(row["status"] == "diverged" for row in rows):
         yield f"{counted(wild, 'run')} diverged."
 

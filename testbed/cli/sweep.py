@@ -28,6 +28,7 @@ from testbed.display.summary import sweep_table
 from testbed.facilities import BACK_ENDS
 from testbed.numbers import counted
 from testbed.results import COMPLETED
+from testbed.results.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from testbed.execution.sweep import SweepJob
@@ -93,11 +94,25 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.dry_run:
         return _plan_only(job, range_, arguments.json)
     begin_s = time.monotonic()
-    if range_ is not None:
-        job = _tuned(job, range_, arguments)
-    with progress(job, quiet=arguments.json) as shown:
-        rows = sweep.execute(job, shown.take, shown.warn)
+    try:
+        if range_ is not None:
+            job = _tuned(job, range_, arguments)
+        with progress(job, quiet=arguments.json) as shown:
+            rows = sweep.execute(job, shown.take, shown.warn)
+    except KeyboardInterrupt:
+        if not arguments.json:
+            _tell_what_is_left(job)
+        raise
     return _report(job, rows, time.monotonic() - begin_s, arguments.json)
+
+
+def _tell_what_is_left(job: SweepJob) -> None:
+    """Print how many runs are done, by their directories, and how to go on."""
+    states = [RunDirectory(job.path(point)).status().state for point in job.points]
+    done = sum(state in COMPLETED for state in states)
+    with suppress(OSError):
+        told = f"{done} of {counted(len(states), 'run')} done in {job.directory}"
+        print(f"{told}; the same command goes on with the others", file=sys.stderr, flush=True)
 
 
 def _job(arguments: argparse.Namespace) -> SweepJob:

@@ -26,7 +26,7 @@ from testbed.execution.sweep_points import SweepPoint
 from testbed.execution.sweep_run import Followers, PointRun, close_script, execute_point, fork_point, warm_up
 from testbed.processes.child import UNEXPECTED, first_to_end
 from testbed.results import COMPLETED, FINISHED
-from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
+from testbed.results.rundir import AlreadyDone, RunDirectory, end_unforeseen, is_run
 from testbed.results.summary import read_result
 
 _ELSEWHERE_POLL_S = 0.5
@@ -157,8 +157,11 @@ class LocalPool(Pool):
     def _end(self) -> None:
         for child in self._running:
             child.send_signal(signal.SIGKILL)
-        for child in self._running:
+        for child, point in self._running.items():
             child.close()
+            run = RunDirectory(self.directory(point))
+            if run.status().state == "crashed":  # not where another process runs it, or it has not begun
+                end_unforeseen(run, "interrupted", "its sweep was interrupted")
         self._running.clear()
 
     def _child(self, point: SweepPoint) -> int:

@@ -57,6 +57,21 @@ def test_one_seed_decides_nothing() -> None:
     assert told({"hfa": (20.0,), "esync": (20.0,)}).startswith("HFA and ESync took equally long; one seed cannot say")
 
 
+def test_of_an_interrupted_sweep_it_says_which_points_have_one_seed() -> None:
+    """It decides what the others can, and the command that goes on is the cure."""
+    rows = [row(seed, time_s, sync=kind) for kind, times in SECONDS.items() for seed, time_s in enumerate(times, 1)]
+    for late, state in (rows[-1], "pending"), (rows[-2], "interrupted"):
+        late |= {"status": state, "time_to_target_s": None}
+    text = " ".join(conclusion(cases_of(points_of(rows, ["sync"])), 0.9))
+    go_on = "the same `testbed sweep` command goes on where it stopped"
+    assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA (95 % interval 1.98 to 2.02, 3 seeds)")
+    assert f"With ESync HFA has one seed in common, which decides nothing: {go_on}." in text
+    assert f"2 of 9 runs are not done (1 interrupted and 1 pending) and count nowhere; {go_on}." in text
+    assert "--seeds" not in text
+    text = told({"fsa": SECONDS["fsa"], "hfa": SECONDS["hfa"][:1]})
+    assert "; one seed of HFA cannot say whether another would change that (run the sweep with --seeds 3" in text
+
+
 def test_who_misses_the_target_with_a_seed_does_not_win() -> None:
     text = told({**SECONDS, "diloco": (1.0, None, 1.0), "fsa": (None,) * 3})
     assert text.startswith("HFA reached 90 % accuracy soonest: 1.2× as fast as ESync")

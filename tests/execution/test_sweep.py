@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.execution.record import prepare
 from testbed.execution.sweep_run import PointRun, execute_point, fork_point
 from tests.cli.forked import Ended, Forked, command, simulate_here
 
@@ -138,6 +141,32 @@ def _one_fails_and_cannot_say_why() -> None:
         execute_point(path, point)
 
     pytest.MonkeyPatch().setattr("testbed.execution.sweep_pool.execute_point", execute)
+
+
+def _the_second_run_lasts() -> None:
+    def execute(path: Path, point: PointRun) -> None:
+        if point.plan.seed == 2:
+            run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities={})
+            run.path.joinpath("begun").touch()
+            time.sleep(240)
+        execute_point(path, point)
+
+    pytest.MonkeyPatch().setattr("testbed.execution.sweep_pool.execute_point", execute)
+
+
+def test_interrupted_it_tells_what_is_done_and_what_was_interrupted(scenario: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    process = Forked(["sweep", str(scenario), "--out", str(out), "--seeds", "2", "--jobs", "1"], _the_second_run_lasts)
+    deadline_s = time.monotonic() + 240
+    while not list(out.glob("runs/*/begun")) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    ended = process.wait(timeout=240)
+    assert ended.returncode == 130
+    told = f"1 of 2 runs done in {out}; the same command goes on with the others\ntestbed: interrupted\n"
+    assert ended.stderr == told
+    states = {path.parent.name: json.loads(path.read_text())["state"] for path in out.glob("runs/*/status.json")}
+    assert sorted(states.values()) == ["done", "done", "interrupted", "interrupted"]  # each by two names
 
 
 def test_a_child_that_fails_in_any_way_leaves_the_others_alone(scenario: Path, tmp_path: Path) -> None:
