@@ -13,14 +13,15 @@ from analysis import identity
 from analysis.comparable import frames_and_payload
 from analysis.figures.compare import draw
 from analysis.load import StoredRun
-from analysis.metrics import speed_up, stands_for, time_to_accuracy, waiting
+from analysis.metrics import speed_up, stands_for, time_to, waiting
 from testbed import numbers
 from testbed.errors import ScenarioError
 from testbed.results import atomic, summary
 from testbed.results.pipelines import rounds_of_replicas
+from testbed.target import ACCURACY, LOSS, Target, learning_of, target_in, target_of_row
 
 
-def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
+def comparison(runs: list[StoredRun], target: Target | None = None) -> list[dict[str, Any]]:
     """Return one row per run, in the order given. ``speed_up``: in time to the target against the first run.
 
     A run that never reached the target has none. Without a target it is the speed-up in the time of a training step,
@@ -44,14 +45,14 @@ def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[
     return [{**row, **_speed_up(rows[0], row)} for row in rows]
 
 
-def target_of(runs: Sequence[StoredRun], target: float | None) -> float | None:
-    """Return the accuracy given, or else that of the first run's scenario."""
-    found: float | None = target if target is not None else runs[0].plan["training"]["target_accuracy"]
-    return found
+def target_of(runs: Sequence[StoredRun], target: Target | None) -> Target | None:
+    """Return the target given, or else that of the first run's scenario."""
+    return target or target_in(runs[0].plan["training"])
 
 
 _COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor; a page has no room for more
     ("accuracy", "at end (\\%)", "accuracy", 100.0),
+    ("loss", "at end", "loss", 1.0),
     ("to target", "(s)", "time_to_target_s", 1.0),
     ("speed-up", "", "speed_up", 1.0),
     ("step", "(ms)", "step_time_s", 1e3),
@@ -116,7 +117,10 @@ def in_a_column(table: str) -> str:
 
 def as_latex(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a ``tabular``; what is not known is a dash, and what is not known of any run has no column."""
-    shown = [column for column in _COLUMNS if any(row[column[2]] is not None for row in rows)]
+    hidden = {ACCURACY, LOSS} - {learning_of(target_of_row(rows[0]))}
+    shown = [
+        column for column in _COLUMNS if column[2] not in hidden and any(row[column[2]] is not None for row in rows)
+    ]
     heads = [["", *(name for name, *_ in shown)], ["", *(unit for _, unit, *_ in shown)]]
     cells = [[latex_text(str(row["label"])), *(_cell(row[name], factor) for *_, name, factor in shown)] for row in rows]
     notes = ["WAN: of the whole run, rounds after the target included"]
@@ -140,7 +144,7 @@ def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, colum
     atomic.write_text(latex, text if columns > 1 else in_a_column(text))
     table = folder / "comparison.csv"
     atomic.write_text(table, pd.DataFrame(rows).to_csv(index=False))
-    figure = draw(runs, rows[0]["target"], columns)
+    figure = draw(runs, target_of_row(rows[0]), columns)
     return [table, latex, *(save(figure, folder / f"comparison.{form}") for form in ("png", "pdf"))]
 
 
@@ -151,8 +155,8 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def row_of(run: StoredRun, target: float | None) -> dict[str, Any]:
-    """Return what runs are compared by; ``target``: the accuracy whose time is asked for, if any."""
+def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
+    """Return what runs are compared by; ``target``: whose time is asked for, if any."""
     result = run.result
     assert result is not None
     reached = None if target is None else summary.at_target(run.tables["accuracy"], target)
@@ -161,14 +165,17 @@ def row_of(run: StoredRun, target: float | None) -> dict[str, Any]:
         "technique": identity.technique_of(run.plan),
         "summed_gradients": run.plan.get("summed_gradients", 1),
         **{name: result[name] for name in known},
+        "loss": result.get("loss"),
         "round_low_s": result.get("round_s", {}).get("low"),
         "round_high_s": result.get("round_s", {}).get("high"),
         "accuracy_at_target": None if reached is None else reached.accuracy,
+        "loss_at_target": None if reached is None else reached.loss,
         **_pace(run),
         "training_s": result["training_s"],
         "resumed_round": result.get("resumed_round"),
-        "target": target,
-        "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
+        "target": None if target is None else target.value,
+        "target_measure": None if target is None else target.measure,
+        "time_to_target_s": None if target is None else time_to(target, run),
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
         "waiting_share": waiting(run) if run.program is None else None,
         **({} if run.program is None else {"run_time_s": result["training_s"]}),

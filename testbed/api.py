@@ -51,6 +51,7 @@ from testbed.scenario.reading.declared import resolved
 from testbed.scenario.reading.section import as_yaml
 from testbed.scenario.rules import violations_of
 from testbed.settings.series import Series
+from testbed.target import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -509,10 +510,10 @@ def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side; ``target`` is an accuracy, by default that of the first run's scenario."""
+    """Several runs side by side; ``target``: whose times are compared, by default that of the first run's scenario."""
 
     runs: Sequence[stored.StoredRun]
-    target: float | None = None
+    target: Target | None = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -602,32 +603,34 @@ class SweepComparison:
 @overload
 def compare(  # type: ignore[overload-overlap]  # to Python, a text is a list of texts
     runs: Sweep | str | Path,
-    target: float | None = None,
+    target: float | str | None = None,
     base: Settings | None = None,
 ) -> SweepComparison: ...
 @overload
-def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None = None) -> Comparison: ...
+def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | str | None = None) -> Comparison: ...
 def compare(
     runs: Iterable[stored.StoredRun | str | Path] | Sweep | str | Path,
-    target: float | None = None,
+    target: float | str | None = None,
     base: Settings | None = None,
 ) -> Comparison | SweepComparison:
     """Compare runs, or run directories, of which the first is the base of the speed-up; or the points of a sweep.
 
     runs    a list of runs; or a sweep, or its directory
-    target  the accuracy whose times are compared, by default that of the first run's scenario
+    target  whose times are compared: ``0.95``, ``"95 %"`` or ``"loss=2.5"``; by default the first run's
     base    of a sweep: the settings of the point that others are compared with, by default the first
 
     Raise ``ScenarioError`` without any run.
     """
-    if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"compare: target: {target:g} is no accuracy between 0 and 1")
+    try:
+        wanted = None if target is None else Target.parsed(str(target))
+    except ValueError as error:
+        raise ScenarioError(f"compare: target: {error}") from error
     directory = runs.directory if isinstance(runs, Sweep) else runs
     if isinstance(directory, str | Path) and is_sweep(Path(directory)):
         from analysis.sweeps.stored import compare_sweep, load_sweep
 
         asked = dict(text.split("=", 1) for text in texts_of(base or {}))
-        return SweepComparison(compare_sweep(load_sweep(Path(directory)), target, asked))
+        return SweepComparison(compare_sweep(load_sweep(Path(directory)), wanted, asked))
     if isinstance(directory, str | Path | stored.StoredRun):
         named = str(directory)
         raise ScenarioError(
@@ -638,7 +641,7 @@ def compare(
     runs = list(directory)
     if not runs:
         raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")
-    return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
+    return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], wanted)
 
 
 @dataclass(frozen=True)

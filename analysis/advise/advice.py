@@ -15,6 +15,7 @@ from analysis.advise.why import Split
 from testbed.errors import ScenarioError
 from testbed.scenario import Scenario
 from testbed.scenario.sweep import TuningRange
+from testbed.target import Target, learning_of
 
 RANKED = "ranked"
 BEATEN = "beaten"
@@ -36,7 +37,7 @@ class Row:
     estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound
     settings  of the technique, as texts ``path=value`` that change the scenario
     steps     to a loss, as a multiple of those of synchronous training, where that is known without a training
-    rounds    to the goal; ``time_s``, ``wan_bytes``, ``usd``: until then; ``accuracy``: the last one seen
+    rounds    to the goal; ``time_s``, ``wan_bytes``, ``usd``: until then; ``accuracy``, ``loss``: the last ones seen
     """
 
     name: str
@@ -50,9 +51,15 @@ class Row:
     wan_bytes: float | None = None
     usd: float | None = None
     accuracy: float | None = None
+    loss: float | None = None
     round_s: float | None = None
     settings: tuple[str, ...] = ()
     steps: float | None = None
+
+    def score(self, target: Target | None) -> float | None:
+        """Return the last score that was seen, of the measure that is to be reached."""
+        found: float | None = getattr(self, learning_of(target))
+        return found
 
 
 @dataclass(frozen=True)
@@ -104,12 +111,12 @@ class Advice:
 
     def _length(self, name: str) -> Sequence[str]:
         known = self.known[name]
-        if self.goal.accuracy is None or not known.rounds:
+        if self.goal.target is None or not known.rounds:
             return []
         return [
             f"training.rounds={known.rounds}",
             f"training.evaluate_every={known.every}",
-            f"training.target_accuracy={self.goal.accuracy}",
+            *self.goal.target.settings,
         ]
 
 

@@ -41,6 +41,7 @@ from testbed.plan.model import Plan
 from testbed.scenario import Scenario
 from testbed.scenario.sweep import TuningRange, tuning_range
 from testbed.simulation.prediction_error import error_of
+from testbed.target import ACCURACY, LOSS, Target
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import NOTHING
 
@@ -76,7 +77,7 @@ class Words:
 
 def wish(scenario: Scenario, words: Words) -> Wish:
     """Return what a user's words ask for on a scenario. Raise ``ScenarioError`` for words that say nothing."""
-    own = None if scenario.is_program else scenario.training.target_accuracy
+    own = None if scenario.is_program else scenario.training.target
     goal = read_goal(words.goal, words.least, own)
     if goal.least == MONEY and words.prices is None:
         raise ScenarioError(
@@ -86,9 +87,9 @@ def wish(scenario: Scenario, words: Words) -> Wish:
     prices = read_prices(words.prices) if words.prices else None
     tune = None
     if words.tune is not None:
-        if goal.accuracy is None:
+        if goal.target is None:
             raise ScenarioError(
-                "--tune: a value is searched with which a goal is reached soonest; add --goal accuracy=0.9"
+                "--tune: a value is searched with which a goal is reached soonest; add --goal accuracy=0.9, or loss=2.5"
             )
         tune = tuning_range(words.tune, words.trials)
         import_optuna()
@@ -123,11 +124,11 @@ def advise(
     if asked.prices is not None:
         asked.prices.check([site.name for site in found[0].plan.network.sites])
     notes: list[str] = []
-    accuracy = asked.goal.accuracy
+    target = asked.goal.target
     if not _learns(found[0].plan):
-        accuracy = None
+        target = None
         notes.append(_NO_NUMBERS)
-    elif accuracy is None:
+    elif target is None:
         notes.append(_NO_GOAL)
     unknown = [candidate.name for candidate in found if error_of(candidate.plan) is None]
     if unknown:
@@ -135,7 +136,7 @@ def advise(
     if is_pipeline(own) and any(candidate.plan.pipeline is not None for candidate in found[1:]):
         notes.append(_OF_PIPELINES)
     question = Question(
-        accuracy=accuracy,
+        target=target,
         value=_value(asked.goal),
         another_seed=_seeded(read, asked.goal),
         jobs=asked.jobs,
@@ -155,7 +156,7 @@ def advise(
             raise
         explained = False
         notes.append(INTERRUPTED)
-    goal = Goal(accuracy, asked.goal.least)
+    goal = Goal(target, asked.goal.least)
     rows = [*_rows(search, goal), *(_refused(each) for each in refused)]
     return Advice(
         name=own.name,
@@ -230,7 +231,7 @@ def _plain(name: str) -> str:
 def _splits(search: Search, rows: Sequence[Row], least: str) -> dict[str, Split]:
     """Return where the time of the first two goes, if the budget allows to look."""
     ranked = [row for row in rows if row.outcome == RANKED and row.estimate is not None][:2]
-    is_time = search.question.accuracy is not None and least == TIME
+    is_time = search.question.target is not None and least == TIME
     times_s = [row.estimate.value if is_time and row.estimate else row.time_s for row in ranked]
     best = [(search.known[row.name], time_s) for row, time_s in zip(ranked, times_s, strict=True) if time_s]
     if not search.budget.allows(SHARE):
@@ -248,8 +249,8 @@ _NO_NUMBERS = (
     "training sample takes, and convergence is not decided."
 )
 _NO_GOAL = (
-    "No accuracy is to be reached (--goal accuracy=0.9, or training.target_accuracy): techniques are ranked by what a "
-    "training sample takes, and convergence is not decided."
+    "Nothing is to be reached (--goal accuracy=0.9, --goal loss=2.5, or a target of the scenario): techniques are "
+    "ranked by what a training sample takes, and convergence is not decided."
 )
 
 
@@ -287,7 +288,7 @@ def _within(goal: Goal, known: Known, most: float) -> Limits:
 
 
 def _seeded(read: Read, goal: Goal) -> Callable[[Candidate, int], Plan]:
-    wanted = [] if goal.accuracy is None else [f"training.target_accuracy={goal.accuracy}"]
+    wanted = [] if goal.target is None else goal.target.settings
 
     def plan_of(candidate: Candidate, seed: int) -> Plan:
         return build_plan(read([*candidate.settings, *wanted, f"seed={seed}"], "simulate"))
@@ -319,19 +320,19 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surel
     if known.pace is None:
         outcome = REFUSED if known.why else UNKNOWN
         return Row(**about, outcome=outcome, why=known.why or "not one round could be simulated within the budget")
-    if goal.accuracy is None:
+    if goal.target is None:
         steps = known_steps(known)
         if steps is None:
             return Row(**about, outcome=RANKED, why="its steps to a loss are not known", estimate=found)
         return Row(**about, outcome=RANKED, why=steps.told, estimate=found, steps=steps.factor)
-    accuracy = max((curve.scores[-1].accuracy for curve in known.curves.values() if curve.scores), default=None)
+    accuracy, loss = _last_scores(known, goal.target)
     points = search.question.points
     lost = search.lost(known)
     if points is not None and lost is not None and lost > points:
         why = f"its accuracy at the end is {short(100 * lost)} points lower, more than {short(100 * points)}"
         return Row(**about, outcome=REFUSED, why=why, accuracy=search.ends[candidate.name])
     if found is not None:
-        reached = estimate.reached(known, goal.accuracy)
+        reached = estimate.reached(known, goal.target)
         ends = list(reached.values())
         count = len(ends)
         return Row(
@@ -344,9 +345,18 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surel
             wan_bytes=sum(end.wan_bytes for end in ends) / count,
             usd=sum(end.usd for end in ends) / count if known.prices else None,
             accuracy=accuracy,
+            loss=loss,
             why="; ".join(_beside(points is not None and lost is None, len(estimate.missed(known, reached)), count)),
         )
-    return _not_reached(search, known, about, accuracy, surely_more)
+    return _not_reached(search, known, {**about, ACCURACY: accuracy, LOSS: loss}, surely_more)
+
+
+def _last_scores(known: Known, target: Target) -> tuple[float | None, float | None]:
+    """Return the last accuracy and loss of the seed whose last score is the best; nothing if there is no score."""
+    last = [curve.scores[-1] for curve in known.curves.values() if curve.scores]
+    last = [each for each in last if not math.isnan(getattr(each, target.measure))]
+    best = target.best(getattr(each, target.measure) for each in last)
+    return next(((each.accuracy, each.loss) for each in last if getattr(each, target.measure) == best), (None, None))
 
 
 def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
@@ -357,9 +367,7 @@ def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
         yield f"with {missed} of {missed + reached} seeds the goal is not reached in its rounds, so it takes more"
 
 
-def _not_reached(
-    search: Search, known: Known, about: Mapping[str, Any], accuracy: float | None, surely_more: float
-) -> Row:
+def _not_reached(search: Search, known: Known, about: Mapping[str, Any], surely_more: float) -> Row:
     left = estimate.left_at(known)
     if not known.rounds or search.is_unfollowed(known):
         return Row(**about, outcome=UNKNOWN, why="the budget did not suffice for its learning")
@@ -367,8 +375,8 @@ def _not_reached(
         return Row(**about, outcome=BEATEN, why="its first evaluation comes later than the best reaches the goal")
     bound = search.question.value(left)
     told = Estimate(bound, bound, math.inf, 0.0)
-    wanted = search.question.accuracy
-    is_near = accuracy is not None and wanted is not None and accuracy >= wanted
+    wanted = search.question.target
+    is_near = wanted is not None and about[wanted.measure] is not None and wanted.is_met(about[wanted.measure])
     unreached = "without two scores in a row at the goal" if is_near else "without reaching the goal"
     if estimate.gave_up(known):
         outcome = MISSED
@@ -389,7 +397,6 @@ def _not_reached(
         time_s=left.time_s,
         wan_bytes=left.wan_bytes,
         usd=left.usd if known.prices else None,
-        accuracy=accuracy,
     )
 
 

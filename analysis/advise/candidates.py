@@ -109,7 +109,7 @@ def _preset_of(own: Plan, read: Read, techniques: Mapping[str, Technique], goal:
 
 def plan_with(read: Read, settings: Sequence[str], goal: Goal) -> Plan:
     """Return the Plan of the user's scenario with these settings, simulated to the goal."""
-    wanted = [] if goal.accuracy is None else [f"training.target_accuracy={goal.accuracy}"]
+    wanted = [] if goal.target is None else goal.target.settings
     return build_plan(read([*settings, *wanted], "simulate"))
 
 

@@ -13,7 +13,7 @@ from analysis.advise.elsewhere import FACTORS, Place
 from analysis.advise.estimate import SEEDS_OF_A_VALUE
 from analysis.advise.goal import BYTES, MONEY
 from analysis.advise.why import why_first
-from testbed.numbers import between, counted, factor, seconds, share, short, size, target
+from testbed.numbers import between, counted, factor, seconds, share, short, size
 
 A_CHANCE = 0.05
 """From this probability of being first on, a technique may be as good as the best: below, it is beyond a side of a 90 %
@@ -44,7 +44,7 @@ def quantity(advice: Advice, value: float) -> str:
     """Return a value of what is to be least, with its unit."""
     if advice.goal.least == BYTES:
         return size(value)
-    if advice.goal.least == MONEY and advice.goal.accuracy is None:
+    if advice.goal.least == MONEY and advice.goal.target is None:
         return f"{short(1e6 * value)} USD a million"
     if advice.goal.least == MONEY:
         return f"{short(value)} USD"
@@ -72,18 +72,18 @@ def _first(advice: Advice) -> Iterator[str]:
         yield f"The scenario's own is alone, and takes {taken}: {best.name}."
         return
     among = _among(advice)
-    if advice.goal.accuracy is None:
+    if advice.goal.target is None:
         yield f"{among}{best.name} takes least for a training sample: {taken}."
         return
-    wanted = target(advice.goal.accuracy)
+    wanted = advice.goal.target.told
     doing = {BYTES: "sends least over the WAN to", MONEY: "costs least to"}.get(advice.goal.least, "is the quickest to")
-    yield f"{among}{best.name} {doing} {wanted} accuracy: {taken}."
+    yield f"{among}{best.name} {doing} {wanted}: {taken}."
 
 
 def _of_known_steps(advice: Advice) -> Iterator[str]:
     """Yield who is the best of those whose steps to a loss are known without a training, if the best one's are not."""
     known = {row.name: row.steps * row.estimate.value for row in advice.ranked if row.steps and row.estimate}
-    if advice.goal.accuracy is not None or not known or advice.ranked[0].steps:
+    if advice.goal.target is not None or not known or advice.ranked[0].steps:
         return
     name = min(known, key=known.__getitem__)
     yield (
@@ -115,15 +115,14 @@ def _among(advice: Advice) -> str:
 
 
 def _none(advice: Advice) -> str:
-    if advice.goal.accuracy is None:
+    if advice.goal.target is None:
         return "I do not know: nothing could be simulated within the budget; give a larger --budget."
-    wanted = target(advice.goal.accuracy)
-    twice = f"{wanted} accuracy with two scores in a row"
-    scored = [row for row in advice.rows if row.accuracy is not None and row.outcome != REFUSED]
-    best = max(scored, key=lambda row: row.accuracy or 0.0, default=None)
-    came = (
-        f"{best.name} came nearest with {target(round(best.accuracy or 0.0, 4))}{_after(advice, best)}" if best else ""
-    )
+    target = advice.goal.target
+    twice = f"{target.told} with two scores in a row"
+    scored = {row.name: row for row in advice.rows if row.score(target) is not None and row.outcome != REFUSED}
+    nearest_score = target.best(row.score(target) or 0.0 for row in scored.values())
+    best = next((row for row in scored.values() if row.score(target) == nearest_score), None)
+    came = f"{best.name} came nearest with {target.shown(nearest_score)}{_after(advice, best)}" if best else ""
     if any(row.outcome == UNKNOWN for row in advice.rows):
         nearest = f"; {came}" if came else ""
         return (
@@ -131,7 +130,7 @@ def _none(advice: Advice) -> str:
             "find one, or the goal is out of reach."
         )
     if not came:
-        return f"No technique is left that may reach {wanted} accuracy: see why each was refused."
+        return f"No technique is left that may reach {target.told}: see why each was refused."
     return (
         f"No technique reaches {twice} in the steps that the scenario gives; {came}. More rounds, another model or "
         "learning rate may; another network does not."
@@ -139,9 +138,11 @@ def _none(advice: Advice) -> str:
 
 
 def _after(advice: Advice, row: Row) -> str:
-    """Return after how many rounds a technique had the accuracy of its row."""
+    """Return after how many rounds a technique had the score of its row."""
+    target = advice.goal.target
+    assert target is not None
     scores = [curve.scores[-1] for curve in advice.known[row.name].curves.values() if curve.scores]
-    last = max(scores, key=lambda score: score.accuracy)
+    last = min(scores, key=lambda score: target.missing(getattr(score, target.measure)))
     return f" after {counted(last.round + 1, 'round')}"
 
 
@@ -237,14 +238,12 @@ def _everywhere(winners: Mapping[Place, str]) -> str:
 def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
     """Return what whole runs of the best techniques took, beside their intervals, and the regret."""
     said = []
-    mean = (
-        "90 % interval" if advice.goal.accuracy is None else f"90 % interval of the mean over {SEEDS_OF_A_VALUE} seeds"
-    )
+    mean = "90 % interval" if advice.goal.target is None else f"90 % interval of the mean over {SEEDS_OF_A_VALUE} seeds"
     for each in found:
         took = "did not reach the goal" if isinf(each.value) else f"took {quantity(advice, each.value)}"
         within = f"{_beside(each)} the {mean} ({interval(advice, each.row)})"
         said.append(f"A whole run of {each.row.name} with one seed {took}: {within}.")
-    if advice.goal.accuracy is not None and not all(each.is_inside for each in found):
+    if advice.goal.target is not None and not all(each.is_inside for each in found):
         said.append("One seed may well lie outside of what the mean over several keeps to.")
     if len(found) > 1:
         best = min(found, key=lambda each: each.value)

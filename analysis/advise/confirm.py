@@ -34,14 +34,14 @@ def refuse_what_runs_do_not_tell(advice: Advice) -> None:
 
 
 def value_of(goal: Goal, result: Mapping[str, Any]) -> float:
-    """Return what a run took to the goal, from its ``result.json``; without an accuracy, what a sample took."""
-    if goal.accuracy is not None and result["time_to_target_s"] is None:
+    """Return what a run took to the goal, from its ``result.json``; without a target, what a sample took."""
+    if goal.target is not None and result["time_to_target_s"] is None:
         return math.inf
     moved = sum(each["up"] for part in ("wan_payload_bytes", "wan_header_bytes") for each in result[part].values())
     if goal.least == BYTES:
         samples = max(1, result.get("samples_per_worker", [1, 1])[1])
-        return float(moved) if goal.accuracy is not None else moved / samples
-    if goal.accuracy is None:
+        return float(moved) if goal.target is not None else moved / samples
+    if goal.target is None:
         return 1 / result["samples_per_s"] if result["samples_per_s"] else math.inf
     return float(result["time_to_target_s"])
 

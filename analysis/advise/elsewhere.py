@@ -18,6 +18,7 @@ from testbed.plan.model import LinkPlan, Plan
 from testbed.plan.network import default_queue_bytes
 from testbed.settings.run import Timeouts
 from testbed.settings.series import Series
+from testbed.target import Target
 
 FACTORS = (0.25, 1.0, 4.0)
 """Of all rates, of all delays, and of the model's size."""
@@ -91,13 +92,13 @@ def _longer(timeouts: Timeouts, place: Place) -> Timeouts:
 
 def elsewhere(search: Search) -> list[Elsewhere]:
     """Return who wins at which place, of the best candidates; empty for fewer than two."""
-    accuracy = search.question.accuracy
+    target = search.question.target
     here = {name: found.value for name, found in search.estimates().items()}
     best = [search.known[name] for name in sorted(here, key=here.__getitem__)]
     alike = [known for known in best if not known.timed][:CANDIDATES]
     timed = [known for known in best if known.timed][:TIMED_CANDIDATES]
     chosen = [known for known in best if known in (*alike, *timed)]
-    if accuracy is None or len(chosen) < 2:
+    if target is None or len(chosen) < 2:
         return []
     search.tell("what would change it")
     values = {Place(1, 1): {known.candidate.name: here[known.candidate.name] for known in chosen}}
@@ -114,9 +115,9 @@ def elsewhere(search: Search) -> list[Elsewhere]:
         place, name = task.key
         known = search.known[name]
         value = (
-            _of_training(search, known, accuracy, seen)
+            _of_training(search, known, target, seen)
             if known.timed
-            else _of_pace(search, known, accuracy, task.plan, seen)
+            else _of_pace(search, known, target, task.plan, seen)
         )
         if value is not None:
             values.setdefault(place, {})[name] = value
@@ -131,16 +132,16 @@ def _plan(search: Search, known: Known, place: Place) -> Plan:
     return at(sampled(plan, rounds_to_sample(plan), 0.0), place)
 
 
-def _of_pace(search: Search, known: Known, accuracy: float, plan: Plan, seen: Observation) -> float | None:
+def _of_pace(search: Search, known: Known, target: Target, plan: Plan, seen: Observation) -> float | None:
     """Return a candidate's value over a network on which its rounds were seen; ``None`` if they were not."""
     if seen.status != DONE:
         return None
     there = replace(known, pace=Pace.of(plan, seen))
-    ends = estimate.reached(known, accuracy).values()
+    ends = estimate.reached(known, target).values()
     return geometric_mean([search.question.value(estimate.after(there, int(end.rounds))) for end in ends])
 
 
-def _of_training(search: Search, known: Known, accuracy: float, seen: Observation) -> float | None:
+def _of_training(search: Search, known: Known, target: Target, seen: Observation) -> float | None:
     """Return a candidate's value over a network on which it was trained with the first seed.
 
     As this seed is to the mean of all over the scenario's own network, it is taken to be there. ``None``: the budget
@@ -149,9 +150,9 @@ def _of_training(search: Search, known: Known, accuracy: float, seen: Observatio
     if seen.status == STOPPED:
         return None
     value = search.question.value
-    there = estimate.reached(replace(known, curves={search.seed: seen}), accuracy).get(search.seed)
+    there = estimate.reached(replace(known, curves={search.seed: seen}), target).get(search.seed)
     if there is None:
         return inf
-    here = {seed: value(end) for seed, end in estimate.reached(known, accuracy).items()}
+    here = {seed: value(end) for seed, end in estimate.reached(known, target).items()}
     of_seed = here.get(search.seed)
     return value(there) * (geometric_mean(here.values()) / of_seed if of_seed else 1.0)

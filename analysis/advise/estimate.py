@@ -20,6 +20,7 @@ from analysis.advise.candidates import Candidate
 from analysis.advise.observation import DIVERGED, DONE, FAILED, Observation
 from analysis.advise.pace import Pace
 from analysis.advise.prices import Prices
+from testbed.target import Target
 
 SEEDS_OF_A_VALUE = 3
 """Intervals are those of the mean over so many runs, of other seeds."""
@@ -70,11 +71,11 @@ Value = Callable[[Reached], float]
 """What is to be least."""
 
 
-def reached(known: Known, accuracy: float) -> dict[int, Reached]:
-    """Return, by seed, where a candidate reaches the accuracy; seeds with which it does not are left out."""
+def reached(known: Known, target: Target) -> dict[int, Reached]:
+    """Return, by seed, where a candidate reaches the target; seeds with which it does not are left out."""
     found = {}
     for seed, curve in known.curves.items():
-        score = curve.first_at(accuracy)
+        score = curve.first_at(target)
         if score is not None:
             found[seed] = at(known, curve, score.round + 1, score.at_s)
     return found

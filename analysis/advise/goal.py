@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
 from testbed.suggest import nearest_or_all
-from testbed.units import UnitError, parse_share
+from testbed.target import ACCURACY, LOSS, Target
 
 TIME = "time"
 BYTES = "bytes"
@@ -17,14 +17,14 @@ MEASURES = (TIME, BYTES, MONEY)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``accuracy``: the share to be reached; ``None``: nothing is, and a sample counts. ``least``: of ``MEASURES``."""
+    """``target``: what is to be reached; ``None``: nothing is, and a sample counts. ``least``: of ``MEASURES``."""
 
-    accuracy: float | None
+    target: Target | None
     least: str = TIME
 
 
-def read_goal(text: str | None, least: str, own: float | None) -> Goal:
-    """Return the goal of ``--goal`` and ``--least``. ``own``: the scenario's target accuracy, which counts without.
+def read_goal(text: str | None, least: str, own: Target | None) -> Goal:
+    """Return the goal of ``--goal`` and ``--least``. ``own``: the scenario's target, which counts without.
 
     Raise ``ScenarioError`` in plain words.
     """
@@ -32,21 +32,21 @@ def read_goal(text: str | None, least: str, own: float | None) -> Goal:
         raise ScenarioError(f"--least: '{least}' is not one of {', '.join(MEASURES)}{_hint(least)}")
     if text is None:
         return Goal(own, least)
-    name, equals, value = text.partition("=")
-    if name.strip() != "accuracy" or not equals:
+    name, equals, _ = text.partition("=")
+    if name.strip() not in (ACCURACY, LOSS) or not equals:
         if name.strip() in MEASURES and not equals:
             raise ScenarioError(f"--goal {text}: write '--least {name.strip()}'; --goal says what is to be reached")
         raise ScenarioError(
-            f"--goal {text}: not a goal; write 'accuracy=0.9' (or 'accuracy=90 %'), and '--least "
+            f"--goal {text}: not a goal; write 'accuracy=0.9' (or 'accuracy=90 %'), or 'loss=2.5', and '--least "
             f"{'|'.join(MEASURES)}' for what is to be least on the way there"
         )
     try:
-        accuracy = parse_share(value.strip())
-    except UnitError as error:
-        raise ScenarioError(f"--goal {text}: {error}; write accuracy=0.9, or accuracy='90 %'") from error
-    if not 0 < accuracy < 1:
+        target = Target.parsed(text)
+    except ValueError as error:
+        raise ScenarioError(f"--goal {text}: {error}") from error
+    if target == Target(ACCURACY, 1):
         raise ScenarioError(f"--goal {text}: an accuracy is above 0 and below 1, such as 0.9")
-    return Goal(accuracy, least)
+    return Goal(target, least)
 
 
 def _hint(word: str) -> str:

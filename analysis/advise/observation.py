@@ -23,6 +23,7 @@ from testbed.paradigms import PARADIGMS
 from testbed.plan.asynchronous import is_asynchronous
 from testbed.plan.model import Plan
 from testbed.results.events import read
+from testbed.target import Target
 
 DONE = "done"
 STOPPED = "stopped"
@@ -55,11 +56,12 @@ UNLIMITED = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An evaluation: the accuracy (share) of the values after ``round``, and when these values were there (s)."""
+    """An evaluation: the scores of the values after ``round``, and when these values were there (s)."""
 
     round: int
     at_s: float
     accuracy: float
+    loss: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,10 @@ class Observation:
     def rounds(self) -> int:
         return len(self.ends_s)
 
-    def first_at(self, accuracy: float) -> Score | None:
-        """Return the first of two scores in a row at or above ``accuracy``, as ``time_to_target_s`` of a run does."""
+    def first_at(self, target: Target) -> Score | None:
+        """Return the first of two scores in a row that meet the target, as ``time_to_target_s`` of a run does."""
         for score, following in pairwise(self.scores):
-            if score.accuracy >= accuracy and following.accuracy >= accuracy:
+            if all(target.is_met(getattr(each, target.measure)) for each in (score, following)):
                 return score
         return None
 
@@ -151,7 +153,7 @@ class _Watch:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._rounds: list[_Round] = []
-        self._scores: list[tuple[int, float, float]] = []
+        self._scores: list[tuple[int, float, float, float]] = []
         self._last_begin_s = 0.0  # of a round
         self._received_bytes: dict[str, int] = {}  # over the WAN, by node
         self._begin_s = time.process_time()
@@ -170,7 +172,9 @@ class _Watch:
             self._rounds.append(_Round(event["t"], event["round"], event["node"], steps, samples))
             self._last_begin_s = max(self._last_begin_s, event["t0"])
         elif kind == "evaluate" and event.get("accuracy") is not None:
-            self._scores.append((event["round"], event["snapshot_t"], event["accuracy"]))
+            loss = event.get("loss")
+            known = math.nan if loss is None else loss
+            self._scores.append((event["round"], event["snapshot_t"], event["accuracy"], known))
         elif kind == "status" and "wan_down_bytes" in event:
             self._received_bytes[event["node"]] = event["wan_down_bytes"]
         if self._is_over(event["t"]) and not self._stopped:
@@ -209,7 +213,7 @@ class _Watch:
             by_site=dict(Counter(data_center_of(each.worker) for each in rounds)),
             steps=sum(each.steps for each in rounds) / max(1, len(rounds)),
             samples=workers * sum(each.samples for each in rounds) / max(1, len(rounds)),
-            scores=tuple(Score(number, at - self.start_s, accuracy) for number, at, accuracy in sorted(self._scores)),
+            scores=tuple(Score(number, at - self.start_s, *scores) for number, at, *scores in sorted(self._scores)),
         )
 
     def _ends_s(self, rounds: list[_Round], workers: int, plan: Plan) -> list[float]:

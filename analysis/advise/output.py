@@ -12,8 +12,13 @@ import pandas as pd
 from analysis.advise.advice import BEATEN, RANKED, Advice, Records, Row
 from analysis.advise.conclusion import interval, quantity
 from testbed.numbers import MISSING, seconds, share, short, size
+from testbed.target import learning_of, score_text
 
-COLUMNS = ("", ">takes", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", ">accuracy", ">seeds", "")
+
+def columns(advice: Advice) -> tuple[str, ...]:
+    """Return the heads of the table's columns."""
+    measure = learning_of(advice.goal.target)
+    return "", ">takes", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", f">{measure}", ">seeds", ""
 
 
 def as_records(advice: Advice) -> Records:
@@ -35,7 +40,8 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def cells(advice: Advice) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each row of the table, with units (``COLUMNS``)."""
+    """Yield the cells of each row of the table, with units (``columns``)."""
+    measure = learning_of(advice.goal.target)
     for row in advice.rows:
         value = MISSING
         span = MISSING
@@ -54,7 +60,7 @@ def cells(advice: Advice) -> Iterator[tuple[str, ...]]:
             size(row.wan_bytes),
             short(row.rounds),
             seconds(row.round_s) if row.round_s is not None else MISSING,
-            share(row.accuracy),
+            score_text(measure, row.score(advice.goal.target)),
             str(row.seeds) if row.seeds else MISSING,
             row.why,
         )

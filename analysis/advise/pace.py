@@ -50,9 +50,8 @@ def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
         split=Choice(kind="iid"),
         rounds=rounds,
         evaluate_every=rounds,
-        target_accuracy=None,
     )
-    shown = replace(plan, training=training)
+    shown = replace(plan, training=training.aiming_at(None))
     return shown if start_s <= 0 else since(shown, start_s)
 
 

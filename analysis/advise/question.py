@@ -11,6 +11,7 @@ from analysis.advise.observation import Limits
 from analysis.advise.prices import Prices
 from testbed.plan.model import Plan
 from testbed.scenario.sweep import TuningRange
+from testbed.target import Target
 
 Tell = Callable[[str], None]
 """Shows progress."""
@@ -18,7 +19,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a search is for. ``accuracy``: ``None`` where nothing is learned, and a training sample counts.
+    """What a search is for. ``target``: ``None`` where nothing is learned, and a training sample counts.
 
     points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
     within        returns when a candidate's run has certainly taken more than a value
@@ -28,7 +29,7 @@ class Question:
     changed       returns a candidate with one more setting, a text ``path=value``
     """
 
-    accuracy: float | None
+    target: Target | None
     value: Value
     another_seed: Callable[[Candidate, int], Plan]
     jobs: int

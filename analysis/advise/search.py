@@ -78,7 +78,7 @@ class Search:
     tuned: dict[str, Tuned] = field(default_factory=dict)
 
     def run(self, candidates: Iterable[Candidate]) -> None:
-        if self.question.accuracy is None:
+        if self.question.target is None:
             self._find_paces(candidates, PACE_ALONE_SHARE)
             self._find_missing_paces(MISSING_PACES_ALONE_SHARE)
             return
@@ -115,12 +115,12 @@ class Search:
         With a seed that does not reach it in all rounds, what all rounds take: it would be even more. Without a goal,
         what a training sample takes.
         """
-        accuracy = self.question.accuracy
-        if accuracy is None:
+        target = self.question.target
+        if target is None:
             return {known.candidate.name: [self._of_a_sample(known)] for known in self.paced}
         found: dict[str, list[Reached]] = {}
         for known in self.paced:
-            reached = estimate.reached(known, accuracy)
+            reached = estimate.reached(known, target)
             if reached:
                 found[known.candidate.name] = [*reached.values(), *estimate.missed(known, reached)]
         return found
@@ -271,8 +271,8 @@ class Search:
         return known.timed and left is not None and self.question.value(left) >= self.bound()
 
     def _has_reached(self, known: Known) -> bool:
-        assert self.question.accuracy is not None
-        return bool(estimate.reached(known, self.question.accuracy))
+        assert self.question.target is not None
+        return bool(estimate.reached(known, self.question.target))
 
     def worth(self, members: list[Known], most: float) -> int:
         """Return how many rounds these candidates are followed: none of them could be better later."""
@@ -300,13 +300,8 @@ class Search:
 
     def training(self, known: Known, plan: Plan, rounds: int) -> Plan:
         """Return the Plan by which a candidate learns in ``rounds`` rounds, or until it reaches the goal."""
-        training = replace(
-            plan.training,
-            rounds=rounds,
-            evaluate_every=min(known.every, rounds),
-            target_accuracy=self.question.accuracy,
-        )
-        return mathematics.trained_alone(replace(plan, training=training))
+        training = replace(plan.training, rounds=rounds, evaluate_every=min(known.every, rounds))
+        return mathematics.trained_alone(replace(plan, training=training.aiming_at(self.question.target)))
 
     # ---- finalists --------------------------------------------------------------------------------------------------
 
@@ -373,8 +368,8 @@ class Search:
 
     def _whole(self, known: Known) -> Plan:
         rounds = math.ceil(known.rounds / MORE_STEPS)
-        training = replace(known.candidate.plan.training, rounds=rounds, evaluate_every=rounds, target_accuracy=None)
-        return mathematics.trained_alone(replace(known.candidate.plan, training=training))
+        training = replace(known.candidate.plan.training, rounds=rounds, evaluate_every=rounds)
+        return mathematics.trained_alone(replace(known.candidate.plan, training=training.aiming_at(None)))
 
     def lost(self, known: Known) -> float | None:
         """Return how much lower the accuracy at the end is than the scenario's own technique's; ``None``: not known."""

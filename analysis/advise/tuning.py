@@ -109,7 +109,7 @@ def _search_of(known: Known, range_: TuningRange, search: Search) -> ValueSearch
     own = known.candidate.plan.technique.optimizer.options.get(option)
     if not isinstance(own, float | int) or own <= 0:
         return None
-    return ValueSearch({}, Grid(range_, own), search.seed, search.question.accuracy)
+    return ValueSearch({}, Grid(range_, own), search.seed, search.question.target)
 
 
 def _trainings(search: Search, groups: Mapping[str, _Group], path: str, share: float) -> Iterator[Task[str]]:
@@ -138,8 +138,8 @@ def _with(search: Search, known: Known, setting: str) -> Known:
 
 def _score(search: Search, known: Known) -> float:
     """Return a candidate's value with the first seed; infinite if it does not reach the goal."""
-    assert search.question.accuracy is not None
-    end = estimate.reached(known, search.question.accuracy).get(search.seed)
+    assert search.question.target is not None
+    end = estimate.reached(known, search.question.target).get(search.seed)
     return math.inf if end is None else search.question.value(end)
 
 
@@ -153,13 +153,14 @@ def _take(search: Search, group: _Group, seen: Observation) -> None:
             search.known[known.candidate.name] = other
             group.members[place] = other
         best = min(best, score)
-    assert search.question.accuracy is not None
-    nearest = max((score.accuracy for score in seen.scores), default=0.0)
-    _note(group, best, max(0.0, search.question.accuracy - nearest))
+    assert search.question.target is not None
+    target = search.question.target
+    missing = [target.missing(getattr(score, target.measure)) for score in seen.scores]
+    _note(group, best, min(missing, default=1.0))
 
 
 def _note(group: _Group, score: float, missing: float) -> None:
-    """Tell the search what its trial has come to. ``missing``: accuracy, of one that did not reach the goal."""
+    """Tell the search what its trial has come to. ``missing``: of the goal, where it was not reached."""
     asked, place = group.asked
     is_reached = math.isfinite(score)
     if not is_reached:

@@ -38,6 +38,7 @@ from analysis.benchmarks.whole_runs import Followed, Mean, WholeRuns
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.results import atomic
+from testbed.target import ACCURACY, Target
 
 SEEDS = 3
 OTHERS_FROM = 101
@@ -146,7 +147,7 @@ def _plan(drawn: DrawnScenario, settings: list[str], seed: int) -> Plan:
 
 
 def value_of(drawn: DrawnScenario, prices: Prices | None, seen: Observation) -> float | None:
-    score = seen.first_at(drawn.accuracy)
+    score = seen.first_at(Target(ACCURACY, drawn.accuracy))
     if score is None:
         return None
     wan_bytes = float(seen.wan_bytes_by(score.at_s))

@@ -18,7 +18,6 @@ from analysis.advise.goal import BYTES, MONEY
 from analysis.figures import panels
 from analysis.identity import Identity
 from testbed import numbers
-from testbed.numbers import target
 
 _WIDTH_IN = 11.0
 _ROW_IN = 0.3
@@ -130,7 +129,7 @@ def ranking(axes: Axes, advice: Advice, rows: list[Row]) -> None:
         _logarithmic(axes)
     else:
         axes.set_xlim(left=0)
-    wanted = "a sample" if advice.goal.accuracy is None else f"{target(advice.goal.accuracy)} accuracy"
+    wanted = "a sample" if advice.goal.target is None else advice.goal.target.told
     axes.set_title(f"To {wanted}, 90 % intervals")
     axes.set_xlabel(_TITLES.get(advice.goal.least, "time (s)") + "; ▷: at least so much")
 

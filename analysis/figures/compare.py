@@ -1,4 +1,4 @@
-"""The picture of several runs: accuracy over time and over WAN bytes, and where the time of a round goes."""
+"""The picture of several runs: accuracy, or loss, over time and over WAN bytes, and where the time of a round goes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.metrics import stands_for
 from testbed import numbers
+from testbed.target import Target, learning_of
 
 _WIDTH_IN = 11.0
 _HEIGHT_IN = 3.3
 
 
-def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figure:
+def draw(runs: list[StoredRun], target: Target | None, columns: int = 2) -> Figure:
     """One line and one bar per run that has completed rounds. One column: panels below each other, as wide as it."""
     if any(run.program for run in runs):
         return _programs(runs, columns)
@@ -35,8 +36,8 @@ def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figur
             figure = panels.PaperFigure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
             over_time, over_bytes, time = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
         for axes, over, name in ((over_time, "time_s", "time"), (over_bytes, "wan_bytes", "WAN traffic")):
-            axes.set_title(f"Accuracy over {name}")
-            panels.accuracy_of(axes, shown, looks, over, target)
+            axes.set_title(f"{learning_of(target).capitalize()} over {name}")
+            panels.learning(axes, shown, looks, over, target)
         over_bytes.set_ylabel("")
         _time(time, shown, looks, columns)
         handles, labels = over_time.get_legend_handles_labels()

@@ -20,6 +20,7 @@ from analysis.identity import PARTS, Identity
 from analysis.load import NOT_LOGGED, StoredRun
 from analysis.metrics import accuracy_curve
 from testbed import numbers
+from testbed.target import ACCURACY, Target, learning_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,14 +53,17 @@ class PaperFigure(Figure):
             super().savefig(*arguments, **options)
 
 
-def accuracy_axis(axes: Axes, target: float | None) -> None:
-    """Per cent on the y axis, from 0 to 100, with the target as a thin line."""
-    axes.set_ylabel("test accuracy (%)")
-    axes.set_ylim(0, 1.02)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.0f}"))
+def learning_axis(axes: Axes, target: Target | None) -> None:
+    """The measure of the target on the y axis, by default accuracy in per cent, and the target as a thin line."""
+    if learning_of(target) == ACCURACY:
+        axes.set_ylabel("test accuracy (%)")
+        axes.set_ylim(0, 1.02)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.0f}"))
+    else:
+        axes.set_ylabel("test loss")
     if target is not None:
-        label = f"target {numbers.target(target)}"
-        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
+        label = f"target {target.name}"
+        axes.axhline(target.value, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
 
 
 def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None, covered: int = 0) -> None:
@@ -86,18 +90,19 @@ def _coincide(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
     return all(len(a) == len(b) and np.allclose(a, b, rtol=0.02) for a, b in zip(one, other, strict=True))
 
 
-def accuracy_of(
-    axes: Axes, runs: Sequence[StoredRun], looks: Sequence[Identity], over: str, target: float | None
+def learning(
+    axes: Axes, runs: Sequence[StoredRun], looks: Sequence[Identity], over: str, target: Target | None
 ) -> None:
-    """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
+    """The measure of the target, by default accuracy, over ``time_s`` or over ``wan_bytes``, one line per run."""
     longest = 1e-3
     curves = []
     for scores in map(accuracy_curve, runs):
-        curves.append((scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6, scores["accuracy"]))
+        places = scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6
+        curves.append((places, scores[learning_of(target)]))
     for number, ((x, y), look) in enumerate(zip(curves, looks, strict=True)):
         curve(axes, x, y, look, covered=sum(_coincide((x, y), later) for later in curves[number + 1 :]))
         longest = max([longest, *x])  # a run without an evaluation has no point
-    accuracy_axis(axes, target)
+    learning_axis(axes, target)
     if over == "time_s":
         time_axis(axes, longest * 1.03)
     else:

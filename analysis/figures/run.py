@@ -16,6 +16,7 @@ from analysis.metrics import accuracy_curve
 from testbed import numbers
 from testbed.results.intervals import union
 from testbed.results.summary import at_target
+from testbed.target import ACCURACY, learning_of, target_in
 
 LINKS_SHOWN = 12
 NODES_SHOWN = 24
@@ -79,20 +80,27 @@ def _header(figure: SubFigure, run: StoredRun) -> None:
 
 
 def _accuracy(axes: Axes, run: StoredRun) -> None:
-    axes.set_title("Accuracy over time")
+    target = target_in(run.plan["training"])
+    measure = learning_of(target)
+    axes.set_title(f"{measure.capitalize()} over time")
     scores = accuracy_curve(run)
-    target = run.plan["training"]["target_accuracy"]
-    panels.accuracy_axis(axes, target)
+    panels.learning_axis(axes, target)
     panels.time_axis(axes, panels.end_of_training_s(run))
     if scores.empty:
         panels.say(axes, "no evaluation in this run")
         return
     panels.curve(
-        axes, scores["time_s"], scores["accuracy"], identity.technique(identity.technique_of(run.plan)), "test accuracy"
+        axes, scores["time_s"], scores[measure], identity.technique(identity.technique_of(run.plan)), f"test {measure}"
     )
     if reached := at_target(run.tables["accuracy"], target):
-        _mark(axes, reached.snapshot_s - run.start_s, reached.accuracy)
-    axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
+        _mark(axes, reached.snapshot_s - run.start_s, getattr(reached, measure))
+    axes.legend(
+        loc="lower right" if measure == ACCURACY else "upper right",
+        frameon=True,
+        facecolor="white",
+        edgecolor="none",
+        framealpha=1.0,
+    )
 
 
 def _ranks(axes: Axes, run: StoredRun) -> None:
@@ -117,16 +125,18 @@ def _ranks(axes: Axes, run: StoredRun) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, handlelength=1, borderaxespad=0.2)
 
 
-def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
+def _mark(axes: Axes, time_s: float, score: float) -> None:
     """Where the target was reached."""
-    axes.plot([time_s, time_s], [0, accuracy], color=panels.MUTED, linewidth=0.9, linestyle=":")
+    low = axes.get_ylim()[0]
+    axes.set_ylim(bottom=low)
+    axes.plot([time_s, time_s], [low, score], color=panels.MUTED, linewidth=0.9, linestyle=":")
     end_s = axes.get_xlim()[1]
     unit, unit_s = panels.time_unit(end_s)
     left = time_s > end_s / 2
     told = f"{numbers.short(time_s / unit_s)} {unit}"
     axes.annotate(
         told,
-        (time_s, accuracy / 2),
+        (time_s, (low + score) / 2),
         (-4 if left else 4, 0),
         textcoords="offset points",
         ha="right" if left else "left",

@@ -21,6 +21,7 @@ from analysis.sweeps.conclusion import measure_of
 from analysis.sweeps.points import Case, Point
 from analysis.sweeps.stored import SweepComparison
 from testbed import numbers
+from testbed.target import ACCURACY, Target, learning_of
 
 CASES_DRAWN = 6
 _WIDTH_IN = 11.0
@@ -109,10 +110,10 @@ def _name(number: int, panel: str) -> str:
 
 def _panel(axes: Axes, panel: str, compared: SweepComparison, case: Case, looks: Looks) -> None:
     if panel == "time":
-        axes.set_title("Accuracy over time")
+        axes.set_title(f"{learning_of(compared.target).capitalize()} over time")
         curves(axes, compared, case, looks, "time_s")
     elif panel == "bytes":
-        axes.set_title("Accuracy over WAN traffic")
+        axes.set_title(f"{learning_of(compared.target).capitalize()} over WAN traffic")
         curves(axes, compared, case, looks, "wan_bytes")
         axes.set_ylabel("")
     elif panel == "split":
@@ -123,8 +124,8 @@ def _panel(axes: Axes, panel: str, compared: SweepComparison, case: Case, looks:
         ratios(axes, case, looks, panel)
 
 
-def title_of(measure: str, target: float | None) -> str:
-    return _MEASURES[measure].format(target="" if target is None else numbers.target(target))
+def title_of(measure: str, target: Target | None) -> str:
+    return _MEASURES[measure].format(target="" if target is None else target.name)
 
 
 def looks_of(compared: SweepComparison, case: Case) -> dict[str, Identity]:
@@ -135,22 +136,20 @@ def looks_of(compared: SweepComparison, case: Case) -> dict[str, Identity]:
 
 
 def curves(axes: Axes, compared: SweepComparison, case: Case, looks: Looks, over: str) -> None:
-    """The mean accuracy of each point over ``time_s`` or ``wan_bytes``, in a band from the least to the most seed."""
+    """The mean score of each point over ``time_s`` or ``wan_bytes``, in a band from the least to the most seed."""
     factor = 1.0 if over == "time_s" else 1e-6
     longest = 1e-3
     for point in case.points:
-        found = mean_curve(compared.runs_of(point), over)
+        found = mean_curve(compared.runs_of(point), over, learning_of(compared.target))
         if found is None:
             continue
         places = found[0] * factor
-        accuracies = found[1]
+        scores = found[1]
         look = looks[point.label]
-        panels.curve(axes, places, accuracies.mean(axis=0), look)
-        axes.fill_between(
-            places, accuracies.min(axis=0), accuracies.max(axis=0), color=look.color, alpha=0.14, linewidth=0
-        )
+        panels.curve(axes, places, scores.mean(axis=0), look)
+        axes.fill_between(places, scores.min(axis=0), scores.max(axis=0), color=look.color, alpha=0.14, linewidth=0)
         longest = max(longest, float(places[-1]))
-    panels.accuracy_axis(axes, compared.target)
+    panels.learning_axis(axes, compared.target)
     if over == "time_s":
         panels.time_axis(axes, longest * 1.03)
     else:
@@ -158,22 +157,20 @@ def curves(axes: Axes, compared: SweepComparison, case: Case, looks: Looks, over
         axes.set_xlim(0, longest * 1.03)
 
 
-def mean_curve(runs: Sequence[StoredRun], over: str) -> tuple[Any, Any] | None:
-    """Return places (``over``, 1-d) and the accuracy of each seed there (seeds by places), linear between evaluations.
+def mean_curve(runs: Sequence[StoredRun], over: str, measure: str = ACCURACY) -> tuple[Any, Any] | None:
+    """Return places (``over``, 1-d) and ``measure`` of each seed there (seeds by places), linear between evaluations.
 
     They begin where all seeds have been evaluated. A seed that has ended, as it reached the target, counts on with its
-    last accuracy: without it the mean would fall to that of the slower ones.
+    last score: without it the mean would become that of the slower ones.
     """
-    found = [
-        (scores[over].to_numpy(dtype=float), scores["accuracy"].to_numpy()) for scores in map(accuracy_curve, runs)
-    ]
-    found = [(places, accuracies) for places, accuracies in found if len(places)]
+    found = [(scores[over].to_numpy(dtype=float), scores[measure].to_numpy()) for scores in map(accuracy_curve, runs)]
+    found = [(places, scores) for places, scores in found if len(places)]
     if not found:
         return None
     begin = max(float(places[0]) for places, _ in found)
     end = max(float(places[-1]) for places, _ in found)
     grid = np.linspace(begin, max(begin, end), _PLACES)
-    return grid, np.stack([np.interp(grid, places, accuracies) for places, accuracies in found])
+    return grid, np.stack([np.interp(grid, places, scores) for places, scores in found])
 
 
 def ratios(axes: Axes, case: Case, looks: Looks, measure: str) -> None:

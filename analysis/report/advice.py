@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from analysis.advise.advice import Advice
 from analysis.advise.conclusion import conclusion
-from analysis.advise.output import COLUMNS, cells
+from analysis.advise.output import cells, columns
 from analysis.figures import advice as drawing
 from analysis.report import charts
 from analysis.report.page import card, document, table
-from testbed.numbers import counted, target
+from testbed.numbers import counted
 
 _ROW_IN = 0.3
 
@@ -30,7 +30,7 @@ def _body(advice: Advice) -> Iterator[str]:
     first, *others = conclusion(advice)
     yield f"<p class='conclusion'>{escape(first)}</p>"
     yield from (f"<p>{escape(sentence)}</p>" for sentence in others)
-    yield f"<section class='card'>{table(COLUMNS, _rows(advice))}"
+    yield f"<section class='card'>{table(columns(advice), _rows(advice))}"
     yield "<p class='note'>Intervals hold the mean over three seeds with 90 %; > is a lower bound.</p></section>"
     rows = drawing.shown(advice)
     if rows:
@@ -53,8 +53,8 @@ def _rows(advice: Advice) -> Iterator[list[str]]:
 
 def _about(advice: Advice) -> str:
     wanted = "what a training sample takes"
-    if advice.goal.accuracy is not None:
-        wanted = f"least {advice.goal.least} to {target(advice.goal.accuracy)} accuracy"
+    if advice.goal.target is not None:
+        wanted = f"least {advice.goal.least} to {advice.goal.target.told}"
     return f"{wanted}; {counted(len(advice.rows), 'technique')}, {counted(advice.simulations, 'simulation')}"
 
 

@@ -24,6 +24,7 @@ from analysis.load import StoredRun
 from analysis.metrics import utilisation
 from analysis.view.history import LANES, Names, Part, history
 from testbed.results.summary import training_start_s
+from testbed.target import ACCURACY, Target, learning_of
 
 # widths at which 8.5 pt reads well on a phone, and across a desktop page
 NARROW_IN = 4.6
@@ -45,10 +46,16 @@ _LOAD = LinearSegmentedColormap.from_list("load", ["#C9CDD2", "#56B4E9", "#E69F0
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
 
 
-def accuracy(figure: Figure, runs: list[StoredRun], looks: list[Identity], over: str) -> None:
+def learning(figure: Figure, runs: list[StoredRun], looks: list[Identity], over: str, target: Target | None) -> None:
     axes = figure.subplots()
-    panels.accuracy_of(axes, runs, looks, over, runs[0].plan["training"]["target_accuracy"])
-    axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=0.9)
+    panels.learning(axes, runs, looks, over, target)
+    axes.legend(
+        loc="lower right" if learning_of(target) == ACCURACY else "upper right",
+        frameon=True,
+        facecolor="white",
+        edgecolor="none",
+        framealpha=0.9,
+    )
 
 
 def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:

@@ -9,9 +9,9 @@ from analysis.comparable import unequal_steps
 from analysis.figures.compare import round_split
 from analysis.identity import PARTS
 from analysis.load import StoredRun
-from testbed.numbers import counted, factor, seconds, share, share_below, size
-from testbed.numbers import target as accuracy_wanted
+from testbed.numbers import counted, factor, seconds, share, size
 from testbed.results.job_index import neighbours
+from testbed.target import target_in, target_of_row
 
 
 def of_one(run: StoredRun) -> str:
@@ -34,15 +34,17 @@ def _reached(run: StoredRun) -> str:
     if run.program is not None:
         return f"The program ran for {took}"
     trained = counted(result["rounds"], "round")
-    wanted = run.plan["training"]["target_accuracy"]
-    if wanted is not None and result["time_to_target_s"] is not None:
-        reached = f"{accuracy_wanted(wanted)} accuracy was reached after {seconds(result['time_to_target_s'])}."
-        below = result["accuracy"] is not None and result["accuracy"] < wanted
-        lost = f" At the end it was lower, {share_below(result['accuracy'], wanted)}." if below else ""
-        return f"{reached}{lost} Training took {trained} in {took}"
+    wanted = target_in(run.plan["training"])
     if wanted is not None:
-        best = f"the last evaluation gave {share_below(result['accuracy'], wanted)}"
-        return f"{accuracy_wanted(wanted)} accuracy was not reached: {best}. Training took {trained} in {took}"
+        last_score = result.get(wanted.measure)
+        told = wanted.told[0].upper() + wanted.told[1:]
+        if result["time_to_target_s"] is None:
+            best = f"the last evaluation gave {wanted.shown(last_score)}"
+            return f"{told} was not reached: {best}. Training took {trained} in {took}"
+        reached = f"{told} was reached after {seconds(result['time_to_target_s'])}."
+        is_lost = last_score is not None and not wanted.is_met(last_score)
+        lost = f" At the end it was {wanted.missed} that, {wanted.shown(last_score)}." if is_lost else ""
+        return f"{reached}{lost} Training took {trained} in {took}"
     last = "" if result["accuracy"] is None else f" The accuracy at the end is {share(result['accuracy'])}."
     return f"Training took {trained} in {took}{last}"
 
@@ -66,12 +68,12 @@ def _time(run: StoredRun) -> Iterator[str]:
 def _quickest(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     base = rows[0]
     timed = [row for row in rows if row["speed_up"] is not None]
-    wanted = base["target"]
+    wanted = target_of_row(base)
     if len(timed) < 2:
         if wanted is not None:
-            yield f"Times to {accuracy_wanted(wanted)} accuracy cannot be compared: fewer than two runs reached it."
+            yield f"Times to {wanted.told} cannot be compared: fewer than two runs reached it."
         return
-    what = f"reached {accuracy_wanted(wanted)} accuracy" if wanted is not None else "trained"
+    what = f"reached {wanted.told}" if wanted is not None else "trained"
     best = max(timed, key=lambda row: row["speed_up"])
     if best is base:
         yield f"{base['label']} {what} soonest."
@@ -92,14 +94,19 @@ def _missed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def fallen(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which runs have reached the target, and ended below it."""
+    """Yield which runs have reached the target, and ended on the wrong side of it."""
+    target = target_of_row(rows[0])
+    if target is None:
+        return
     names = [
-        f"{row['label']} ({share_below(row['accuracy'], row['target'])})"
+        f"{row['label']} ({target.shown(row[target.measure])})"
         for row in rows
-        if row["time_to_target_s"] is not None and row["accuracy"] is not None and row["accuracy"] < row["target"]
+        if row["time_to_target_s"] is not None
+        and row[target.measure] is not None
+        and not target.is_met(row[target.measure])
     ]
     if names:
-        yield f"Below the target at the end, after having reached it: {'; '.join(names)}."
+        yield f"{target.missed.capitalize()} the target at the end, after having reached it: {'; '.join(names)}."
 
 
 def _seeds(runs: Sequence[StoredRun]) -> Iterator[str]:

@@ -20,8 +20,8 @@ from analysis.report import charts, conclusion
 from analysis.waits import matrix
 from testbed.errors import ScenarioError
 from testbed.numbers import MISSING, counted, factor, per_worker, rounds_of_workers, seconds, share, short, size
-from testbed.numbers import target as accuracy_wanted
 from testbed.results.job_index import neighbours
+from testbed.target import LOSS, learning_of, score_text, target_in, target_of_row
 
 STYLE = Path(__file__).parent / "style.css"
 LINES_SHOWN = 12
@@ -67,11 +67,13 @@ def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterat
     yield _comparison(labelled, looks) if labelled else _headline(runs[0])
     yield "<h2 id='learning'>Learning</h2><div class='grid'>"
     if any(run.tables["accuracy"]["accuracy"].notna().any() for run in runs):
+        target = target_of_row(labelled[0]) if labelled else target_in(runs[0].plan["training"])
+        measure = learning_of(target).capitalize()
         for over, name, note in (
-            ("time_s", "Accuracy over time", "Training time; evaluation is left out of it."),
-            ("wan_bytes", "Accuracy over WAN traffic", "Tensors that crossed between data centres."),
+            ("time_s", f"{measure} over time", "Training time; evaluation is left out of it."),
+            ("wan_bytes", f"{measure} over WAN traffic", "Tensors that crossed between data centres."),
         ):
-            draw = partial(charts.accuracy, runs=list(runs), looks=looks, over=over)
+            draw = partial(charts.learning, runs=list(runs), looks=looks, over=over, target=target)
             yield card(name, note, charts.svg(draw, charts.NARROW_IN, 3.0, name))
     else:
         yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>", wide=True)
@@ -113,23 +115,25 @@ def _about(runs: Sequence[StoredRun]) -> str:
 def _headline(run: StoredRun) -> str:
     result = run.result
     assert result is not None
-    target = run.plan["training"]["target_accuracy"]
+    target = target_in(run.plan["training"])
+    measure = learning_of(target)
     moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
     rate = throughput(run)
-    reached = result.get("accuracy_at_target")
+    reached = result.get(f"{measure}_at_target")
     maker = "worker" if "stages" not in result else "replica"
     rows = [
         (badge(result["status"]), "run"),
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy, at the end"),
-        *([] if reached is None else [(share(reached), "at the target")]),
+        *([(score_text(LOSS, result.get(LOSS)), "test loss, at the end")] if measure == LOSS else []),
+        *([] if reached is None else [(score_text(measure, reached), "at the target")]),
         (rounds_of_workers(result), "rounds per worker" if "rounds_per_worker" in result else "rounds"),
         (per_worker(result, "steps"), f"steps per {maker}"),
         (per_worker(result, "samples"), f"samples per {maker}"),
         (seconds(result["round_time_s"]), "per round"),
         (seconds(result.get("step_time_s")), "per step"),
         *([(seconds(result["training_s"]), "run time")] if run.program else []),
-        (seconds(result["time_to_target_s"]), f"to {accuracy_wanted(target)}" if target else "no target accuracy"),
+        (seconds(result["time_to_target_s"]), f"to {target.name}" if target else "no target"),
         (size(moved), "over the WAN"),
         (short(rate), "training samples per second"),
     ]
@@ -140,11 +144,12 @@ def _headline(run: StoredRun) -> str:
 
 
 def _comparison(compared: Sequence[Mapping[str, Any]], looks: list[Identity]) -> str:
-    wanted = compared[0]["target"]
-    to_target = f">to {accuracy_wanted(wanted)}" if wanted else ">to target"
+    wanted = target_of_row(compared[0])
+    measure = learning_of(wanted)
+    to_target = f">to {wanted.name}" if wanted else ">to target"
     head = (
         "run",
-        ">accuracy",
+        f">{measure}",
         ">per round",
         ">per step",
         ">samples/s",
@@ -158,11 +163,12 @@ def _comparison(compared: Sequence[Mapping[str, Any]], looks: list[Identity]) ->
     for row, look in zip(compared, looks, strict=True):
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         name += "" if row["resumed_round"] is None else "<br>" + _since(row["resumed_round"])
-        at_target = "" if row["accuracy_at_target"] is None else f"<br>{share(row['accuracy_at_target'])} at target"
+        reached = row[f"{measure}_at_target"]
+        at_target = "" if reached is None else f"<br>{score_text(measure, reached)} at target"
         rows.append(
             (
                 name,
-                share(row["accuracy"]) + at_target,
+                score_text(measure, row[measure]) + at_target,
                 seconds(row["round_time_s"]),
                 seconds(row["step_time_s"]),
                 short(row["samples_per_s"]),

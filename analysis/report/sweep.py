@@ -20,6 +20,7 @@ from analysis.sweeps.points import Case, Point
 from analysis.sweeps.stored import SweepComparison
 from testbed.numbers import MISSING, between, counted, factor, seconds, share, short, size
 from testbed.results import COMPLETED
+from testbed.target import learning_of, score_text
 
 REASONS_SHOWN = 12
 
@@ -68,11 +69,12 @@ def _about(compared: SweepComparison) -> str:
 
 def _table(compared: SweepComparison, case: Case) -> str:
     timed = measure_of(compared.cases, compared.target)
+    measure = learning_of(compared.target)
     looks = drawing.looks_of(compared, case)
     head = (
         "point",
         ">seeds",
-        ">accuracy",
+        f">{measure}",
         f">{drawing.title_of(timed, compared.target).lower()}",
         ">× base",
         ">round",
@@ -88,7 +90,7 @@ def _table(compared: SweepComparison, case: Case) -> str:
             (
                 f"<span class='swatch' style='background:{color}'></span>{escape(point.label)}",
                 _seeds(point),
-                _middle(point, "accuracy", share),
+                _middle(point, measure, partial(score_text, measure)),
                 _middle(point, timed, seconds) + _partly(point, timed),
                 _ratio(case, point, timed),
                 _middle(point, "round_time_s", seconds),
@@ -101,8 +103,8 @@ def _table(compared: SweepComparison, case: Case) -> str:
     title = f"<h3>{escape(case.told)}</h3>" if case.told else ""
     note = (
         f"Medians over seeds, below them the least and the most. × {escape(case.base.label)} of the same seed, with "
-        "the 95 % interval of the mean of the ratios. Accuracy is that at the end, and WAN that of the whole run, with "
-        "the rounds after the target."
+        f"the 95 % interval of the mean of the ratios. {measure.capitalize()} is that at the end, and WAN that of the "
+        "whole run, with the rounds after the target."
     )
     identity = " id='points'" if case is compared.cases[0] else ""
     return f"<section class='card'{identity}>{title}{table(head, rows)}<p class='note'>{note}</p></section>"
@@ -144,10 +146,11 @@ def _learning(compared: SweepComparison, case: Case) -> Iterator[str]:
     runs = [run for point in case.points for run in compared.runs_of(point)]
     yield "<div class='grid'>"
     if any(run.tables["accuracy"]["accuracy"].notna().any() for run in runs):
+        measure = learning_of(compared.target).capitalize()
         spread = "Mean over the seeds, in a band from the least to the most of them."
         for over, name, note in (
-            ("time_s", "Accuracy over time", f"{spread} Evaluation is left out of the time."),
-            ("wan_bytes", "Accuracy over WAN traffic", f"{spread} Tensors that crossed between data centres."),
+            ("time_s", f"{measure} over time", f"{spread} Evaluation is left out of the time."),
+            ("wan_bytes", f"{measure} over WAN traffic", f"{spread} Tensors that crossed between data centres."),
         ):
             title = f"{before}{name}"
             yield card(title, note, charts.svg(partial(_curves, compared, case, over), charts.NARROW_IN, 3.2, title))

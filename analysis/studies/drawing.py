@@ -69,7 +69,7 @@ def _panel(axes: Axes, panel: Panel, study: Study, results: Results) -> None:
     for level, label in panel.levels.items():
         horizontal(axes, level, label)
     if panel.kind == "curve" and not panel.y:
-        panels.accuracy_axis(axes, None)
+        panels.learning_axis(axes, None)
     else:
         axes.set_ylabel(panel.y_label)
     over_time = panel.kind == "curve" and not panel.x

@@ -24,7 +24,7 @@ from analysis.compare import latex_text, tabular
 from analysis.figures import panels
 from analysis.identity import BACK_ENDS
 from analysis.load import load_run
-from analysis.metrics import throughput, time_to_accuracy, wan_bytes
+from analysis.metrics import throughput, time_to, wan_bytes
 from analysis.studies import verdict
 from analysis.studies.claims import UNRESOLVED, Claim, unresolved
 from analysis.studies.columns import accuracy, round_s
@@ -38,6 +38,7 @@ from testbed.execution.sweep_points import SweepPoint, points_of
 from testbed.results import COMPLETED, atomic
 from testbed.scenario.load import completed
 from testbed.scenario.sweep import SweepAxis, SweepSettings
+from testbed.target import ACCURACY, Target, target_in
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 # metadata without anything that changes when a figure is drawn again
@@ -386,14 +387,15 @@ def usual(each: StudyRun, target: float | None) -> dict[str, Any]:
     """Return the first columns of every study's table: place, result, throughput, traffic, time to ``target``."""
     result: Mapping[str, Any] = each.run.result or {}
     known = ("rounds", "accuracy", "round_time_s", "training_s")
-    own = each.run.plan["training"].get("target_accuracy")
+    own = target_in(each.run.plan["training"])
+    wanted = Target(ACCURACY, target or DEFAULT_TARGET) if target or own is None else own
     return {
         **_place(each),
         **{name: result.get(name) for name in known},
         "throughput": throughput(each.run),
         "wan_bytes": wan_bytes(each.run),
         "round_s": round_s(each),
-        "time_to_target_s": time_to_accuracy(each.run, target or own or DEFAULT_TARGET),
+        "time_to_target_s": time_to(wanted, each.run),
         "parameters_sha256": result.get("parameters_sha256"),
         "fidelity": result["fidelity"]["status"] if result else None,
     }

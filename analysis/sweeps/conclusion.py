@@ -10,10 +10,10 @@ from statistics import fmean, median
 from analysis.comparable import unequal_steps
 from analysis.confidence import Ratio, seeds_to_resolve
 from analysis.sweeps.points import Case, Point
-from testbed.numbers import between, counted, factor, seconds, share_below, short
-from testbed.numbers import target as accuracy_wanted
+from testbed.numbers import between, counted, factor, seconds, short
 from testbed.results import COMPLETED
 from testbed.results.sweep_index import TunedPoint, Tuning
+from testbed.target import Target
 
 SEEDS_TO_BEGIN = 3
 """With two, the interval of a mean is 13 times as wide as its standard error."""
@@ -24,13 +24,13 @@ FINAL = {*COMPLETED, "failed"}
 GO_ON = "the same `testbed sweep` command goes on where it stopped"
 
 _WON = {
-    "time_to_target_s": "reached {target} accuracy soonest",
+    "time_to_target_s": "reached {target} soonest",
     "step_time_s": "took the least time for a step",
     "training_s": "ran shortest",
 }
 
 
-def measure_of(cases: Sequence[Case], target: float | None) -> str:
+def measure_of(cases: Sequence[Case], target: Target | None) -> str:
     """Return what decides: the time to the target; without one that of a step, and of a user's program its run time."""
     if target is not None:
         return "time_to_target_s"
@@ -38,7 +38,7 @@ def measure_of(cases: Sequence[Case], target: float | None) -> str:
     return "step_time_s" if timed else "training_s"
 
 
-def conclusion(cases: Sequence[Case], target: float | None, tuned: bool = False) -> list[str]:
+def conclusion(cases: Sequence[Case], target: Target | None, tuned: bool = False) -> list[str]:
     """Return the sentences: of each case the winner first; then who missed the target, and what is to be doubted.
 
     ``tuned``: each point has had a search for a setting of its own.
@@ -97,9 +97,9 @@ def ranked(case: Case, measure: str) -> list[Point]:
     return sorted(known, key=mean)
 
 
-def _winner(case: Case, measure: str, target: float | None) -> Iterator[str]:
+def _winner(case: Case, measure: str, target: Target | None) -> Iterator[str]:
     found = ranked(case, measure)
-    won = _WON[measure].format(target=accuracy_wanted(target) if target is not None else "")
+    won = _WON[measure].format(target=target.told if target is not None else "")
     if not found:
         yield _nobody(case, target)
         return
@@ -126,15 +126,15 @@ def _winner(case: Case, measure: str, target: float | None) -> Iterator[str]:
         yield f"With {names} {nothing}: {_more_seeds(once)}."
 
 
-def _nobody(case: Case, target: float | None) -> str:
+def _nobody(case: Case, target: Target | None) -> str:
     if not any(point.completed for point in case.points):
         return "No run is done, so nothing can be said."
     if target is None:
         return "Nothing was timed in these runs."
     if len(case.points) == 1:
-        return f"{accuracy_wanted(target)} accuracy was not reached with all seeds."
-    lower = "train for more rounds, or compare with a lower --target"
-    return f"No point reached {accuracy_wanted(target)} accuracy with all of its seeds: {lower}."
+        return f"{target.told[0].upper()}{target.told[1:]} was not reached with all seeds."
+    easier = "train for more rounds, or compare with a --target that is easier to reach"
+    return f"No point reached {target.told} with all of its seeds: {easier}."
 
 
 def _alone(case: Case, winner: Point, measure: str, won: str) -> str:
@@ -212,7 +212,7 @@ def _times(ratio: Ratio | None, what: str) -> str:
     return f"{factor(ratio.value)} {what} (95 % interval {interval}, {counted(ratio.count, 'seed')})"
 
 
-def _missed(case: Case, target: float | None) -> Iterator[str]:
+def _missed(case: Case, target: Target | None) -> Iterator[str]:
     """Yield which points have not reached the target with every seed; where none has, which came nearest."""
     if target is None or len(case.points) == 1:
         return
@@ -222,38 +222,41 @@ def _missed(case: Case, target: float | None) -> Iterator[str]:
         reached = sum(value is not None for value in times.values())
         if reached < len(times):
             how_many = f"{reached} of {len(times)} seeds" if reached else "no seed"
-            missed.append(f"{point.label} ({how_many}, {share_below(_median_accuracy(point), target)} at the end)")
+            missed.append(f"{point.label} ({how_many}, {target.shown(_median_score(point, target))} at the end)")
     if missed and len(missed) < len(case.points):
         yield f"Not reached by every seed of {_listed(missed)}."
     elif missed:
-        nearest = max(case.points, key=lambda point: _median_accuracy(point) or 0.0)
-        yield f"Nearest is {missed[case.points.index(nearest)]}." if nearest.completed else ""
+        scores = [_median_score(point, target) for point in case.points]
+        if (nearest := target.best(score for score in scores if score is not None)) is not None:
+            yield f"Nearest is {missed[scores.index(nearest)]}."
 
 
-def _fallen(case: Case, target: float | None) -> Iterator[str]:
-    """Yield which points have reached the target with a seed, and ended below it."""
+def _fallen(case: Case, target: Target | None) -> Iterator[str]:
+    """Yield which points have reached the target with a seed, and ended on the wrong side of it."""
     if target is None:
         return
     fallen = []
     for point in case.points:
         reached = [row for row in point.completed if row.get("time_to_target_s") is not None]
-        lower = [row["accuracy"] for row in reached if row["accuracy"] is not None and row["accuracy"] < target]
-        if lower:
-            how_many = f"{len(lower)} of {counted(len(point.completed), 'seed')}"
-            fallen.append(f"{point.label} (with {how_many}, down to {share_below(min(lower), target)})")
+        ends = [row[target.measure] for row in reached if row[target.measure] is not None]
+        lost = [score for score in ends if not target.is_met(score)]
+        if lost:
+            how_many = f"{len(lost)} of {counted(len(point.completed), 'seed')}"
+            way = "down" if target.missed == "below" else "up"
+            fallen.append(f"{point.label} (with {how_many}, {way} to {target.shown(target.worst(lost))})")
     if fallen:
-        yield f"Below the target at the end, after having reached it: {_listed(fallen)}."
+        yield f"{target.missed.capitalize()} the target at the end, after having reached it: {_listed(fallen)}."
 
 
-def _median_accuracy(point: Point) -> float | None:
-    values = point.values("accuracy")
+def _median_score(point: Point, target: Target) -> float | None:
+    values = point.values(target.measure)
     return median(values) if values else None
 
 
-def _learning(cases: Sequence[Case], target: float | None) -> Iterator[str]:
+def _learning(cases: Sequence[Case], target: Target | None) -> Iterator[str]:
     scored = any(point.values("accuracy") for case in cases for point in case.points)
     if target is None and scored:
-        yield "How fast the points learn is not compared, as there is no target accuracy: give --target, such as 0.9."
+        yield "How fast the points learn is not compared, as there is no target: give --target 0.9, or loss=2.5."
 
 
 def _not_done(cases: Sequence[Case]) -> Iterator[str]:

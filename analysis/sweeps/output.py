@@ -18,6 +18,7 @@ from analysis.sweeps.points import Case, Point
 from analysis.sweeps.stored import SweepComparison
 from testbed import numbers
 from testbed.results import atomic
+from testbed.target import ACCURACY, learning_of
 
 
 def write(compared: SweepComparison, out: Path, columns: int = 2) -> list[Path]:
@@ -47,7 +48,7 @@ def pictures(compared: SweepComparison, out: Path, name: str) -> list[Path]:
 
 COMPARED = ("time_to_target_s", "round_time_s", "step_time_s", "training_s", "wan_bytes")
 """Measures whose ratio to the base says something: all but shares."""
-MEASURES = ("accuracy", "accuracy_at_target", *COMPARED, "samples_per_s", "waiting_share")
+MEASURES = ("accuracy", "accuracy_at_target", "loss", "loss_at_target", *COMPARED, "samples_per_s", "waiting_share")
 
 
 def by_point(compared: SweepComparison) -> pd.DataFrame:
@@ -96,10 +97,12 @@ def as_latex(compared: SweepComparison) -> str:
     heading, unit, factor = _DECISIVE[decisive]
     bases = [*dict.fromkeys(case.base.label for case in compared.cases)]
     base = latex_text(bases[0]) if len(bases) == 1 and len(bases[0]) <= LONG_LABEL else "base"
+    measure = learning_of(compared.target)
     heads = [
-        ["", "accuracy", f"{heading} ({unit})", "WAN (MB)"],
-        ["", r"at end (\%)", rf"$\times$ {base}", rf"$\times$ {base}"],
+        ["", measure, f"{heading} ({unit})", "WAN (MB)"],
+        ["", r"at end (\%)" if measure == ACCURACY else "at end", rf"$\times$ {base}", rf"$\times$ {base}"],
     ]
+    learned = (measure, 100.0 if measure == ACCURACY else 1.0)
     shown = ((decisive, factor), ("wan_bytes", 1e-6))
     rows = []
     for case in compared.cases:
@@ -107,7 +110,7 @@ def as_latex(compared: SweepComparison) -> str:
             rows.append([_spanning(case.told, len(heads[0]))])
         for point in case.points:
             below = [rf"\footnotesize {cell}" if cell else "" for cell in _ratios(case, point, shown)]
-            rows += [list(_medians(point, shown)), below]
+            rows += [list(_medians(point, (learned, *shown))), below]
     note = (
         f"medians over seeds; ratios to {', '.join(bases)} of the same seed, with 95 % intervals; "
         "WAN: of whole runs, rounds after the target included"
@@ -123,7 +126,7 @@ def _spanning(text: str, columns: int) -> str:
 
 def _medians(point: Point, shown: Sequence[tuple[str, float]]) -> Iterator[str]:
     yield latex_text(point.label)
-    for measure, factor in (("accuracy", 100.0), *shown):
+    for measure, factor in shown:
         values = point.values(measure)
         yield numbers.short(median(values) * factor) if values else "--"
 

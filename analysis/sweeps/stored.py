@@ -15,6 +15,7 @@ from testbed.errors import ScenarioError
 from testbed.results import rundir
 from testbed.results.sweep_index import IndexedPoint, Tuning, folder, is_sweep, read_index
 from testbed.scenario.sweep_labels import link_names, varied_of
+from testbed.target import Target, target_in
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class StoredSweep:
 
 @dataclass(frozen=True)
 class SweepComparison:
-    """The points of a sweep against their bases. ``target``: the accuracy whose times are compared, if there is one.
+    """The points of a sweep against their bases. ``target``: what times are compared to, if there is one.
 
     ``rows`` has one mapping per run, and ``runs`` each run that has a result, by ``row["run"]``. ``common``: what was
     set for all points alike. ``left_out`` and ``tuning``: as of the sweep.
@@ -47,7 +48,7 @@ class SweepComparison:
     rows: Sequence[Mapping[str, Any]]
     runs: Mapping[str, StoredRun]
     cases: Sequence[Case]
-    target: float | None
+    target: Target | None
     common: Mapping[str, str]
     left_out: Mapping[str, str]
     tuning: Tuning | None
@@ -80,17 +81,17 @@ def load_sweep(path: Path) -> StoredSweep:
 
 
 def compare_sweep(
-    sweep: StoredSweep, target: float | None = None, base: Mapping[str, str] | None = None
+    sweep: StoredSweep, target: Target | None = None, base: Mapping[str, str] | None = None
 ) -> SweepComparison:
     """Compare the points of a sweep with their base: the point with the settings ``base``, by default the first.
 
-    ``target``: an accuracy, by default that of the first run's scenario. Raise ``ScenarioError`` where no run is done,
+    ``target``: by default that of the first run's scenario. Raise ``ScenarioError`` where no run is done,
     and for a base that is no point.
     """
     if not sweep.runs:
         raise ScenarioError(f"{sweep.path}: no run of this sweep has a result yet; start the sweep again to go on")
     if target is None:
-        target = next(iter(sweep.runs.values())).plan["training"]["target_accuracy"]
+        target = target_in(next(iter(sweep.runs.values())).plan["training"])
     names = link_names(sweep.indexed)
     rows = [_row(sweep, number, name, target) for number, name in enumerate(names)]
     varied = varied_of([point.settings for point in sweep.indexed])
@@ -100,7 +101,7 @@ def compare_sweep(
     return SweepComparison(sweep.name, rows, runs, cases, target, common, sweep.left_out, sweep.tuning)
 
 
-def _row(sweep: StoredSweep, number: int, name: str, target: float | None) -> dict[str, Any]:
+def _row(sweep: StoredSweep, number: int, name: str, target: Target | None) -> dict[str, Any]:
     """Return the row of one run: settings, then measures; of a run without a completed round only how it stands."""
     point = sweep.indexed[number]
     run = sweep.runs.get(number)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cli.options import Outcome, add_base, add_runs, add_target, base_of, sweep_among, target_of, whole
+from testbed.target import Target
 
 HELP = "compare runs, or the points of a sweep: conclusion, table, CSV, LaTeX, figure"
 
@@ -52,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     return 0
 
 
-def _sweep(path: Path, target: float | None, arguments: argparse.Namespace) -> Outcome:
+def _sweep(path: Path, target: Target | None, arguments: argparse.Namespace) -> Outcome:
     from analysis.sweeps.output import by_point, write
     from analysis.sweeps.stored import compare_sweep, load_sweep
     from testbed.display import look
@@ -84,7 +85,7 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
     console = look.console()
     console.print(comparison_table(rows))
     if rows[0]["target"] is None and any(row["accuracy"] is not None for row in rows):
-        console.print("the first run has no target: --target ACCURACY compares times to one")
+        console.print("the first run has no target: --target 0.9, or loss=2.5, compares times to one")
     for sentence in told:
         console.print(sentence)
     for error in errors:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
 from testbed.facilities import BACK_ENDS
+from testbed.target import Target
 from testbed.units import UnitError, parse_float, parse_whole
 
 if TYPE_CHECKING:
@@ -130,20 +131,20 @@ def add_base(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add ``--target``, the accuracy whose times are compared."""
+    """Add ``--target``, the accuracy or loss whose times are compared."""
     parser.add_argument(
-        "--target", metavar="ACCURACY", help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's"
+        "--target",
+        metavar="TARGET",
+        help="times to it are compared: '95 %%', 0.95 or loss=2.5; default: the first run's",
     )
 
 
-def target_of(text: str | None) -> float | None:
-    """Return the accuracy of ``--target``. Raise ``ScenarioError``."""
-    from testbed.units import parse_share
-
-    target = measured(text, "--target", parse_share)
-    if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"--target: {text} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
-    return target
+def target_of(text: str | None) -> Target | None:
+    """Return the target of ``--target``. Raise ``ScenarioError``."""
+    try:
+        return None if text is None else Target.parsed(text)
+    except ValueError as error:
+        raise ScenarioError(f"--target: {error}") from error
 
 
 def base_of(texts: Sequence[str]) -> dict[str, str]:

@@ -191,7 +191,7 @@ def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any
     console = look.console()
     cases = cases_of(points_of(rows, job.sweep.varied()))
     console.print(sweep_table(cases))
-    targets = {point.plan.training.target_accuracy for point in job.points}
+    targets = {point.plan.training.target for point in job.points}
     if len(cases[0].points) > 1 and len(targets) == 1:
         console.print(*conclusion(cases, targets.pop(), job.tuning is not None), sep="\n")
     for line in [*(tuning_told(job.tuning) if job.tuning else ()), *left_out(job.left_out)]:

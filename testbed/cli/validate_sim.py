@@ -144,7 +144,12 @@ def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
 
     rounds = str(arguments.rounds)
     rate_path, delay_path = _paths_of_links(arguments.scenario)
-    fixed = {"training.rounds": rounds, "training.target_accuracy": "null", "training.evaluate_every": rounds}
+    fixed = {
+        "training.rounds": rounds,
+        "training.target_accuracy": "null",
+        "training.target_loss": "null",
+        "training.evaluate_every": rounds,
+    }
     if not rate_path.startswith("generator"):
         fixed["links[*].rate_trace"] = "null"
     given = sweep.from_options(arguments.set, (), None)

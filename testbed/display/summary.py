@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from testbed import numbers
 from testbed.display import look
 from testbed.results import COMPLETED
+from testbed.target import ACCURACY, LOSS, Target, learning_of, score_text, target_in, target_of_row
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,7 +68,7 @@ def answer(run: StoredRun) -> Table:
         *_resumed(result),
         ("steps", numbers.per_worker(result, "steps"), f"per {maker}"),
         ("samples", numbers.per_worker(result, "samples"), _samples_per_s(result, maker)),
-        *_accuracy(run.plan["training"]["target_accuracy"], result),
+        *_learning(target_in(run.plan["training"]), result),
         ("round time", numbers.seconds(result["round_time_s"]), _about_rounds(result)),
         ("step time", numbers.seconds(result.get("step_time_s")), "the same, per training step"),
         *_of_pipeline(result.get("stages")),
@@ -86,20 +88,20 @@ def _samples_per_s(result: Mapping[str, Any], maker: str) -> str:
     return f"per {maker}" if rate is None else f"per {maker}; {numbers.short(rate)} per second by all of them"
 
 
-def _accuracy(target: float | None, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the accuracy at the end of a run, and when the target was reached, with the accuracy of that moment."""
-    final = ("accuracy", numbers.share(result["accuracy"]), "test set, at the end")
+def _learning(target: Target | None, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the scores at the end of a run, and when the target was reached, with the score of that moment."""
+    final = [(each, score_text(each, result.get(each)), "test set, at the end") for each in (ACCURACY, LOSS)]
     if target is None:
-        return [final]
-    name = f"time to {numbers.target(target)}"
+        return final
+    name = f"time to {target.name}"
     time_s = result["time_to_target_s"]
     if time_s is None:
-        return [final, (name, numbers.MISSING, f"{_UNKNOWN}reached by two evaluations in a row")]
-    at_target = result.get("accuracy_at_target")
-    about = (
-        "" if at_target is None else f"accuracy {numbers.share(at_target)} then; the next evaluation kept to the target"
-    )
-    return [final, (name, numbers.seconds(time_s), about)]
+        return [*final, (name, numbers.MISSING, f"{_UNKNOWN}reached by two evaluations in a row")]
+    at_target = result.get(f"{target.measure}_at_target")
+    about = ""
+    if at_target is not None:
+        about = f"{target.measure} {score_text(target.measure, at_target)} then; the next evaluation kept to the target"
+    return [*final, (name, numbers.seconds(time_s), about)]
 
 
 def _rounds(result: Mapping[str, Any], most: int) -> tuple[str, str, str]:
@@ -299,19 +301,21 @@ def as_text(parts: Iterable[RenderableType]) -> str:
 # ---- several runs ----------------------------------------------------------------------------------------------------
 
 
-_OF_WHOLE_RUNS = "accuracy at the end, WAN bytes of the whole run, after the target too"
+def _of_whole_runs(target: Target) -> str:
+    return f"{target.measure} at the end, WAN bytes of the whole run, after the target too"
 
 
 def comparison_table(rows: list[dict[str, Any]]) -> Table:
     """Return one row per run. Without a target the speed-up is that of what the heading names."""
-    target = rows[0]["target"]
-    to_target = f">to {numbers.target(target)}" if target else ">to target"
+    target = target_of_row(rows[0])
+    measure = learning_of(target)
+    to_target = f">to {target.name}" if target else ">to target"
     speed_ups = {row.get("speed_up_of") for row in rows} - {None}
     of = " of a step" if speed_ups == {"step_time_s"} else ""
     shown = look.table(
-        _OF_WHOLE_RUNS if target else "",
+        _of_whole_runs(target) if target else "",
         "run",
-        ">accuracy",
+        f">{measure}",
         ">round time",
         ">step time",
         ">samples/s",
@@ -327,7 +331,7 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
         doubt += "" if resumed is None else f"\nresumed after {numbers.counted(resumed + 1, 'round')}"
         shown.add_row(
             f"{row['label']}\n{row['run']}{doubt}",
-            _accuracies(row["accuracy"], row["accuracy_at_target"]),
+            _scores(measure, row[measure], row[f"{measure}_at_target"]),
             numbers.seconds(row["round_time_s"]),
             numbers.seconds(row["step_time_s"]),
             numbers.short(row["samples_per_s"]),
@@ -339,16 +343,16 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     return shown
 
 
-def _accuracies(final: float | None, at_target: float | None) -> str:
-    return numbers.share(final) + ("" if at_target is None else f"\n{numbers.share(at_target)} at target")
+def _scores(measure: str, final: float | None, at_target: float | None) -> str:
+    return score_text(measure, final) + ("" if at_target is None else f"\n{score_text(measure, at_target)} at target")
 
 
 def advice_table(advice: Advice) -> Table:
     """Return one row per technique that was simulated: what it takes to the goal, with its interval."""
-    from analysis.advise.output import COLUMNS, cells
+    from analysis.advise.output import cells, columns
 
     rows = [cells[:-1] for cells in cells(advice) if any(cell != numbers.MISSING for cell in cells[1:-1])]
-    return look.table(advice.name, *COLUMNS[:-1], rows=rows)
+    return look.table(advice.name, *columns(advice)[:-1], rows=rows)
 
 
 def advice_reasons(advice: Advice) -> Iterator[str]:
@@ -372,13 +376,15 @@ def sweep_table(cases: Sequence[Case]) -> Table:
     if any(len(case.points) > 1 for case in cases):
         bases = dict.fromkeys(case.base.label for case in cases)
         title += f"; × {', '.join(bases)}'s of the same seed (95 % interval)"
-    if any(row.get("target") is not None for row in rows):
-        title += f"; {_OF_WHOLE_RUNS}"
+    target = next((found for found in map(target_of_row, rows) if found is not None), None)
+    measure = learning_of(target)
+    if target is not None:
+        title += f"; {_of_whole_runs(target)}"
     shown = look.table(
         title,
         "",
         ">runs",
-        ">accuracy",
+        f">{measure}",
         ">round time" if timed == "round_time_s" else ">run time",
         ">step time",
         ">to target",
@@ -389,19 +395,19 @@ def sweep_table(cases: Sequence[Case]) -> Table:
             shown.add_section()
             shown.add_row(case.told)
         for point in case.points:
-            shown.add_row(*_point(point, case.base, timed))
+            shown.add_row(*_point(point, case.base, timed, measure))
     return shown
 
 
-def _point(point: Point, base: Point, timed: str) -> Iterator[str]:
-    """Yield the cells of one point; ``timed``: the measure that stands for how long a run takes."""
+def _point(point: Point, base: Point, timed: str, measure: str) -> Iterator[str]:
+    """Yield the cells of one point; ``timed``: what stands for how long a run takes; ``measure``: of learning."""
     done = point.completed
     runs = f"{len(done)}/{len(point.rows)}" if len(done) < len(point.rows) else str(len(done))
     if wild := sum(row["status"] == "diverged" for row in done):
         runs += f", {wild} diverged"
     times = point.values("time_to_target_s")
     partly = f"\nin {len(times)} of {len(done)} runs" if 0 < len(times) < len(done) else ""
-    yield from (point.label, runs, _median(point, "accuracy", numbers.share))
+    yield from (point.label, runs, _median(point, measure, partial(score_text, measure)))
     yield _median(point, timed, numbers.seconds) + _ratio(point, base, timed)
     yield _median(point, "step_time_s", numbers.seconds, spread=False)
     yield _median(point, "time_to_target_s", numbers.seconds) + (partly or _ratio(point, base, "time_to_target_s"))

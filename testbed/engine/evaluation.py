@@ -1,8 +1,8 @@
 """Accuracy beside the training, not inside its time: values are copied, and scored outside the timed path.
 
 The score of round r decides at round r + ``every`` whether training stops, so that the round at which a run stops
-depends on the mathematics and not on how fast a score was computed. The target is reached when two scores in a row are
-at or above it, as one alone may be luck; ``testbed.results.summary.at_target`` reads the same from a run's table.
+depends on the mathematics and not on how fast a score was computed. The target is reached when two scores in a row
+meet it, as one alone may be luck; ``testbed.results.summary.at_target`` reads the same from a run's table.
 
 Where workers do not wait for each other, a global server scores the model (``global_model``), and not the worker that
 ``Evaluation`` is for.
@@ -21,6 +21,7 @@ from testbed.plan.asynchronous import is_scored_at_top
 from testbed.plan.model import Plan
 from testbed.results.events import EVALUATING
 from testbed.state import State
+from testbed.target import Target
 from testbed.training.learner import Learner, Score
 from testbed.world import Future, World
 
@@ -38,16 +39,16 @@ class _Snapshot:
 class Scores:
     """Scores one model after the other.
 
-    reached_in  the round of the second score in a row that was at or above the target accuracy; ``None``: none was yet
+    reached_in  the round of the second score in a row that met the target; ``None``: none has yet
     """
 
-    def __init__(self, world: World, evaluate: Evaluate, target: float | None) -> None:
+    def __init__(self, world: World, evaluate: Evaluate, target: Target | None) -> None:
         self._world = world
         self._evaluate = evaluate
         self._target = target
         self._snapshot: _Snapshot | None = None
         self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
-        self._above = False  # whether the latest score is at or above the target
+        self._met = False  # whether the latest score meets the target
         self.reached_in: int | None = None
 
     @property
@@ -82,10 +83,10 @@ class Scores:
             chance=score.chance,
             snapshot_t=snapshot.time_s,
         )
-        above = self._target is not None and score.accuracy >= self._target
-        if self._above and above and self.reached_in is None:
+        met = self._target is not None and bool(self._target.is_met(getattr(score, self._target.measure)))
+        if self._met and met and self.reached_in is None:
             self.reached_in = snapshot.round
-        self._above = above
+        self._met = met
 
     def resume(self, resumed: Checkpoint | None) -> None:
         """Note that training begins anew with the checkpoint whose state was loaded."""
@@ -94,7 +95,7 @@ class Scores:
 
     async def state(self) -> State:
         """Return what is known of the target, and a score that is not collected yet."""
-        state: State = {"above": int(self._above)}
+        state: State = {"above": int(self._met)}
         if self.reached_in is not None:
             state["reached_in"] = self.reached_in
         if self._snapshot is not None:
@@ -107,7 +108,7 @@ class Scores:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._above = bool(state["above"])
+        self._met = bool(state["above"])
         self.reached_in = int(state["reached_in"]) if "reached_in" in state else None
         if "round" in state:
             score: Future[Score | None] = self._world.future()
@@ -136,7 +137,7 @@ class Evaluation:
         self._rounds = training.rounds
         self._at_top = is_scored_at_top(plan)
         self._is_first = world.node == plan.training_workers[0].name
-        self._scores = Scores(world, self._evaluate, training.target_accuracy)
+        self._scores = Scores(world, self._evaluate, training.target)
         # of gossip: whether the target is reached, as far as a round is to know of it
         self.decide: Callable[[int], Awaitable[bool]] | None = None
 

@@ -128,7 +128,7 @@ class GlobalModel:
         widths = table_widths(plan, learner)
         self._buckets = buckets_of(plan, learner.sizes, widths)
         self._hops = slices_of_hops(plan, declared(self._buckets.sizes, widths))
-        self.scores = Scores(world, learner.evaluate, plan.training.target_accuracy)
+        self.scores = Scores(world, learner.evaluate, plan.training.target)
         self._values: dict[int, dict[int, Tensor]] = {}  # by round and wire key, of models that are not complete
         self._turn: Future[None] | None = None  # of the last model that has come, set when it is being scored
         self._final: Future[Mapping[int, Tensor]] = world.future()

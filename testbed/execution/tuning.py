@@ -34,6 +34,7 @@ from testbed.results.rundir import RunDirectory, read_json
 from testbed.results.summary import read_result
 from testbed.results.sweep_index import TunedPoint, Tuning
 from testbed.scenario.sweep import SweepAxis, SweepSettings, TuningRange
+from testbed.target import ACCURACY, LOSS, Target, learning_of
 
 FILE = "tuning.json"
 _HALF_A_DECADE = 0.5
@@ -53,10 +54,10 @@ class Trial:
     place        of the value on the grid
     value        what was tried, as a scenario has it
     run          id of the run
-    score        what the search makes least: the time to the target (s), or the test error; ``None`` if the run failed
+    score        what the search makes least: the time to the target (s), or the error; ``None`` if the run failed
     reached      whether ``score`` is a time to the target
     is_stopped   whether it was ended early; ``score`` is then a bound that is worse than the best
-    errors       the test error (or loss) by round, for the pruner
+    errors       by round, for the pruner: the test error, or the loss where that is the target or nothing else is known
     """
 
     place: int
@@ -82,7 +83,7 @@ class _Tried:
 class _Limits:
     """When a run cannot win any more: it has not reached ``target`` in ``best_s``; ``earlier``: errors by round."""
 
-    target: float | None
+    target: Target | None
     best_s: float | None
     earlier: tuple[Mapping[int, float], ...]
 
@@ -117,10 +118,10 @@ class _Stopper(Follower):
         return ()
 
     def _is_beaten(self, limits: _Limits, event: Event) -> bool:
-        error = _error_of(event.get("accuracy"), event.get("loss"))
+        error = _error_of(limits.target, event)
         if error is None:
             return False
-        if limits.target is not None and 1 - error >= limits.target:
+        if limits.target is not None and limits.target.is_met(event[limits.target.measure]):
             return False  # it may have reached the target with this evaluation
         if limits.best_s is not None and event["snapshot_t"] - self._begin_s > limits.best_s:
             return True
@@ -134,10 +135,12 @@ def _followers(limits: Mapping[str, _Limits], others: Followers) -> Sequence[Fol
     return [_Stopper(limits), *others()]
 
 
-def _error_of(accuracy: float | None, loss: float | None) -> float | None:
-    """Return what an evaluation says of the error: of the accuracy, or the loss where the data set has none."""
-    if accuracy is not None and math.isfinite(accuracy):
-        return 1 - accuracy
+def _error_of(target: Target | None, scores: Mapping[str, Any]) -> float | None:
+    """Return the error of an evaluation: of the accuracy, or the loss if that is wanted or there is nothing else."""
+    accuracy = scores.get(ACCURACY)
+    if learning_of(target) == ACCURACY and accuracy is not None and math.isfinite(accuracy):
+        return float(1 - accuracy)
+    loss = scores.get(LOSS)
     return loss if loss is not None and math.isfinite(loss) else None
 
 
@@ -185,7 +188,7 @@ def _decimal(value: float, digits: int) -> str:
 class ValueSearch:
     """The search of one point: Optuna draws places of the grid, of which none is tried twice.
 
-    >>> search = ValueSearch(settings={}, grid=Grid(range_, own=0.002), seed=1, target=0.9)
+    >>> search = ValueSearch(settings={}, grid=Grid(range_, own=0.002), seed=1, target=Target("accuracy", 0.9))
     >>> asked, place = search.next_place()
     >>> search.take(asked, trial)  # with the grid's value at that place
     """
@@ -193,7 +196,7 @@ class ValueSearch:
     settings: Mapping[str, str]
     grid: Grid
     seed: int
-    target: float | None
+    target: Target | None
     trials: list[Trial] = field(default_factory=list)
     _study: Any = None
 
@@ -297,7 +300,7 @@ def _search(point: SweepPoint, range_: TuningRange, seed: int) -> ValueSearch:
     own = getattr(getattr(point.scenario, section).options, option, None)
     if not isinstance(own, float | int) or own <= 0:
         raise ScenarioError(f"--tune: of {_named(point.settings)}, {range_.path} is no number above 0")
-    return ValueSearch(point.settings, Grid(range_, own), seed, point.plan.training.target_accuracy)
+    return ValueSearch(point.settings, Grid(range_, own), seed, point.plan.training.target)
 
 
 def _named(settings: Mapping[str, str]) -> str:
@@ -323,12 +326,8 @@ def _trial(point: SweepPoint, place: int, search: ValueSearch, range_: TuningRan
         return Trial(place, value, point.id, None, False, False, {})
     result = read_result(directory / "result.json")
     scores = tables.read(directory, ["accuracy"])["accuracy"]
-    pairs = zip(scores["accuracy"], scores["loss"], strict=True)
-    errors = {
-        int(round_): error
-        for round_, (accuracy, loss) in zip(scores["round"], pairs, strict=True)
-        if (error := _error_of(accuracy, loss)) is not None
-    }
+    told = scores[["round", ACCURACY, LOSS]].to_dict("records")
+    errors = {int(each["round"]): error for each in told if (error := _error_of(search.target, each)) is not None}
     time_s = result["time_to_target_s"]
     if time_s is not None and not is_stopped:
         return Trial(place, value, point.id, time_s, True, False, errors)
@@ -346,7 +345,8 @@ def _bound(search: ValueSearch, result: Mapping[str, Any], errors: Mapping[int, 
     if search.target is None:
         return last
     worst_s = max([result["training_s"], *(trial.score or 0.0 for trial in search.trials if trial.reached)])
-    return float(worst_s * (1 + 3 * max(0.0, last - (1 - search.target))))
+    score = last if search.target.measure == LOSS else 1 - last
+    return float(worst_s * (1 + 3 * search.target.missing(score)))
 
 
 def _with_best(

@@ -305,7 +305,7 @@ def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str
     which = f"sync: '{sync.kind}' crosses the WAN in one of {each} rounds"
     if rounds < each:
         yield f"{which}, and training.rounds is {rounds}: no data centre hears of another, and no byte crosses the WAN"
-    elif scenario.training.target_accuracy is None:
+    elif scenario.training.target is None:
         yield f"{which}: the last {rounds % each} of {rounds} stay inside data centres, whose models differ at the end"
 
 

@@ -17,6 +17,7 @@ steps_per_worker       steps       [least, most]: training steps computed by a w
 samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script. Of
                                    a pipeline both are of a replica, whose stages make the same steps together
 accuracy               1           on the test set, last evaluation; null if there was none
+loss                   1           likewise; absent of earlier releases
 parameters_sha256                  of the final values, if they are identical on all these workers; else null. Of a
                                    pipeline, of the digests of its keys, if all replicas have the same: equal with any
                                    cut, and another one than that of whole workers with equal values
@@ -37,8 +38,9 @@ training_s             s           start of training to the last round's end, on
                                    to the end of its last process. In a run that goes on from a checkpoint of another
                                    one, seconds of training before the checkpoint count; likewise:
 time_to_target_s       s           start of training to the snapshot that reached the target: the first of two in a row
-                                   at or above it; null: never
-accuracy_at_target     1           of that snapshot; absent of earlier releases
+                                   that meet it; null: never
+accuracy_at_target     1           of that snapshot; absent of earlier releases, as the next one
+loss_at_target         1           likewise
 wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
                                    program, all bytes that its links carried, by their counters
 wan_header_bytes       B           likewise, headers
@@ -73,6 +75,7 @@ from testbed.results.intervals import union
 from testbed.results.pipelines import PipelineResult, pipeline_result, replicas_of, rounds_of_replicas
 from testbed.results.rundir import read_json
 from testbed.results.samples import counted, successive
+from testbed.target import Target, target_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,6 +124,7 @@ class RunResult(TypedDict):
     steps_per_worker: NotRequired[Span]
     samples_per_worker: NotRequired[Span]
     accuracy: float | None
+    loss: NotRequired[float | None]
     parameters_sha256: str | None
     parameters_agree: bool | None
     round_time_s: float | None
@@ -130,6 +134,7 @@ class RunResult(TypedDict):
     training_s: float | None
     time_to_target_s: float | None
     accuracy_at_target: NotRequired[float | None]
+    loss_at_target: NotRequired[float | None]
     wan_payload_bytes: dict[str, Moved]
     wan_header_bytes: dict[str, Moved]
     wan_setup_bytes: dict[str, Moved]
@@ -316,7 +321,8 @@ def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf |
     ends = rounds if plan.get("program") is None else finals
     digests = final_digests(finals, plan, gone_nodes(frames["faults"]))
     copies = stands_for(frames["nodes"])
-    reached = at_target(accuracy, plan["training"]["target_accuracy"])
+    target = target_in(plan["training"])
+    reached = at_target(accuracy, target)
     made = rounds_of_replicas(rounds, plan)
     round_time_s = covered_round_time_s(made, copies)
     return {
@@ -324,6 +330,7 @@ def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf |
         **_rounds(_completed_rounds(frames, plan)),
         **_work(made, ("steps", "samples") if plan.get("program") is None else ("samples",)),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
+        "loss": _last(accuracy["loss"]),
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
         **numerics(plan),
@@ -332,8 +339,9 @@ def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf |
         "step_time_s": _rounded(step_time_s(made, copies)) if plan.get("program") is None else None,
         "samples_per_s": _rounded(samples_per_s(made, frames["faults"], copies)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
-        "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
+        "time_to_target_s": time_to_target_s(accuracy, target, start_s),
         "accuracy_at_target": None if reached is None else reached.accuracy,
+        "loss_at_target": None if reached is None else reached.loss,
     }
 
 
@@ -430,14 +438,15 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its score."""
+    """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its scores."""
 
     snapshot_s: float
     accuracy: float
+    loss: float | None
 
 
-def at_target(accuracy: pd.DataFrame, target: float | None) -> Reached | None:
-    """Return the first of two evaluations in a row that are at or above ``target``; ``None`` if there are none.
+def at_target(accuracy: pd.DataFrame, target: Target | None) -> Reached | None:
+    """Return the first of two evaluations in a row that meet ``target``; ``None`` if there are none.
 
     What a restart has trained again counts as it came out then: one round cannot be two evaluations in a row.
     """
@@ -445,12 +454,20 @@ def at_target(accuracy: pd.DataFrame, target: float | None) -> Reached | None:
         return None
     scores = accuracy.dropna(subset="accuracy").sort_values("snapshot_t_s", kind="stable")
     scores = scores.drop_duplicates("round", keep="last")
-    above = scores["accuracy"] >= target
-    first = scores[above & above.shift(-1, fill_value=False)].head(1)
-    return None if first.empty else Reached(float(first["snapshot_t_s"].iloc[0]), float(first["accuracy"].iloc[0]))
+    met = target.is_met(scores[target.measure])
+    first = scores[met & met.shift(-1, fill_value=False)].head(1)
+    if first.empty:
+        return None
+    return Reached(float(first["snapshot_t_s"].iloc[0]), float(first["accuracy"].iloc[0]), _last(first["loss"]))
 
 
-def time_to_target_s(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:
+def _last(losses: pd.Series) -> float | None:
+    """Return the last of some losses; ``None`` if it is unknown, as where a script tells accuracies alone."""
+    known = losses.tail(1).dropna()
+    return None if known.empty else float(known.iloc[0])
+
+
+def time_to_target_s(accuracy: pd.DataFrame, target: Target | None, start_s: float) -> float | None:
     """Return the seconds from ``start_s`` to the snapshot that reached ``target``; ``None``: it never was."""
     reached = at_target(accuracy, target)
     return None if reached is None else _rounded(reached.snapshot_s - start_s)

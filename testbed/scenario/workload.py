@@ -17,7 +17,7 @@ from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.trace import with_trace, without_training
 from testbed.settings.job import Workload
 
-_OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accuracy")
+_OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accuracy", "target_loss")
 
 
 def with_workload(data: Any, info: ValidationInfo) -> Any:

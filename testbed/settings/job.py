@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from testbed.declaration import Problem, derived, item, option, other_than_default, required
 from testbed.job_trace.model import Rates
 from testbed.placeholders import PLACEHOLDERS, unknown
 from testbed.settings.series import Series, Slowdown
 from testbed.suggest import suggestion
+from testbed.target import ACCURACY, LOSS, Target
 
 Technique = TypeVar("Technique")
 ANY_GPU = -1
@@ -30,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(Generic[Technique]):
-    """The job. It ends after ``rounds`` rounds, or earlier at ``target_accuracy`` on the test set.
+    """The job. It ends after ``rounds`` rounds, or earlier when ``target`` is reached on the test set.
 
     A scenario has techniques with what they declare, a Plan ``Choice`` alone.
     """
@@ -49,6 +50,8 @@ class Training(Generic[Technique]):
     """Rounds between two evaluations. An evaluation takes no time of the run's clock."""
     target_accuracy: float | None = option(None, unit="share", min=0.001)
     """Test accuracy at which the run ends earlier."""
+    target_loss: float | None = option(None, min=1e-9)
+    """Loss on the test set at which the run ends earlier, instead of an accuracy."""
     compute: str = option("real", choices=("real", "modelled"))
     """real: tensors are computed. modelled: sizes only, for thousands of data centres; simulate only."""
     loading: Technique = option(Choice(kind="in_memory"), axis="loading")
@@ -67,9 +70,27 @@ class Training(Generic[Technique]):
         if self.accumulate > self.batch_size:
             problem = f"{self.accumulate} parts of a batch of {self.batch_size} samples"
             yield "accumulate", problem, f"write {self.batch_size} or less, or a larger batch"
-        if self.target_accuracy is not None and self.evaluate_every > self.rounds:
+        if self.target_accuracy is not None and self.target_loss is not None:
+            problem = "is a second target beside target_accuracy, and a run ends at one"
+            yield "target_loss", problem, "write one of them, and null for the other"
+        if self.target is not None and self.evaluate_every > self.rounds:
             problem = f"{self.evaluate_every} is more than training.rounds ({self.rounds})"
-            yield "evaluate_every", problem, "target_accuracy would never be reached"
+            yield "evaluate_every", problem, f"target_{self.target.measure} would never be reached"
+
+    def aiming_at(self, target: Target | None) -> Self:
+        """Return the same job with another target, or with none."""
+        return replace(
+            self,
+            target_accuracy=target.value if target is not None and target.measure == ACCURACY else None,
+            target_loss=target.value if target is not None and target.measure == LOSS else None,
+        )
+
+    @property
+    def target(self) -> Target | None:
+        """What ends the run earlier, if it is reached."""
+        if self.target_accuracy is not None:
+            return Target(ACCURACY, self.target_accuracy)
+        return None if self.target_loss is None else Target(LOSS, self.target_loss)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from analysis.figures import compare as compare_figure
 from analysis.figures import run as run_figure
 from analysis.load import StoredRun, load_run
 from analysis.metrics import accuracy_curve
+from testbed.target import ACCURACY, Target
 from tests.results.fake_run import make_run
 
 
@@ -77,7 +78,7 @@ def test_a_run_without_links_says_so(tmp_path: Path) -> None:
 
 def test_comparison_has_a_series_and_a_bar_per_run(run: StoredRun, tmp_path: Path) -> None:
     other = load_run(make_run(tmp_path / "simulated", back_end="simulate"))
-    figure = compare_figure.draw([run, other], 0.9)
+    figure = compare_figure.draw([run, other], Target(ACCURACY, 0.9))
     over_time, over_bytes, time = figure.axes
     assert [line.get_label() for line in over_time.lines] == ["FSA, emulated", "FSA, simulated", "target 90 %"]
     assert [line.get_linestyle() for line in over_time.lines[:2]] == ["-", "--"]

@@ -12,6 +12,7 @@ from analysis.comparable import frames_and_payload
 from analysis.sweeps import output
 from analysis.sweeps.points import cases_of, points_of
 from analysis.sweeps.stored import SweepComparison
+from testbed.target import ACCURACY, Target
 
 NAMES = ("fsa", "bisparse", "three_phase_ring_of_another_length", "{kind: diloco, h: 50, outer: nesterov}")
 ROWS: list[dict[str, Any]] = [
@@ -21,6 +22,9 @@ ROWS: list[dict[str, Any]] = [
         "seed": seed,
         "status": "done",
         "accuracy": 0.8765,
+        "loss": 0.4321,
+        "target": 0.88,
+        "target_measure": ACCURACY,
         "time_to_target_s": (1234.5 + 7 * seed) * (0.7731 + seed / 100) ** place,
         "wan_bytes": 987.6e9 * (0.6617 + seed / 100) ** place,
         "step_time_s": 1.2345,
@@ -33,7 +37,7 @@ ROWS: list[dict[str, Any]] = [
 
 def of_a_sweep() -> str:
     cases = cases_of(points_of(ROWS, ["sync", "topology.rate"]))
-    compared = SweepComparison("mine", ROWS, {}, cases, 0.88, {}, {}, None)
+    compared = SweepComparison("mine", ROWS, {}, cases, Target(ACCURACY, 0.88), {}, {}, None)
     return output.as_latex(compared)
 
 

@@ -18,6 +18,7 @@ from testbed import api
 from testbed.cli import main as command
 from testbed.display.summary import sweep_table
 from testbed.errors import ScenarioError
+from testbed.target import ACCURACY, Target
 from tests.results import fake_run
 from tests.results.fake_run import make_run
 
@@ -225,7 +226,7 @@ def test_report_and_figure_of_a_sweep_take_a_base_and_a_target(
     options = [str(sweep), "--base", "sync=hfa", "--target", "70 %"]
     assert command.main(["report", *options, "--out", str(tmp_path / "page.html")]) == 0
     assert command.main(["figure", *options]) == 0
-    assert [(each.target, each.cases[0].base.label) for each in asked] == [(0.7, "HFA")] * 2
+    assert [(each.target, each.cases[0].base.label) for each in asked] == [(Target(ACCURACY, 0.7), "HFA")] * 2
     run = next(each for each in (sweep / "runs").iterdir() if not each.is_symlink())
     assert command.main(["report", str(run), "--target", "0.7"]) == 2
     assert command.main(["figure", str(sweep), "--target", "2"]) == 2
@@ -236,11 +237,12 @@ def test_report_and_figure_of_a_sweep_take_a_base_and_a_target(
 
 def test_who_reached_the_target_and_ended_below_it_is_told(compared: SweepComparison) -> None:
     rows = [
-        {**row, "target": 0.8, **({"accuracy": 0.646} if row["run"] == "hfa-seed1" else {})} for row in compared.rows
+        {**row, "target": 0.8, "target_measure": ACCURACY, **({"accuracy": 0.646} if row["run"] == "hfa-seed1" else {})}
+        for row in compared.rows
     ]
     (case,) = cases_of(points_of(rows, ["sync"]))
     told = "Below the target at the end, after having reached it: HFA (with 1 of 3 seeds, down to 64.6 %)."
-    assert told in " ".join(conclusion([case], 0.8)) and "Below" not in " ".join(compared.conclusion)
+    assert told in " ".join(conclusion([case], Target(ACCURACY, 0.8))) and "Below" not in " ".join(compared.conclusion)
     assert "WAN that of the whole run" in page(compared)
     shown = sweep_table([case])
     assert shown.title is not None and "WAN bytes of the whole run" in str(shown.title)

@@ -7,7 +7,9 @@ import pytest
 from analysis.sweeps.conclusion import conclusion
 from analysis.sweeps.points import Case, cases_of, points_of
 from testbed.errors import ScenarioError
+from testbed.target import ACCURACY, Target
 
+TARGET = Target(ACCURACY, 0.9)
 SECONDS = {"fsa": (40.0, 44.0, 42.0), "hfa": (20.0, 21.9, 21.1), "esync": (24.0, 26.1, 25.4)}
 
 
@@ -21,7 +23,7 @@ def cases(times_s: dict[str, tuple[float | None, ...]], **base: str) -> list[Cas
     return cases_of(points_of(rows, ["sync"]), base)
 
 
-def told(times_s: dict[str, tuple[float | None, ...]], target: float | None = 0.9, **base: str) -> str:
+def told(times_s: dict[str, tuple[float | None, ...]], target: Target | None = TARGET, **base: str) -> str:
     return " ".join(conclusion(cases(times_s, **base), target))
 
 
@@ -99,7 +101,7 @@ def test_runs_that_are_not_done_count_nowhere_and_doubtful_ones_are_told() -> No
     rows = [row(seed, time_s, sync=kind) for kind, times in SECONDS.items() for seed, time_s in enumerate(times, 1)]
     rows[0] |= {"status": "failed", "time_to_target_s": None}
     rows[1] |= {"fidelity": "degraded"}
-    text = " ".join(conclusion(cases_of(points_of(rows, ["sync"])), 0.9))
+    text = " ".join(conclusion(cases_of(points_of(rows, ["sync"])), TARGET))
     assert "1 of 9 runs are not done (1 failed)" in text and "fidelity of 1 of 8 runs is degraded" in text
     assert "2 seeds decide it" in text, "of FSA, which is compared with, two seeds are left"
 
@@ -118,7 +120,7 @@ def test_points_under_other_conditions_are_no_rivals() -> None:
         ("rate 5 Mbit/s", "FSA", ["FSA", "HFA"]),
         ("rate 1 Gbit/s", "FSA", ["FSA", "HFA"]),
     ]
-    assert [text.partition(":")[0] for text in conclusion(found, 0.9)] == ["rate 5 Mbit/s", "rate 1 Gbit/s"]
+    assert [text.partition(":")[0] for text in conclusion(found, TARGET)] == ["rate 5 Mbit/s", "rate 1 Gbit/s"]
 
 
 def test_a_base_says_what_is_compared() -> None:
@@ -157,11 +159,11 @@ def test_steps_along_sums_of_gradients_are_told_from_steps_of_one_worker() -> No
         for seed, time_s in enumerate(times, 1)
     ]
     found = cases_of(points_of(rows, ["sync"]))
-    text = " ".join(conclusion(found, 0.9))
+    text = " ".join(conclusion(found, TARGET))
     assert (
         "One step is along the sum of several workers' gradients with FSA (6), and along one worker's, or their mean, "
         "with HFA, ESync: at an equal learning rate, steps are up to 6 times as long." in text
     )
-    assert "One step is along" not in " ".join(conclusion(found, 0.9, tuned=True))
+    assert "One step is along" not in " ".join(conclusion(found, TARGET, tuned=True))
     alike = [{**each, "summed_gradients": 6} for each in rows]
-    assert "One step is along" not in " ".join(conclusion(cases_of(points_of(alike, ["sync"])), 0.9))
+    assert "One step is along" not in " ".join(conclusion(cases_of(points_of(alike, ["sync"])), TARGET))

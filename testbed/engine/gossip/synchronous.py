@@ -74,7 +74,7 @@ class SynchronousGossip(GossipAlgorithm):
         super().__init__(world, parts)
         self._reached = False  # the target, as far as this worker has announced
         self._every = plan.training.evaluate_every
-        if plan.training.target_accuracy is not None:
+        if plan.training.target is not None:
             self._evaluation.decide = self._decide
         self._make_mixing, self._make_compression = make
         self._weight = 1.0

@@ -88,9 +88,10 @@ def modelled_compute_has_no_values(scenario: Scenario) -> Found:
     if scenario.run.facilities.has_processes:
         problem = "'modelled' computes nothing, and real processes need values"
         yield Violation(at, problem, "write 'real', or run it with 'on: simulate'")
-    if training.target_accuracy is not None:
+    if training.target is not None:
+        measure = training.target.measure
         problem = "has no effect when training.compute is 'modelled'"
-        yield Violation(("training", "target_accuracy"), problem, "there is no accuracy without values; remove it")
+        yield Violation(("training", f"target_{measure}"), problem, f"there is no {measure} without values; remove it")
     for kind in sorted({"nan", "attack"}.intersection(fault.kind for fault in scenario.faults)):
         problem = f"of kind '{kind}' need values, and training.compute is 'modelled'"
         yield Violation(("faults",), problem, "remove them")

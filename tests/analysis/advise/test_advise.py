@@ -28,6 +28,7 @@ from testbed import api
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.settings.series import Series
+from testbed.target import ACCURACY, Target
 from tests.analysis.advise.small import TEXT, reader
 
 TECHNIQUES = {
@@ -67,7 +68,7 @@ def test_the_best_is_as_quick_in_a_whole_run(advice: Advice) -> None:
     best = advice.ranked[0]
     scenario = advice.scenario(best)
     run = observe(build_plan(scenario), Limits())
-    score = run.first_at(0.7)
+    score = run.first_at(Target(ACCURACY, 0.7))
     assert score is not None and best.estimate is not None
     assert best.estimate.low < score.at_s < best.estimate.high
 
@@ -78,8 +79,8 @@ def test_the_first_seed_is_predicted_to_the_millisecond(advice: Advice) -> None:
         known = advice.known[name]
         assert known.pace is not None
         run = observe(build_plan(advice.scenario(next(row for row in advice.rows if row.name == name))), Limits())
-        score = run.first_at(0.7)
-        curve = known.curves[1].first_at(0.7)
+        score = run.first_at(Target(ACCURACY, 0.7))
+        curve = known.curves[1].first_at(Target(ACCURACY, 0.7))
         assert score is not None and curve is not None
         assert curve.round == score.round
         assert known.pace.time_s(curve.round + 1) == pytest.approx(score.at_s, abs=1e-3)
@@ -99,8 +100,8 @@ def test_what_depends_on_times_is_simulated_whole() -> None:
     advice = asked(techniques=NOBODY_WAITS)
     best = advice.ranked[0]
     assert best.name == "tap" and advice.known["tap"].timed
-    score = observe(build_plan(advice.scenario(best)), Limits()).first_at(0.7)
-    curve = advice.known["tap"].curves[1].first_at(0.7)
+    score = observe(build_plan(advice.scenario(best)), Limits()).first_at(Target(ACCURACY, 0.7))
+    curve = advice.known["tap"].curves[1].first_at(Target(ACCURACY, 0.7))
     assert score is not None and curve is not None and curve.at_s == pytest.approx(score.at_s)
 
 
@@ -345,9 +346,11 @@ def test_rounds_in_which_nobody_waits_yet_tell_nothing() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ({"goal": "loss=2"}, "not a goal"),
-        ({"goal": "accuracy=1.5"}, "below 1"),
-        ({"goal": "accuracy=much"}, "accuracy=0.9"),
+        ({"goal": "losses=2"}, "not a goal"),
+        ({"goal": "loss=-2"}, "write loss=2.5"),
+        ({"goal": "accuracy=1.5"}, "between 0 and 100 %"),
+        ({"goal": "accuracy=1"}, "below 1"),
+        ({"goal": "accuracy=much"}, "write '95 %'"),
         ({"goal": "time"}, "--least time"),
         ({"least": "tine"}, "time"),
         ({"require": ("no-tcp",)}, "no-udp"),
@@ -568,8 +571,8 @@ def test_a_single_score_at_the_goal_is_no_contradiction(advice: Advice) -> None:
 def test_the_goal_is_reached_with_two_scores_in_a_row(
     accuracies: tuple[float, ...], status: str, round_: int | None
 ) -> None:
-    scores = tuple(Score(3 + 2 * number, float(number), each) for number, each in enumerate(accuracies))
-    found = Observation(status, "", scores=scores).first_at(0.7)
+    scores = tuple(Score(3 + 2 * number, float(number), each, 1 - each) for number, each in enumerate(accuracies))
+    found = Observation(status, "", scores=scores).first_at(Target(ACCURACY, 0.7))
     assert (found.round if found else None) == round_
 
 

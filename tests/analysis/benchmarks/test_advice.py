@@ -62,7 +62,9 @@ def test_whole_runs_are_made_as_far_as_they_decide(tmp_path: Path, monkeypatch: 
             (name, seed), limit_s = task.key, task.limits.virtual_s
             made.append((name, seed, limit_s))
             at_s = takes[name][seed - 1]
-            reached = (Score(1, at_s, 0.9), Score(2, at_s, 0.9)) if at_s <= limit_s and at_s < math.inf else ()
+            reached = (
+                (Score(1, at_s, 0.9, 0.3), Score(2, at_s, 0.9, 0.3)) if at_s <= limit_s and at_s < math.inf else ()
+            )
             status = STOPPED if limit_s < at_s < math.inf else DONE
             yield task, Observation(status, "", scores=reached)
 
@@ -101,6 +103,6 @@ def test_money_is_limited_by_time_and_bytes(tmp_path: Path) -> None:
     path.write_text(drawn.prices, encoding="utf-8")
     prices = read_prices(path)
     assert check.limits_of(drawn, prices, 2.0) == Limits(virtual_s=2000.0, wan_bytes=pytest.approx(2e10))
-    scores = (Score(1, 4.0, 0.9), Score(2, 5.0, 0.9))
+    scores = (Score(1, 4.0, 0.9, 0.3), Score(2, 5.0, 0.9, 0.3))
     seen = Observation(DONE, "", (4.0, 5.0), (10**9, 2 * 10**9), {("b", "a"): 2 * 10**9}, scores=scores)
     assert check.value_of(drawn, prices, seen) == pytest.approx(0.2 + 0.004)
