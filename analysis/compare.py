@@ -175,7 +175,7 @@ def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
         "resumed_round": result.get("resumed_round"),
         "target": None if target is None else target.value,
         "target_measure": None if target is None else target.measure,
-        "time_to_target_s": None if target is None else time_to(target, run),
+        "time_to_target_s": None if target is None else time_to(run, target),
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
         "waiting_share": waiting(run) if run.program is None else None,
         **({} if run.program is None else {"run_time_s": result["training_s"]}),

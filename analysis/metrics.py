@@ -62,14 +62,14 @@ def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
     return transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["key"] >= 0)]
 
 
-def time_to(target: Target, run: StoredRun) -> float | None:
+def time_to(run: StoredRun, target: Target) -> float | None:
     """Return the seconds to the first of two snapshots in a row that meet ``target``; ``None`` if there are none."""
     return summary.time_to_target_s(run.tables["accuracy"], target, run.start_s)
 
 
 def time_to_accuracy(run: StoredRun, accuracy: float) -> float | None:
     """Return ``time_to`` an accuracy (share)."""
-    return time_to(Target(ACCURACY, accuracy), run)
+    return time_to(run, Target(ACCURACY, accuracy))
 
 
 def speed_up(base_s: float | None, other_s: float | None) -> float | None:

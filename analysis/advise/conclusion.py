@@ -141,9 +141,11 @@ def _after(advice: Advice, row: Row) -> str:
     """Return after how many rounds a technique had the score of its row."""
     target = advice.goal.target
     assert target is not None
-    scores = [curve.scores[-1] for curve in advice.known[row.name].curves.values() if curve.scores]
-    last = min(scores, key=lambda score: target.missing(getattr(score, target.measure)))
-    return f" after {counted(last.round + 1, 'round')}"
+    last = [curve.scores[-1] for curve in advice.known[row.name].curves.values() if curve.scores]
+    rounds = {getattr(score, target.measure): score.round + 1 for score in last}
+    nearest = target.best(rounds)
+    assert nearest is not None
+    return f" after {counted(rounds[nearest], 'round')}"
 
 
 def _near(advice: Advice) -> Iterator[str]:

@@ -395,7 +395,7 @@ def usual(each: StudyRun, target: float | None) -> dict[str, Any]:
         "throughput": throughput(each.run),
         "wan_bytes": wan_bytes(each.run),
         "round_s": round_s(each),
-        "time_to_target_s": time_to(wanted, each.run),
+        "time_to_target_s": time_to(each.run, wanted),
         "parameters_sha256": result.get("parameters_sha256"),
         "fidelity": result["fidelity"]["status"] if result else None,
     }

@@ -639,6 +639,8 @@ def test_commands_run_beside_each_other_and_the_words_of_one_that_fails_are_told
         commands.start(["sh"], f"echo go > /proc/{os.getpid()}/fd/{pipe[1]}")
     for descriptor in pipe:
         os.close(descriptor)
+    with Commands() as commands:  # a list of interfaces that has changed meanwhile is no failure
+        commands.start(["sh"], "echo Dump was interrupted and may be inconsistent.\n")
     with pytest.raises(RunFailed, match=r"sh \(one of: echo no; exit 3\): no \(exit 3\)"), Commands(2) as commands:
         commands.start(["sh"], "echo no\nexit 3\n")
         commands.start(["sleep", "60"], "")  # which is ended

@@ -18,6 +18,7 @@ from testbed.plan.build import build_plan
 from testbed.results.sweep_index import read_index
 from testbed.scenario import loads
 from testbed.scenario.sweep import tuning_range
+from testbed.target import ACCURACY, LOSS, Target
 from tests.for_each import for_each
 from tests.scenario.test_presets import FLAT
 
@@ -64,13 +65,15 @@ EARLIER = ({1: 0.9, 5: 0.6, 9: 0.2}, {1: 0.8, 5: 0.5, 9: 0.3}, {1: 0.8, 5: 0.55,
     ("limits", "evaluations", "stopped_at"),
     [
         # past the best time without the target; at the target it goes on, as the time to it is that of the first
-        (_Limits(0.8, 10.0, ()), [(1, 15.0, 0.5), (5, 15.5, 0.5)], 5),
-        (_Limits(0.8, 10.0, ()), [(1, 5.0, 0.5), (5, 16.0, 0.9), (9, 17.0, 0.7)], 9),
+        (_Limits(Target(ACCURACY, 0.8), 10.0, ()), [(1, 15.0, 0.5), (5, 15.5, 0.5)], 5),
+        (_Limits(Target(ACCURACY, 0.8), 10.0, ()), [(1, 5.0, 0.5), (5, 16.0, 0.9), (9, 17.0, 0.7)], 9),
         # worse than the median of the earlier runs, which is not asked before a third of the shortest of them
         (_Limits(None, None, EARLIER), [(1, 6.0, 0.01), (5, 7.0, 0.3)], 5),
         (_Limits(None, None, EARLIER), [(1, 6.0, 0.01), (5, 7.0, 0.6), (9, 8.0, 0.9)], None),
         (_Limits(None, None, EARLIER[:2]), [(1, 6.0, 0.01), (5, 7.0, 0.01)], None),  # two have no median to speak of
         (_Limits(None, None, ()), [(1, 6.0, 0.01), (5, 7.0, 0.01)], None),
+        (_Limits(Target(LOSS, 1.0), 10.0, ()), [(1, 15.0, 0.5), (5, 15.5, 0.5)], None),  # it has reached the loss
+        (_Limits(Target(LOSS, 0.9), 10.0, ()), [(1, 15.0, 0.5), (5, 15.5, 0.5)], 5),
     ],
 )
 def test_a_run_is_stopped_when_it_cannot_win(

@@ -16,6 +16,7 @@ from testbed.results import fidelity, manifest, summary, tables
 from testbed.results.columns import TABLES
 from testbed.results.divergence import divergence, of_tellers
 from testbed.results.events import HAS_LEFT, EventLog
+from testbed.target import ACCURACY, LOSS, Target
 from tests.for_each import for_each
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
@@ -56,10 +57,14 @@ def test_what_links_carry_before_training_counts_nowhere(run: Path, tmp_path: Pa
 
 def test_a_target_is_reached_by_two_evaluations_in_a_row() -> None:
     def reached(*scores: tuple[int, float]) -> summary.Reached | None:
-        rows = [(10.0 * place, round_, accuracy) for place, (round_, accuracy) in enumerate(scores)]
-        return summary.at_target(pd.DataFrame(rows, columns=["snapshot_t_s", "round", "accuracy"]), 0.9)
+        rows = [(10.0 * place, round_, accuracy, 1 - accuracy) for place, (round_, accuracy) in enumerate(scores)]
+        frame = pd.DataFrame(rows, columns=["snapshot_t_s", "round", "accuracy", "loss"])
+        of_loss = summary.at_target(frame, Target(LOSS, 0.1))
+        assert summary.at_target(frame, Target(ACCURACY, 0.9)) == of_loss  # here the one is the other
+        return of_loss
 
-    assert reached((9, 0.8), (19, 0.9), (29, 0.85), (39, 0.91), (49, 0.95)) == summary.Reached(30.0, 0.91)
+    found = reached((9, 0.75), (19, 0.95), (29, 0.85), (39, 0.91), (49, 0.95))
+    assert found is not None and (found.snapshot_s, found.accuracy, found.loss) == (30.0, 0.91, pytest.approx(0.09))
     assert reached((9, 0.8), (19, 0.97)) is None  # one alone, at the end of the run
     assert reached((9, 0.8), (19, 0.97), (19, 0.97), (29, 0.8)) is None  # a restart scored round 19 again
 

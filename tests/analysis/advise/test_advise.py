@@ -581,7 +581,7 @@ def test_a_seed_that_misses_the_goal_makes_a_technique_worse(advice: Advice) -> 
     curves = {1: known.curves[1], 2: replace(known.curves[1], scores=(), status="done")}
     rounds = known.curves[1].rounds
     unlucky = replace(known, curves=curves, rounds=rounds)
-    reached = estimate.reached(unlucky, 0.7)
+    reached = estimate.reached(unlucky, Target(ACCURACY, 0.7))
     assert set(reached) == {1}
     (end,) = estimate.missed(unlucky, reached)
     assert end.rounds == rounds and end.time_s > reached[1].time_s
@@ -590,7 +590,7 @@ def test_a_seed_that_misses_the_goal_makes_a_technique_worse(advice: Advice) -> 
 def test_an_interval_is_no_narrower_than_what_was_seen_tells(advice: Advice) -> None:
     """One seed shows no spread between seeds, and few evaluations show rounds coarsely."""
     known = advice.known["fp16"]
-    reached = list(estimate.reached(known, 0.7).values())
+    reached = list(estimate.reached(known, Target(ACCURACY, 0.7)).values())
 
     def width(seeds: int, every: int = 1) -> float:
         found = {"fp16": replace(known, every=every), "alike": replace(known, mathematics="alike")}
