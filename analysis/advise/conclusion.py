@@ -142,10 +142,9 @@ def _after(advice: Advice, row: Row) -> str:
     target = advice.goal.target
     assert target is not None
     last = [curve.scores[-1] for curve in advice.known[row.name].curves.values() if curve.scores]
-    rounds = {getattr(score, target.measure): score.round + 1 for score in last}
-    nearest = target.best(rounds)
-    assert nearest is not None
-    return f" after {counted(rounds[nearest], 'round')}"
+    nearest = target.best(getattr(score, target.measure) for score in last)
+    rounds = next(score.round + 1 for score in last if getattr(score, target.measure) == nearest)
+    return f" after {counted(rounds, 'round')}"
 
 
 def _near(advice: Advice) -> Iterator[str]:
