@@ -42,7 +42,7 @@ def test_the_command_ranks_writes_and_confirms(scenario: Path, tmp_path: Path) -
 
 def test_words_that_say_nothing_end_with_a_cure(scenario: Path) -> None:
     for words, told in (
-        (["--goal", "loss=2"], "not a goal"),
+        (["--goal", "losses=2"], "not a goal"),
         (["--techniques", "fsaa"], "did you mean 'fsa'"),
         (["--budget", "0"], "--budget"),
         (["--simulations", "0"], "at least 1"),

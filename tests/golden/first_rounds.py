@@ -98,7 +98,7 @@ def first_rounds(scenario: Scenario, rounds: int) -> list[str]:
     rounds = min(rounds, scenario.training.rounds)
     settings = [f"training.rounds={rounds}"]
     if scenario.workload is None:  # else a script decides when it evaluates, and when it ends
-        settings += [f"training.evaluate_every={rounds}", "training.target_accuracy=null"]
+        settings += [f"training.evaluate_every={rounds}", "training.target_accuracy=null", "training.target_loss=null"]
     return settings
 
 
