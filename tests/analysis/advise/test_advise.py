@@ -545,7 +545,7 @@ def test_many_that_were_not_judged_are_counted_and_the_nearest_has_its_rounds(ad
     said = conclusion(replace(advice, rows=(near, *others), splits={}, elsewhere=()))
     ends = [curve.scores[-1] for curve in advice.known["hfa"].curves.values()]
     scored = max(ends, key=lambda score: score.accuracy)
-    assert f"hfa came nearest with 69.19 % after {scored.round + 1} rounds" in said[0]
+    assert f"hfa came nearest with 69.2 % after {scored.round + 1} rounds" in said[0]
     assert said[1] == "6 techniques: the budget did not suffice to judge them."
 
 
