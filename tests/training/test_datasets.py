@@ -192,3 +192,55 @@ def test_malformed_files(tmp_path: Path, kind: str, name: str, content: bytes, m
         path.write_bytes(content)
     option = {"folder": str(tmp_path)} if kind in ("mnist", "cifar10") else {"file": str(path)}
     assert message in refusal(kind, **option)
+
+
+BAD_DATA = """
+from dataclasses import dataclass
+import torch
+from testbed.training.datasets.base import Dataset, DataSource
+
+
+class Bad(DataSource):
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        pass
+
+    gives = "{gives}"
+
+    @staticmethod
+    def load(options, seed):
+        inputs, tests = torch.ones(5000, 1, 2, 2), torch.ones(10, 1, 2, 2)
+        labels, test_labels = torch.zeros(5000, dtype=torch.int64), torch.zeros(10, dtype=torch.int64)
+        {change}
+        return Dataset(inputs, labels, tests, test_labels, 5)
+"""
+
+
+@for_each(
+    ("gives", "change", "told"),
+    [
+        ("images", "inputs[4100, 0, 1, 0] = torch.nan", r"train_inputs[4100] has the number nan at [0, 1, 0], and tra"),
+        (
+            "images",
+            "tests[3] = torch.inf",
+            r"test_inputs[3] has the number inf at [0, 0, 0], and training needs finite",
+        ),
+        (
+            "images",
+            "labels[7] = 5",
+            "train_labels[7] is 5, and there are 5 classes, from 0 to 4; count them from 0, or ",
+        ),
+        (
+            "images",
+            "test_labels[2] = -1",
+            "test_labels[2] is -1, and there are 5 classes, from 0 to 4; count them from",
+        ),
+        ("text", "inputs = tests = torch.full((9, 3), 6)", "train_inputs[0, 0] is 6, and there are 5 classes"),
+    ],
+)
+def test_samples_that_no_training_can_use_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives: str, change: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text(BAD_DATA.format(gives=gives, change=change))
+    assert f"training.data: 'bad.py:Bad': {told}" in refusal(f"{tmp_path / 'bad.py'}:Bad")

@@ -16,7 +16,9 @@ from testbed.training.datasets.images import load_cifar10, load_digits, load_mni
 from testbed.training.datasets.movielens import load_movielens
 from testbed.training.datasets.synthetic import load_clicks, load_teacher, load_tokens
 from testbed.training.datasets.text import load_python_docs, load_text
+from testbed.training.datasets.usable import refuse_unusable
 from testbed.training.options import DATASETS
+from testbed.training.options.declarations import TEXT
 
 
 def _no_data(options: Any, seed: int) -> Dataset:
@@ -72,9 +74,12 @@ def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int, *_s
 
 
 def load_anew(kind: str, options: dict[str, Any], seed: int) -> Dataset:
-    """Return the same as ``load_dataset``, from its loader again."""
+    """Return the same as ``load_dataset``, from its loader again. Raise ``ScenarioError`` for unusable samples."""
     load: Callable[[Any, int], Dataset] = _LOADERS.get(kind) or DATASETS[kind].load  # a data set from outside
-    return load(DATASETS.options(kind, options), seed)
+    data = load(DATASETS.options(kind, options), seed)
+    if isinstance(data, Dataset):  # another result fails the data set's contract
+        refuse_unusable(Path(kind).name, data, is_text=DATASETS[kind].gives == TEXT)
+    return data
 
 
 __all__ = ["Dataset", "as_model_input", "digest_of", "load_anew", "load_dataset"]
