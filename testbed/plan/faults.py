@@ -12,7 +12,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import FaultPlan, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
 from testbed.settings.faults import MEMBER_KINDS, Fault
-from testbed.suggest import nearest_or_all
+from testbed.suggest import nearest, nearest_or_all
 
 _SHOWN = 8  # of the names, in a hint
 
@@ -95,7 +95,18 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
         shown = f"{', '.join(able[:_SHOWN])}{', …' if len(able) > _SHOWN else ''}"
         return (), f"'{fault.data_center}' has no {what} that a fault of kind '{fault.kind}' can hit ({shown} can be)"
     wanted = str(fault.node or fault.link)
-    return (), f"no {what} matches '{wanted}' ({nearest_or_all(wanted, able, _SHOWN)})"
+    hint = _link_meant(wanted, able) if fault.hits_links else nearest_or_all(wanted, able, _SHOWN)
+    return (), f"no {what} matches '{wanted}' ({hint})"
+
+
+def _link_meant(wanted: str, able: Sequence[str]) -> str:
+    """Return which link may be meant: as written in one direction or in both; else in either form."""
+    both = [name.replace(">", "<>") for name in able]
+    if ">" in wanted:
+        return nearest_or_all(wanted, both if "<>" in wanted else able, _SHOWN)
+    if not nearest(wanted, both):
+        return f"{nearest_or_all(wanted, able, _SHOWN)}; '{both[0]}' is both directions"
+    return f"did you mean '{nearest(wanted, both)}', both directions, or '{nearest(wanted, able)}'?"
 
 
 def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:

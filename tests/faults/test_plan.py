@@ -54,6 +54,13 @@ def test_whom_it_hits(text: str, hit: list[str] | None) -> None:
     [
         (f"kind: kill, node: est/worker1, {AT}", r"\[0\].node: no node matches 'est/worker1'.*mean 'east/worker1'"),
         (f"kind: kill, data_center: wst, {AT}", r"no data centre named 'wst' \(did you mean 'west'\?\)"),
+        (
+            f"kind: down, link: hub-west, {AT}",
+            r"no link matches 'hub-west' \(did you mean 'hub<>west', both directions, or 'hub>west'\?\)",
+        ),
+        (f"kind: down, link: hub<>wets, {AT}", r"no link matches 'hub<>wets' \(did you mean 'hub<>west'\?\)"),
+        (f"kind: down, link: tokyo, {AT}", r"matches 'tokyo' \(one of .*hub>west.*; '\w+<>\w+' is both directions\)"),
+        (f"kind: down, between: [hub, west], {AT}", "between: unknown key .write 'link: A<>B' for both directions"),
         (f"kind: down, link: hub>wets, {AT}", r"no link matches 'hub>wets' \(did you mean 'hub>west'\?\)"),
         ("kind: nan, node: east/server0, round: 3", r"no node matches 'east/server0'"),
         (f"kind: slow, node: '*/server0', {AT}, for: 1 s, factor: 2",

@@ -32,6 +32,8 @@ _REMOVED = {
     "simulation.host": "leave it out: 'network: packets' predicts the links of an emulation packet by packet, and "
     "'run: {on: exact}' shows what no machine's load disturbs",
 }
+_INSTEAD = {"faults.between": "write 'link: A<>B' for both directions of a link, or 'link: A>B' for one"}
+"""Cures for keys of other sections, without the numbers of items."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
     of_any_tier = ".".join(part for part in written.split(".") if part not in TIERS)
     if of_any_tier in _REMOVED:
         return Problem(where, written, "was removed", _REMOVED[of_any_tier])
+    if instead := _INSTEAD.get(".".join(part for part in path if isinstance(part, str))):
+        return Problem(where, written, UNKNOWN_KEY, instead)
     known = [key for key in keys_at(model, path[:-1]) if key != "kind"] or ["no options"]
     return Problem(where, written, UNKNOWN_KEY, suggestion(key, known) or f"allowed: {', '.join(known)}")
 
