@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import NoReturn
 
 from testbed.units import parse_float
@@ -34,6 +35,7 @@ _WORDS = {
     "from": {"from", "src", "source", "origin", "sender", "client", "a"},
     "to": {"to", "dst", "dest", "destination", "target", "receiver", "server", "b"},
 }
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SPREADS = {"std", "stddev", "sd", "mdev", "var", "min", "max", "jitter", "p5", "p95", "p99", "error", "count"}
 _AMBIGUOUS = "latency"  # which some tools measure there and back, and some one way
 _RIVALS = {"rtt": "delay", "delay": "rtt"}  # who names the one column does not mean the other
@@ -226,6 +228,8 @@ def read_table(file: TextFile, columns: Mapping[str, str] | None = None) -> Tabl
     unknown = [name for number, name in enumerate(names) if number not in {column.number for column in found}]
     if unknown:
         notes = (f"columns without effect: {_listed(tuple(unknown))}",)
+        if not time:
+            notes += _of_times(names, unknown, rows, found)
     if len(time) > 1:
         several = ", ".join(f"'{column.name}'" for column in time)
         cure = f"remove the others, or choose: columns: {{time: {time[0].name}}}"
@@ -234,6 +238,36 @@ def read_table(file: TextFile, columns: Mapping[str, str] | None = None) -> Tabl
         rows, more = _from_0(file, rows, time[0])
         notes += more
     return Table(file, names, tuple(found), rows, notes)
+
+
+def _of_times(names: tuple[str, ...], unknown: list[str], rows: list[Row], known: list[Column]) -> tuple[str, ...]:
+    """Return a note on the first column that looks like times though its name does not say so: dates, or numbers that
+    grow from row to row of each pair."""
+    ends = [column.number for column in known if column.role in ("from", "to")]
+    pairs: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        pairs.setdefault(tuple(row.cells[number] for number in ends), []).append(row)
+    for name in unknown:
+        number = names.index(name)
+        dated = bool(rows) and all(_DATE.match(row.cells[number]) for row in rows)
+        if dated or _grows(number, list(pairs.values())):
+            since_1970 = dated or float(rows[0].cells[number]) >= _SINCE_1970[-1][0]
+            text = name if since_1970 else f"{name} in s"
+            return (
+                f"'{name}' looks like times, which are read as such with 'columns: {{time: {text}}}', or on the "
+                f"command line with --set columns.time='{text}'",
+            )
+    return ()
+
+
+def _grows(number: int, pairs: list[list[Row]]) -> bool:
+    """Return whether the numbers of a column grow from row to row of every pair, of which one has several rows."""
+    try:
+        values = [[parse_float(row.cells[number]) for row in rows] for rows in pairs]
+    except ValueError:
+        return False
+    grown = all(first < second for each in values for first, second in pairwise(each))
+    return grown and any(len(each) > 1 for each in values)
 
 
 def _columns(file: TextFile, names: tuple[str, ...], chosen: Mapping[str, str]) -> list[Column]:
@@ -294,7 +328,7 @@ def _rows(file: TextFile, names: tuple[str, ...]) -> Iterator[Row]:
 
 def _from_0(file: TextFile, rows: list[Row], column: Column) -> tuple[list[Row], tuple[str, ...]]:
     """Return the rows with their times since the first one, and a note if that is not 0."""
-    is_date = re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", rows[0].cells[column.number]) is not None
+    is_date = _DATE.match(rows[0].cells[column.number]) is not None
     scale = 1.0 if is_date else _time_scale(file, rows[0], column)
     times_s = [_time(file, row, row.cells[column.number], is_date) * scale for row in rows]
     first_s = min(times_s)

@@ -63,6 +63,31 @@ def test_one_network_written_in_many_ways(name: str, text: str, tmp_path: Path) 
     assert graph.graph["central"] == "c"
 
 
+@for_each(
+    ("name", "times", "cure"),
+    [
+        ("when", ("2024-06-10T12:00:00Z", "2024-06-10T12:05:00Z"), "when"),
+        ("second", ("0.5", "1.5"), "second in s"),
+        ("clock", ("1718000000", "1718000010"), "clock"),
+        ("hop", ("3", "3"), ""),
+        ("host", ("x", "y"), ""),
+    ],
+)
+def test_a_column_that_looks_like_times_is_told_with_the_cure(
+    name: str, times: tuple[str, str], cure: str, tmp_path: Path
+) -> None:
+    lines = [f"{time},{ends},{30 + number}" for number, time in enumerate(times) for ends in ("a,b", "b,a")]
+    files = {"all.csv": "\n".join([f"{name},src,dst,mbps", *lines, ""])}
+    graph, traces = read(tmp_path, files, delay_s=0.02)
+    notes = "\n".join(graph.graph["notes"])
+    assert f"columns without effect: '{name}'" in notes and not traces.traces
+    assert (f"'{name}' looks like times, " in notes) == bool(cure)
+    if cure:
+        assert f"--set columns.time='{cure}'" in notes
+        _, traces = read(tmp_path, files, delay_s=0.02, columns={"time": cure})
+        assert len(traces.traces) == 2
+
+
 def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
     """Of one file over time; and an outage does not count for the rate of the link, which is the median."""
     graph, read_traces = read(tmp_path, {"all.csv": OVER_TIME})
