@@ -11,18 +11,17 @@ would be shorter.
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import networkx as nx
 
+from testbed.ids import MAX_NAME
+
 Graph = nx.DiGraph
 EARTH_RADIUS_KM = 6371.0
 FIBRE_KM_PER_S = 299_792.458 * 2 / 3  # light in glass
-MAX_NAME = 32
 ROUTINGS = ("delay", "hops")
 _HOP = 1 << 60  # more than any sum of delays in nanoseconds
 
@@ -61,13 +60,6 @@ def fibre_delay_s(distance_km: float, stretch: float) -> float:
     Light travels at 2/3 c in glass. Rounded to microseconds, which is 200 m of fibre.
     """
     return round(distance_km * stretch / FIBRE_KM_PER_S, 6)
-
-
-def slug(text: str) -> str:
-    """Return a valid vertex name for any label: ``Zürich (CH)`` is ``zurich-ch``; empty if no character is usable."""
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
-    words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
-    return (words if words[:1].isalpha() else f"n{words}" if words else "")[:MAX_NAME].rstrip("-")
 
 
 def unique(name: str, taken: set[str]) -> str:

@@ -22,7 +22,8 @@ from statistics import median
 import networkx as nx
 
 from testbed.errors import ScenarioError
-from topologies.graph import MAX_NAME, Graph, new_graph, slug
+from testbed.ids import MAX_NAME, slug
+from topologies.graph import Graph, new_graph
 from topologies.table import MISSING, Column, Row, Table, read_matrix, read_table, role_of
 from topologies.text_file import TextFile
 from topologies.traces.formats.own import NetworkTraces, trace_of
@@ -95,11 +96,21 @@ def read_measurements(
     if not 2 <= len(found.sites) <= MAX_SITES:
         raise ScenarioError(f"{', '.join(found.files)}: {len(found.sites)} sites, expected 2 to {MAX_SITES}")
     _both_ways(found)
+    _note_names(found)
     graph = _graph(found, rate_bps, delay_s, central, workers)
     graph.graph["notes"] = tuple(dict.fromkeys(found.notes))
     last_s = max((trace.length_s for trace in found.traces.values()), default=0.0)
     traces = {key: replace(trace, length_s=last_s) for key, trace in found.traces.items()}  # they repeat together
     return graph, NetworkTraces(", ".join(found.files), traces)
+
+
+def _note_names(found: Measured) -> None:
+    renamed = [f"'{name}' is {made}" for made, name in found.sites.items() if made != name]
+    if renamed:
+        more = f" and {len(renamed) - _NAMED} more" if len(renamed) > _NAMED else ""
+        found.notes.append(
+            f"a scenario writes the names of sites in small letters: {', '.join(renamed[:_NAMED])}{more}"
+        )
 
 
 def _take_list(found: Measured, table: Table) -> None:

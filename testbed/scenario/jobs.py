@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from testbed import shipped
 from testbed.declaration import item, option, required
 from testbed.errors import ScenarioError
-from testbed.ids import NAME_PATTERN
+from testbed.ids import NAME_PATTERN, name_cure
 from testbed.scenario import presets
 from testbed.scenario.load import Given, may_name_code, read_tree, set_in
 from testbed.scenario.reading.axes import TIERS
@@ -197,9 +197,7 @@ class _Jobs:
         for name, node in jobs.entries.items():
             where = jobs.keys[name]
             if not NAME_PATTERN.fullmatch(name):
-                yield Problem(
-                    where, f"{KEY}.{name}", "is not a valid name", "1-32 characters: a-z first, then a-z 0-9 '-'"
-                )
+                yield Problem(where, f"{KEY}.{name}", "is not a valid name", name_cure(name))
             if not isinstance(node, Mapping):
                 yield Problem(where, f"{KEY}.{name}", "expected a mapping", "write e.g. '{scenario: quickstart}'")
                 continue

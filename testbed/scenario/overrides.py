@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from testbed.errors import ScenarioError
+from testbed.ids import slug
 from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, copied, parse
 from testbed.suggest import nearest_or_all
@@ -48,10 +49,19 @@ def apply(root: Node, overrides: Many[str], known: Known) -> list[str]:
         path, equals, value = override.partition("=")
         source = f"--set {override}"
         if not equals or not _PATH.fullmatch(path.strip()):
-            problems.append(f"{source}: not an override (write path=value, e.g. training.rounds=50)")
+            problems.append(f"{source}: not an override ({_path_cure(path) if equals else _FORM})")
         else:
             problems += set_value(root, path.strip(), value, source, known)
     return problems
+
+
+_FORM = "write path=value, e.g. training.rounds=50"
+
+
+def _path_cure(path: str) -> str:
+    """Return how to write a path in which an item's name is none, such as ``data_centers[New York]``."""
+    cured = re.sub(r"\[([^\]]*)\]", lambda found: f"[{slug(found[1]) or found[1]}]", path.strip())
+    return f"write {cured}=…" if cured != path.strip() and _PATH.fullmatch(cured) else _FORM
 
 
 def texts_of(values: Keys[str, object]) -> list[str]:

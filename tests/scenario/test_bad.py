@@ -108,6 +108,14 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
         ("links[7].rate=5 Mbit/s", "there is no item 7; the list has 1 items"),
         ("data_centers[wets].workers=3", "no item named 'wets' (did you mean 'west'?)"),
         ("routers[*]=x", "'routers[*]' matches nothing"),
+        ("data_centers[Zürich].workers=3", "not an override (write data_centers[zurich].workers=…)"),
+        ("data_centers[eu_west].workers=3", "not an override (write data_centers[eu-west].workers=…)"),
+        ("data_centers[東京].workers=3", "not an override (write path=value, e.g. training.rounds=50)"),
+        (
+            "data_centers[0].name=New York",
+            "topology.data_centers[0].name: 'New York' is not a valid name (write 'new-york', of "
+            "1-32 characters: a-z first, then a-z 0-9 '-')",
+        ),
         ("training.rounds", "not an override (write path=value, e.g. training.rounds=50)"),
         ("device=[", "not valid YAML: expected the node content, but found '<stream end>'"),
         ("name=*a", "YAML aliases (*a) are not allowed"),

@@ -61,7 +61,8 @@ def test_keys_have_no_unit_and_values_are_in_si_units() -> None:
         ("wait: 90 s", "p.yaml:1:7: wait: 90 s is outside [500 ms, 1 min]"),
         (
             "names: [a, B]",
-            "p.yaml:1:12: names[1]: 'B' is not a valid name (1-32 characters: a-z first, then a-z 0-9 '-')",
+            "p.yaml:1:12: names[1]: 'B' is not a valid name (write 'b', of 1-32 characters: a-z first, then "
+            "a-z 0-9 '-')",
         ),
         ("until: 1 s", "p.yaml:1:8: until: 1 s is within the first pause (write a later time)"),
         ("seed: x", "p.yaml:1:1: seed: unknown key (allowed: wait, until, names)"),

@@ -9,9 +9,10 @@ from typing import Any
 import networkx as nx
 import pytest
 
+from testbed.ids import slug
 from tests.for_each import for_each
 from topologies.generators import GENERATORS, Dumbbell, FatTree, Geometric, Waxman
-from topologies.graph import data_centers, fibre_delay_s, great_circle_km, routers, slug, unique
+from topologies.graph import data_centers, fibre_delay_s, great_circle_km, routers, unique
 from topologies.traces.synthetic import SYNTHETIC, Levels, Markov, Redraw, Sine, Walk, make
 
 

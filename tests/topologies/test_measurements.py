@@ -88,6 +88,14 @@ def test_a_column_that_looks_like_times_is_told_with_the_cure(
         assert len(traces.traces) == 2
 
 
+def test_names_that_a_scenario_writes_otherwise_are_told(tmp_path: Path) -> None:
+    graph, _ = read(tmp_path, {"rtt.csv": "src,dst,rtt_ms\nZürich,New York,80\nlyon,Zürich,10\n"}, rate_bps=1e8)
+    told = "a scenario writes the names of sites in small letters: 'Zürich' is zurich, 'New York' is new-york"
+    assert told in graph.graph["notes"] and "lyon" in graph
+    graph, _ = read(tmp_path, {"rtt.csv": "src,dst,rtt_ms\na,b,80\n"}, rate_bps=1e8)
+    assert not any("small letters" in note for note in graph.graph["notes"])
+
+
 def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
     """Of one file over time; and an outage does not count for the rate of the link, which is the median."""
     graph, read_traces = read(tmp_path, {"all.csv": OVER_TIME})

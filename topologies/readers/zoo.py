@@ -14,7 +14,8 @@ from typing import Any
 
 import networkx as nx
 
-from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, slug, unique
+from testbed.ids import slug
+from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, unique
 from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
 from topologies.readers.speeds import rate_of

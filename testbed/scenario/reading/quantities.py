@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from testbed import units
-from testbed.ids import NAME_PATTERN
+from testbed.ids import NAME_PATTERN, name_cure
 from testbed.scenario.reading.document import Scalar
 from testbed.suggest import suggestion
 
@@ -139,7 +139,7 @@ def _name(value: Any) -> str:
     text = text_of(value)
     if not NAME_PATTERN.fullmatch(text):
         written = text.encode("unicode_escape").decode("ascii")
-        raise refuse(f"'{written}' is not a valid name", "1-32 characters: a-z first, then a-z 0-9 '-'")
+        raise refuse(f"'{written}' is not a valid name", name_cure(text))
     return text
 
 
