@@ -22,7 +22,10 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.launch import check_before_training
     from testbed.plan.asynchronous import shares_rounds
     from testbed.plan.build import build_plan
+    from testbed.scenario.sweep import is_swept
 
+    if is_swept(arguments.scenario):
+        return _sweep(arguments)
     read = read_jobs(arguments)
     if read.are_several:
         return _jobs(arguments, read)
@@ -49,6 +52,31 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         )
     if shares_rounds(plan):
         print(f"  rounds: {plan.training.rounds} per worker on the mean: fast ones make more, as none waits for all")
+    for warning in warnings:
+        print(f"  note: {warning}")
+    return 0
+
+
+def _sweep(arguments: argparse.Namespace) -> Outcome:
+    """Check every run of a file's sweep; what only a run before its first step refuses, with the first of its seeds."""
+    from testbed.execution import capacity
+    from testbed.execution.sweep_points import points_of
+    from testbed.launch import check_before_training
+    from testbed.scenario.sweep import fixed, joined, read_sweep
+
+    scenario, written = read_sweep(arguments.scenario)
+    wanted = joined(written, fixed(arguments.overrides, arguments.seed))
+    points = points_of(scenario, wanted, arguments.on, arguments.allow_code)
+    warnings = dict.fromkeys(warning for point in points for warning in point.plan.warnings)
+    for point in points[:: len(wanted.seeds_from(0))]:
+        check_before_training(point.scenario, point.plan)
+        warnings |= dict.fromkeys(capacity.warnings(point.plan))
+    first = points[0].plan
+    if arguments.json:
+        facts = {"kind": "valid", "name": first.name, "back_end": first.back_end, "runs": len(points)}
+        return {**facts, "warnings": list(warnings)}
+    notes = f", {counted(len(warnings), 'note')}" if warnings else ""
+    print(f"{arguments.scenario}: valid ({counted(len(points), 'run')} of a sweep, on {first.back_end}{notes})")
     for warning in warnings:
         print(f"  note: {warning}")
     return 0

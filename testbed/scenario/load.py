@@ -109,15 +109,14 @@ def read_tree(
     root: Node, overrides: Sequence[str], on: str | None, given: Given, *, sweeping: bool = False
 ) -> Scenario:
     """Return the scenario of a document's tree, which is changed. Raise ``ScenarioError`` with every problem."""
+    swept = None
     if isinstance(root, Mapping):
         where = root.keys.get("jobs")
         if where:
             cure = "`testbed run FILE` runs its jobs; for one of them, write a scenario of its own"
             raise ScenarioError(f"{where}: jobs: this takes a scenario without 'jobs' ({cure})")
         root.entries.pop("sweep", None)
-        where = root.keys.pop("sweep", None)
-        if where and not sweeping:
-            raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
+        swept = root.keys.pop("sweep", None)
     context: dict[str, Any] = {"folder": given.folder, "allow_code": given.allow_code, "code": [], "traces": []}
     mistakes, contradictions = _changed(root, overrides, context)
     if on is not None:
@@ -130,6 +129,9 @@ def read_tree(
     problems = contradictions or problems
     if mistakes or problems:
         raise ScenarioError(mistakes + given.lines(problems))
+    if swept and not sweeping:  # after the mistakes, which `testbed sweep` would find, too
+        cure = "start them with `testbed sweep`; `testbed validate` checks all of them"
+        raise ScenarioError(f"{swept}: sweep: these are many runs; {cure}")
     code, traces = (tuple(dict.fromkeys(context[name])) for name in ("code", "traces"))
     return replace(scenario, origin=Origin(root, code, traces, given.path_in_file))
 

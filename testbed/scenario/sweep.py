@@ -167,6 +167,18 @@ def read_sweep(path: Path) -> tuple[Path, SweepSettings]:
     return path.parent / scenario.text, _section(section) if section else SweepSettings()
 
 
+def is_swept(path: Path) -> bool:
+    """Return whether a file has a section ``sweep``. Raise ``ScenarioError`` if it cannot be read."""
+    root = read_document(path_of(path))
+    return isinstance(root, Mapping) and "sweep" in root.entries
+
+
+def fixed(settings: Sequence[str], seed: int | None) -> SweepSettings:
+    """Return ``path=value`` texts as a sweep of one point, which ``joined`` lets take the place of a file's values."""
+    axes = tuple(SweepAxis((path,), ((value,),)) for path, value in settings_of(settings).items())
+    return SweepSettings(axes, None if seed is None else (seed,))
+
+
 def _section(node: Node) -> SweepSettings:
     if not isinstance(node, Mapping):
         raise ScenarioError(f"{node.where}: sweep: expected a mapping with {', '.join(_KEYS)}")

@@ -64,7 +64,7 @@ def test_of_an_interrupted_sweep_it_says_which_points_have_one_seed() -> None:
     rows = [row(seed, time_s, sync=kind) for kind, times in SECONDS.items() for seed, time_s in enumerate(times, 1)]
     for late, state in (rows[-1], "pending"), (rows[-2], "interrupted"):
         late |= {"status": state, "time_to_target_s": None}
-    text = " ".join(conclusion(cases_of(points_of(rows, ["sync"])), 0.9))
+    text = " ".join(conclusion(cases_of(points_of(rows, ["sync"])), TARGET))
     go_on = "the same `testbed sweep` command goes on where it stopped"
     assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA (95 % interval 1.98 to 2.02, 3 seeds)")
     assert f"With ESync HFA has one seed in common, which decides nothing: {go_on}." in text

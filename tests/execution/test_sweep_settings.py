@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.cli.main import main
 from testbed.costs import REFERENCE
 from testbed.errors import ScenarioError
 from testbed.execution.code_version import ALWAYS, code_version
@@ -189,6 +190,26 @@ def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> N
     with pytest.raises(ScenarioError, match=r"both\.yaml:\d+:1: sweep: these are many runs"):
         load(file)
     assert len(points_of(file, read_sweep(file)[1], "simulate")) == 2
+    file.write_text("\n".join([*lines, "sweep: {seeds: 2}", "devise: {}"]))
+    with pytest.raises(ScenarioError, match=r"devise: unknown key .did you mean 'device'") as refused:
+        load(file)
+    assert "many runs" not in str(refused.value), "mistakes come first"
+
+
+def test_every_run_of_a_sweep_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "both.yaml"
+    lines = [line for line in QUICKSTART.read_text().splitlines() if "rate_trace" not in line]
+    for codecs, code, told in (("none, fp16", 0, "both.yaml: valid (6 runs of a sweep, on simulate"),
+                               ("none, fp61", 2, "--set codec=fp61: codec: 'fp61' is not one of")):  # fmt: skip
+        file.write_text("\n".join([*lines, f"sweep: {{seeds: 3, grid: {{codec: [{codecs}]}}}}"]))
+        assert main(["validate", str(file), "--on", "simulate"]) == code
+        assert told in "".join(capsys.readouterr())
+    assert main(["validate", str(file), "--on", "simulate", "--set", "codec=none", "--seed", "4"]) == 0
+    assert "valid (1 run of a sweep, on simulate" in capsys.readouterr().out
+    alone = tmp_path / "alone.yaml"
+    alone.write_text("scenario: both.yaml\nsweep: {seeds: 2}\n")
+    assert main(["validate", str(alone), "--on", "simulate"]) == 0
+    assert "valid (2 runs of a sweep, on simulate" in capsys.readouterr().out
 
 
 def test_paths_with_and_without_their_section_are_one() -> None:
