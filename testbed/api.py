@@ -329,7 +329,7 @@ def sweep(  # noqa: PLR0913 - what the command has
     techniques: str | Sequence[str] = (),
     tune: str = "",
     trials: int = 8,
-    seeds: int | None = None,
+    seeds: int | Sequence[int] | None = None,
     on: str | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -346,6 +346,7 @@ def sweep(  # noqa: PLR0913 - what the command has
            on it are left out, and ``testbed.compare`` says why
     tune   an option of the optimizer whose best value is searched for each point before its seeds are run, with
            ``trials`` runs each: ``"learning_rate=3e-4..1e-1"``
+    seeds  the scenario's and those after it, so many in all; or a list of the seeds themselves
     on     back end instead of the scenario's own
     out    directory of the sweep, by default ``sweeps/NAME``
     jobs   runs at the same time; by default the number of cores for simulations, else 1
@@ -363,7 +364,8 @@ def sweep(  # noqa: PLR0913 - what the command has
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"jobs: {jobs}: at least 1")
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid or {}).items()]
-    wanted = from_options(options, [], seeds)
+    chosen = seeds if seeds is None or isinstance(seeds, int) else tuple(seeds)
+    wanted = from_options(options, [], chosen)
     names = techniques if isinstance(techniques, str) else ",".join(map(_from_here, techniques))
 
     def points(file: Path, allow_code: bool = False) -> TechniquePoints:
@@ -398,7 +400,8 @@ def sweep(  # noqa: PLR0913 - what the command has
     )
     # a process with threads, as in Jupyter, must not be forked; Ray has threads
     if threading.active_count() > 1 or cluster:
-        asked = {"techniques": names, "tune": tune, "seeds": seeds, "on": on, "log": ",".join(log)}
+        as_text = "".join(f"{seed}," for seed in chosen) if isinstance(chosen, tuple) else chosen
+        asked = {"techniques": names, "tune": tune, "seeds": as_text, "on": on, "log": ",".join(log)}
         _as_command(job, source, asked | ({"trials": trials} if tune else {}), options)
         job = _tuned(job, on, tune, trials)  # as the command has found it
         rows = sweeps.table(job)

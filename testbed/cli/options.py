@@ -39,6 +39,22 @@ def whole(text: str) -> int:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
 
 
+def seed(text: str) -> int:
+    """Parse the one seed of a run; of several, name the verb that takes them."""
+    if "," in text:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is a list, and this takes one seed; write `testbed sweep … --seeds {text}`"
+        )
+    return whole(text)
+
+
+def seeds(text: str) -> int | tuple[int, ...]:
+    """Parse a number of seeds, or the seeds themselves, separated by commas."""
+    if "," not in text:
+        return whole(text)
+    return tuple(whole(each.strip()) for each in text.removesuffix(",").split(","))
+
+
 def decimal(text: str) -> float:
     try:
         return parse_float(text)
@@ -82,7 +98,7 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
         dest="overrides",
         help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated",
     )
-    parser.add_argument("--seed", type=whole, help="short for --set seed=SEED")
+    parser.add_argument("--seed", type=seed, help="short for --set seed=SEED")
     add_allow_code(parser)
 
 

@@ -20,6 +20,7 @@ from testbed.cli.options import (
     add_log,
     check_jobs,
     scenario_file,
+    seeds,
     whole,
 )
 from testbed.cli.sweep_progress import progress
@@ -75,7 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=whole, default=8, metavar="N", help="runs of each search of --tune; default: %(default)s"
     )
-    parser.add_argument("--seeds", type=whole, metavar="N", help="the scenario's seed and the N-1 after it")
+    parser.add_argument(
+        "--seeds",
+        type=seeds,
+        metavar="N|S,S",
+        help="the scenario's seed and the N-1 after it; or a list, such as 1,2,5",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     add_cluster(parser)

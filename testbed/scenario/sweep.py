@@ -12,7 +12,8 @@ In YAML, either as a section of the scenario or in a file of its own that names 
         training.batch: [16, 32]
         optimizer.learning_rate: [0.001, 0.002]
 
-On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``. Commas within brackets or quotes do not split.
+On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``, ``--seeds 1,2,5``. Commas within brackets or
+quotes do not split.
 
 ``--techniques all``, or a list of names, sweeps the setting ``technique`` (``testbed.scenario.presets``).
 
@@ -83,7 +84,7 @@ class SweepSettings:
         return tuple(path for axis in self.axes if len(axis.steps) > 1 for path in axis.paths)
 
 
-def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> SweepSettings:
+def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | tuple[int, ...] | None) -> SweepSettings:
     """Return the sweep of ``path=value,value`` texts. Raise ``ScenarioError``."""
     axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
     together = [*map(_option, zipped)]
@@ -200,7 +201,7 @@ def _seeds(node: Node | None) -> int | tuple[int, ...] | None:
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 0:
-        raise ScenarioError(f"{node.where}: sweep.seeds: expected a number of seeds, or a list of seeds")
+        raise ScenarioError(f"{node.where}: sweep.seeds: expected a number of seeds, or a list such as [1, 2, 5]")
     return numbers if isinstance(node, Items) else numbers[0]
 
 
@@ -230,9 +231,13 @@ def _checked(sweep: SweepSettings, place: str = "") -> SweepSettings:
     for axis in sweep.axes:
         _no_value_twice([", ".join(step) for step in axis.steps], f"{place}{', '.join(axis.paths)}")
     if isinstance(sweep.seeds, tuple):
+        if min(sweep.seeds, default=-1) < 0:
+            raise ScenarioError(f"{place}seeds: expected seeds from 0 on")
         _no_value_twice([*map(str, sweep.seeds)], f"{place}seeds")
     if "seed" in paths:
-        raise ScenarioError(f"{place}seed: is swept by 'seeds' (--seeds), not by a list of values")
+        raise ScenarioError(
+            f"{place}seed: is swept by 'seeds', not by a list of values; write --seeds 1,2,5, or 'seeds: [1, 2, 5]'"
+        )
     if isinstance(sweep.seeds, int) and sweep.seeds < 1:
         raise ScenarioError(f"{place}seeds: {sweep.seeds} is outside [1, …]")
     seeds = sweep.seeds if isinstance(sweep.seeds, int) else len(sweep.seeds or (None,))

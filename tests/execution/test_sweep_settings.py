@@ -212,6 +212,19 @@ def test_every_run_of_a_sweep_is_validated(tmp_path: Path, capsys: pytest.Captur
     assert "valid (2 runs of a sweep, on simulate" in capsys.readouterr().out
 
 
+def test_a_list_of_seeds_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", str(QUICKSTART), "--on", "simulate", "--dry-run"]
+    for text, told in ("1,2,5", ["1", "2", "5"]), ("7,", ["7"]), ("2", ["1", "2"]):
+        assert main([*words, "--seeds", text]) == 0
+        lines = capsys.readouterr().out.splitlines()[:-1]
+        assert [line.split()[2] for line in lines] == told
+    for wrong, told_ in ((["sweep", "--seeds", "1,x"], "'x' is not a whole number"),
+                         (["run", "--seed", "1,2,5"], "write `testbed sweep … --seeds 1,2,5`")):  # fmt: skip
+        with pytest.raises(SystemExit):
+            main([wrong[0], str(QUICKSTART), *wrong[1:]])
+        assert told_ in capsys.readouterr().err
+
+
 def test_paths_with_and_without_their_section_are_one() -> None:
     file = from_options(["training.batch=16,32", "links[*].rate=5 Mbit/s"], [], None)
     both = joined(file, from_options(["batch=64", "topology.links[*].rate=1 Mbit/s"], [], None))
@@ -225,7 +238,9 @@ def test_paths_with_and_without_their_section_are_one() -> None:
     [
         (["a"], [], None, "not a setting"),
         (["a=1", "a=2"], [], None, "swept twice"),
-        (["seed=1,2"], [], None, "--seeds"),
+        (["seed=1,2"], [], None, "write --seeds 1,2,5"),
+        ([], [], (1, 2, 1), "1 is given twice"),
+        ([], [], (1, -2), "expected seeds from 0 on"),
         ([], ["a=1,2", "a=3,4"], None, "swept twice"),
         ([], ["training.batch=1,2", "batch=3,4"], None, "swept twice"),
         (["a=16,16,32"], [], None, "a: 16 is given twice; keep one"),
@@ -236,7 +251,9 @@ def test_paths_with_and_without_their_section_are_one() -> None:
         ([f"a{number}=1,2,3,4,5,6,7,8,9,10" for number in range(6)], [], None, "more than"),
     ],
 )
-def test_mistakes_in_options(grid: list[str], zipped: list[str], seeds: int | None, told: str) -> None:
+def test_mistakes_in_options(
+    grid: list[str], zipped: list[str], seeds: int | tuple[int, ...] | None, told: str
+) -> None:
     with pytest.raises(ScenarioError, match=told):
         from_options(grid, zipped, seeds)
 
