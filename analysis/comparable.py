@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,33 @@ def unequal_steps(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"rate, steps are up to {most} times as long. `optimizer.at: worker` takes the mean; `testbed sweep --tune "
         "learning_rate=LOW..HIGH` gives each a rate of its own."
     )
+
+
+def missed_faults(result: Mapping[str, Any]) -> str:
+    """Return the faults that a run had ended before, as a text; empty if there are none, and of earlier releases."""
+    return "; ".join(f"{each['fault']} {each['targets']}" for each in result["faults"].get("missed", ()))
+
+
+def unequal_faults(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which faults some rows had ended before, if others had not: these were not under the same conditions."""
+    labels: dict[str, dict[str, None]] = {}
+    for row in rows:
+        labels.setdefault(row.get("missed_faults", ""), {})[row["label"]] = None
+    if len(labels) > 1:
+        for faults, names in labels.items():
+            if faults:
+                yield f"Runs of {', '.join(names)} had ended before these faults, and others had not: {faults}."
+
+
+def coarse(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which rows met the target with their first evaluation, so that their times to it are only upper bounds."""
+    counts = Counter(row["label"] for row in rows if row.get("evaluations_to_target") == 1)
+    if counts and len({row["label"] for row in rows}) > 1:
+        runs = ", ".join(f"{label} ({number})" for label, number in counts.items())
+        yield (
+            f"Runs that had reached the target by their first evaluation: {runs}. They may have been there long "
+            "before, so their times are upper bounds; a smaller `training.evaluate_every` (in rounds) shows it."
+        )
 
 
 def frames_and_payload(rows: Sequence[Mapping[str, Any]]) -> list[str]:

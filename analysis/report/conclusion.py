@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.comparable import unequal_steps
+from analysis.comparable import coarse, unequal_faults, unequal_steps
 from analysis.figures.compare import round_split
 from analysis.identity import PARTS
 from analysis.load import StoredRun
@@ -22,7 +22,16 @@ def of_one(run: StoredRun) -> str:
 def of_several(runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return which run was quickest, by how much, and what it sent; ``rows``: of ``analysis.compare.comparison``."""
     return " ".join(
-        [*_quickest(rows), *_missed(rows), *fallen(rows), *unequal_steps(rows), *_seeds(runs), _trust(runs)]
+        [
+            *_quickest(rows),
+            *_missed(rows),
+            *fallen(rows),
+            *unequal_steps(rows),
+            *unequal_faults(rows),
+            *coarse(rows),
+            *_seeds(runs),
+            _trust(runs),
+        ]
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
-from analysis.comparable import unequal_steps
+from analysis.comparable import coarse, unequal_faults, unequal_steps
 from analysis.confidence import Ratio, seeds_to_resolve
 from analysis.sweeps.points import Case, Point
 from testbed.numbers import between, counted, factor, seconds, short
@@ -51,7 +51,9 @@ def conclusion(cases: Sequence[Case], target: Target | None, tuned: bool = False
             if tuned
             else unequal_steps([{"label": each.label, **row} for each in case.points for row in each.completed[:1]])
         )
-        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target), *_fallen(case, target), *steps])
+        done = [{"label": point.label, **row} for point in case.points for row in point.completed]
+        doubts = [*steps, *unequal_faults(done), *coarse(done)]
+        sentences = " ".join([*_winner(case, measure, target), *_missed(case, target), *_fallen(case, target), *doubts])
         told.append(f"{case.told}: {sentences}" if case.told else sentences)
     return [*told, *_learning(cases, target), *_not_done(cases), *_doubtful(cases)]
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from analysis.comparable import frames_and_payload, unequal_steps
+    from analysis.comparable import coarse, frames_and_payload, unequal_faults, unequal_steps
     from analysis.compare import comparison, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
@@ -49,7 +49,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.json:
         paths = [str(path) for path in files]
         return {"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}
-    _print(rows, errors, files, [*fallen(rows), *unequal_steps(rows), *frames_and_payload(rows), *sharing(runs)])
+    doubts = [*fallen(rows), *unequal_steps(rows), *unequal_faults(rows), *coarse(rows)]
+    _print(rows, errors, files, [*doubts, *frames_and_payload(rows), *sharing(runs)])
     return 0
 
 

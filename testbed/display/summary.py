@@ -232,7 +232,8 @@ def _about_bytes(run: StoredRun, total: int) -> str:
 def faults(run: StoredRun) -> list[Table]:
     """Return faults, restarts and changes of the membership, if there were any."""
     events = run.tables["faults"]
-    if events.empty:
+    missed = (run.result or {}).get("faults", {}).get("missed", ())
+    if events.empty and not missed:
         return []
     shown = look.table("faults", ">at", "what", "targets", ">late")
     rows: list[dict[str, Any]] = [
@@ -248,6 +249,8 @@ def faults(run: StoredRun) -> list[Table]:
         )
     if len(events) > FAULTS_SHOWN:
         shown.add_row("", f"and {len(events) - FAULTS_SHOWN} more", "", "")
+    for fault in missed:
+        shown.add_row("never", f"{fault['fault']}: the run had ended", fault["targets"], numbers.MISSING)
     return [shown]
 
 

@@ -47,7 +47,8 @@ wan_header_bytes       B           likewise, headers
 wan_setup_bytes        B           likewise, payload and headers outside training rounds
 stages                             of a pipeline: how much of a step its stages wait, the bytes of activations and of
                                    gradients by way, and the memory of a stage (``results.pipelines``)
-faults                             {happened: […], restarts, lost: [nodes that had failed at the end], left: [nodes that
+faults                             {happened: […], missed: [those that the run had ended before; absent of earlier
+                                   releases], restarts, lost: [nodes that had failed at the end], left: [nodes that
                                    ended on purpose]}
 fidelity                           {status: ok | degraded, reasons: […], notes: […]}; more in ``fidelity.json``
 duration_s             s           of the whole command, on the wall clock; of an exact run, in virtual time
@@ -182,7 +183,7 @@ def summarise(
         **_training(frames, plan, interval_of),
         **wan(frames, [site["name"] for site in plan["network"]["sites"]]),
         **({"stages": pipeline_result(frames)} if plan.get("pipeline") else {}),
-        "faults": _faults(frames["faults"]),
+        "faults": _faults(frames, plan),
         "fidelity": {name: fidelity[name] for name in ("status", "reasons", "notes")},
         "duration_s": round(ending.duration_s, 3),
         "volatile": {"started": ending.started, "ended": ending.ended},
@@ -438,11 +439,15 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its scores."""
+    """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its scores.
+
+    evaluations  how many there were by then, with this one: of one alone, nobody knows how long the target was reached
+    """
 
     snapshot_s: float
     accuracy: float
     loss: float | None
+    evaluations: int
 
 
 def at_target(accuracy: pd.DataFrame, target: Target | None) -> Reached | None:
@@ -458,7 +463,9 @@ def at_target(accuracy: pd.DataFrame, target: Target | None) -> Reached | None:
     first = scores[met & met.shift(-1, fill_value=False)].head(1)
     if first.empty:
         return None
-    return Reached(float(first["snapshot_t_s"].iloc[0]), float(first["accuracy"].iloc[0]), _last(first["loss"]))
+    at_s = float(first["snapshot_t_s"].iloc[0])
+    evaluations = int((scores["snapshot_t_s"] <= at_s).sum())
+    return Reached(at_s, float(first["accuracy"].iloc[0]), _last(first["loss"]), evaluations)
 
 
 def _last(losses: pd.Series) -> float | None:
@@ -521,16 +528,34 @@ def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
     }
 
 
-def _faults(events: pd.DataFrame) -> dict[str, Any]:
+def _faults(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
+    events = frames["faults"]
     begun = events[(events["kind"] == "fault") & events["begins"].fillna(False).astype(bool)]
     gone = gone_nodes(events)
     happened = zip(begun["t_s"], begun["fault"], begun["targets"], strict=True)
     return {
         "happened": [{"t_s": _rounded(t), "fault": kind, "targets": targets} for t, kind, targets in happened],
+        "missed": [] if _resumed(frames["training"]) else _missed(begun, plan),
         "restarts": int((events["kind"] == "restart").sum()),
         "lost": [node for node, cause in gone.items() if cause != HAS_LEFT],
         "left": [node for node, cause in gone.items() if cause == HAS_LEFT],
     }
+
+
+def _missed(begun: pd.DataFrame, plan: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the faults of the Plan that no event tells of, by their targets: the run had ended before them."""
+    told = Counter(
+        (kind, target)
+        for kind, targets in zip(begun["fault"], begun["targets"], strict=True)
+        for target in str(targets).split(", ")
+    )
+    missed = []
+    for fault in plan.get("faults", ()):
+        left = [target for target in fault["targets"] if not told[fault["kind"], target]]
+        told.subtract((fault["kind"], target) for target in fault["targets"] if target not in left)
+        if left:
+            missed.append({"fault": fault["kind"], "targets": ", ".join(left)})
+    return missed
 
 
 def gone_nodes(events: pd.DataFrame) -> dict[str, str]:

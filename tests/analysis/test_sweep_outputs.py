@@ -73,7 +73,7 @@ def test_points_seeds_and_intervals_are_those_of_the_runs(compared: SweepCompari
     assert len(diloco.completed) == 2 and len(diloco.rows) == 3
     first, *others = compared.conclusion
     assert first.startswith("HFA reached 80 % accuracy soonest") and "3 seeds decide" not in first
-    assert "1 of 9 runs are not done (1 pending) and count nowhere." in others
+    assert any(each.startswith("1 of 9 runs are not done (1 pending) and count nowhere;") for each in others)
 
 
 def test_one_command_writes_all_forms(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.plan.model import Plan
+from testbed.plan.model import FaultPlan, Plan, to_json
 from testbed.results import fidelity, manifest, summary, tables
 from testbed.results.columns import TABLES
 from testbed.results.divergence import divergence, of_tellers
@@ -65,8 +66,28 @@ def test_a_target_is_reached_by_two_evaluations_in_a_row() -> None:
 
     found = reached((9, 0.75), (19, 0.95), (29, 0.85), (39, 0.91), (49, 0.95))
     assert found is not None and (found.snapshot_s, found.accuracy, found.loss) == (30.0, 0.91, pytest.approx(0.09))
+    assert found.evaluations == 4
     assert reached((9, 0.8), (19, 0.97)) is None  # one alone, at the end of the run
     assert reached((9, 0.8), (19, 0.97), (19, 0.97), (29, 0.8)) is None  # a restart scored round 19 again
+
+
+def test_faults_that_the_run_had_ended_before_are_told_by_their_targets(tmp_path: Path) -> None:
+    """One of two nodes of a fault was hit; a fault that came twice was planned three times."""
+    kinds = [("nan", ("tokyo/worker0", "tokyo/worker1")), *[("down", ("virginia>tokyo", "tokyo>virginia"))] * 3]
+    plan = replace(make_plan(), faults=tuple(FaultPlan(kind=kind, targets=targets) for kind, targets in kinds))
+    write_events(plan, tmp_path / "events")
+    log = EventLog(tmp_path / "events", "back end")
+    log.write("fault", 1.2, fault="nan", targets="tokyo/worker1", begins=True)
+    for at_s in (1.5, 2.5):
+        log.write("fault", at_s, fault="down", targets="virginia>tokyo, tokyo>virginia", begins=True)
+        log.write("fault", at_s + 0.5, fault="down", targets="virginia>tokyo, tokyo>virginia", begins=False)
+    log.close()
+    frames = {name: tables.frame(table) for name, table in tables.build(tmp_path / "events").items()}
+    told = summary._faults(frames, json.loads(to_json(plan)))
+    assert told["missed"] == [
+        {"fault": "nan", "targets": "tokyo/worker0"},
+        {"fault": "down", "targets": "virginia>tokyo, tokyo>virginia"},
+    ]
 
 
 def test_wan_bytes_are_one_model_up_and_down_per_round_and_party(run: Path) -> None:
