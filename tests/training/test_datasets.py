@@ -194,6 +194,37 @@ def test_malformed_files(tmp_path: Path, kind: str, name: str, content: bytes, m
     assert message in refusal(kind, **option)
 
 
+OWN_FILE = """
+from dataclasses import dataclass
+from testbed.axes import option
+from testbed.training.datasets.base import DataSource
+
+
+class Own(DataSource):
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        file: str = option("own.npz", "its samples", path="file")
+
+    @staticmethod
+    def load(options, seed):
+        with open(options.file, "rb"):
+            raise OSError("it is none of ours")
+"""
+
+
+def test_a_missing_file_of_own_data_is_told_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN_FILE)
+    where = f"; the path is relative to the working directory, {tmp_path}"
+    kind = f"{tmp_path / 'own.py'}:Own"
+    assert refusal(kind, file="nope.npz") == f"training.data.file: 'nope.npz' does not exist{where}"
+    assert refusal(kind) == f"training.data.file: 'own.npz' does not exist{where}"
+    assert refusal(kind, file="/nope.npz") == "training.data.file: '/nope.npz' does not exist"
+    (tmp_path / "own.npz").touch()
+    with pytest.raises(OSError, match="it is none of ours"):
+        load_dataset(kind, {}, seed=1)
+
+
 BAD_DATA = """
 from dataclasses import dataclass
 import torch

@@ -68,6 +68,17 @@ def _state_of_files(entry: type[Any], options: dict[str, Any]) -> tuple[tuple[st
     return tuple(found)
 
 
+def _missing_file(entry: type[Any], options: dict[str, Any]) -> str:
+    """Return which option names a file or folder that is not there, and where it was looked for; empty if none does."""
+    for option in (each for each in fields(options_of(entry)) if "path" in each.metadata):
+        named = str(options.get(option.name, option.default))
+        path = Path(named).expanduser()
+        if named and not path.exists():
+            about = "" if path.is_absolute() else f"; the path is relative to the working directory, {Path.cwd()}"
+            return f"training.data.{option.name}: '{named}' does not exist{about}"
+    return ""
+
+
 @lru_cache(maxsize=4)
 def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int, *_state: Any) -> Dataset:
     return load_anew(kind, dict(options), seed)
@@ -76,7 +87,12 @@ def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int, *_s
 def load_anew(kind: str, options: dict[str, Any], seed: int) -> Dataset:
     """Return the same as ``load_dataset``, from its loader again. Raise ``ScenarioError`` for unusable samples."""
     load: Callable[[Any, int], Dataset] = _LOADERS.get(kind) or DATASETS[kind].load  # a data set from outside
-    data = load(DATASETS.options(kind, options), seed)
+    try:
+        data = load(DATASETS.options(kind, options), seed)
+    except OSError as error:
+        if missing := _missing_file(DATASETS[kind], options):
+            raise ScenarioError(missing) from error
+        raise
     if isinstance(data, Dataset):  # another result fails the data set's contract
         refuse_unusable(Path(kind).name, data, is_text=DATASETS[kind].gives == TEXT)
     return data
