@@ -76,7 +76,7 @@ def parse_number(text: str) -> Fraction:
     if len(text) > MAX_NUMBER_CHARACTERS:
         raise UnitError(f"number has {len(text)} characters, limit {MAX_NUMBER_CHARACTERS}")
     if not _NUMBER.fullmatch(text):
-        raise UnitError(f"expected a number, got '{text}'", why_no_number(text))
+        raise UnitError(f"expected a number, got '{text}'", why_no_number(text) or _without_per_cent(text))
     return Fraction(Decimal(text))
 
 
@@ -109,6 +109,12 @@ def why_no_number(text: str) -> str:
     if re.fullmatch(r"[0-9]+(_[0-9]+)+", text):
         return "write it without '_'"
     return ""
+
+
+def _without_per_cent(text: str) -> str:
+    """A hint for a share in per cent where a number is due; empty for other texts."""
+    share = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", text)
+    return f"write {Decimal(share[1]).scaleb(-2).normalize():f}, as a share of 1" if share else ""
 
 
 def parse_rate(text: str) -> float:

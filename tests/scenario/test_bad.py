@@ -107,6 +107,16 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
         ("training.modl=cnn", "training.modl: unknown key (did you mean 'model'?)"),
         ("links[7].rate=5 Mbit/s", "there is no item 7; the list has 1 items"),
         ("data_centers[wets].workers=3", "no item named 'wets' (did you mean 'west'?)"),
+        ("codec={kind: topk, ratio: 5 %}", "codec.ratio: expected a number, got '5 %' (write 0.05, as a share of 1)"),
+        (
+            "codec={kind: topk, ratio: 12.50%}",
+            "codec.ratio: expected a number, got '12.50%' (write 0.125, as a share of 1)",
+        ),
+        ("codec={kind: topk, ratio: 100 %}", "codec.ratio: expected a number, got '100 %' (write 1, as a share of 1)"),
+        (
+            "links[0].rate=5 %",
+            "topology.links[0].rate: '%' is not a unit of rate (one of Tbit/s, Gbit/s, Mbit/s, kbit/s, bit/s)",
+        ),
         ("routers[*]=x", "'routers[*]' matches nothing"),
         ("data_centers[Zürich].workers=3", "not an override (write data_centers[zurich].workers=…)"),
         ("data_centers[eu_west].workers=3", "not an override (write data_centers[eu-west].workers=…)"),
