@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.numbers import MISSING, seconds
+from testbed.numbers import seconds
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
@@ -91,7 +91,10 @@ def _provenance(run: StoredRun) -> list[Any]:
         *run.provenance.items(),
         ("seed", str(about["seed"])),
         ("command", shlex.join(about["argv"])),
-        ("back end", ", ".join(f"{key}: {value}" for key, value in about["capabilities"].items()) or MISSING),
+        (
+            "back end",
+            ", ".join([run.plan["back_end"], *(f"{key}: {value}" for key, value in about["capabilities"].items())]),
+        ),
     ]
     return [look.table("ran on", "", "", rows=rows)]
 

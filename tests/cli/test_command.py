@@ -207,6 +207,9 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
         "'a b.yaml'",
     ):
         assert words in said
+    assert re.search(r"back end +emulate", said)
+    assert command.main(["show", str(make_run(tmp_path / "simulated", back_end="simulate"))]) == 0
+    assert re.search(r"back end +simulate", capsys.readouterr().out)
     assert (path / "figure.png").is_file()
     assert command.main(["show", str(path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -444,3 +444,11 @@ def test_sums_come_down_to_optimizers_on_the_workers_on_both_tiers() -> None:
     plain_inside = "codec={tier1: mpq, tier2: {kind: mpq, pull: sparse-sum}}"
     for accepted in ("codec={tier1: {kind: topk, pull: sparse-sum}, tier2: none}", plain_inside):
         loads(GOOD, overrides=[accepted, f"optimizer={WORKER}"])
+
+
+def test_an_algorithm_that_needs_servers_is_refused_where_there_are_none_in_plain_words() -> None:
+    with pytest.raises(ScenarioError) as refused:
+        loads(GOOD, overrides=["paradigm=allreduce", "sync=mixedsync"])
+    assert "with 'mixedsync' a server applies each worker's push as it comes, and 'allreduce' has no server" in str(
+        refused.value
+    )
