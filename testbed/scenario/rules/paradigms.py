@@ -48,8 +48,8 @@ def workers_exchange_in_rounds(scenario: Scenario) -> Found:
         pairs = [kind for kind, each in ALGORITHMS.items() if each.pairwise]
         yield Violation(
             ("sync",),
-            f"with '{unfit[0]}' a server applies each worker's push as it comes, and '{scenario.paradigm.kind}' has no "
-            "server: its workers exchange with each other, in rounds that all make together",
+            "its servers apply each worker's push as it comes, and this paradigm has no servers: its workers exchange "
+            "with each other, in rounds that all make together",
             f"write 'sync: {SYNC.default}' (with 'paradigm: {{kind: gossip, algorithm: {pairs[0]}}}' no worker waits "
             f"for all), or 'paradigm: {PARADIGMS.default}'",
         )
