@@ -29,7 +29,6 @@ from testbed.display.summary import sweep_table
 from testbed.facilities import BACK_ENDS
 from testbed.numbers import counted
 from testbed.results import COMPLETED
-from testbed.results.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from testbed.execution.sweep import SweepJob
@@ -114,6 +113,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _tell_what_is_left(job: SweepJob) -> None:
     """Print how many runs are done, by their directories, and how to go on."""
+    from testbed.results.rundir import RunDirectory
+
     states = [RunDirectory(job.path(point)).status().state for point in job.points]
     done = sum(state in COMPLETED for state in states)
     with suppress(OSError):

@@ -29,6 +29,7 @@ from testbed.results import summary, tables
 from testbed.results.events import read
 from testbed.scenario.load import load
 from testbed.simulation.run import simulate
+from testbed.target import ACCURACY, Target
 from testbed.training.learner import Score
 from tests.engine.runs import THREE_SITES
 from tests.for_each import for_each
@@ -124,7 +125,7 @@ def test_times_of_a_resumed_run_count_from_the_first_start(tmp_path: Path) -> No
         taken_s = scores.loc[scores["round"] == 11, "snapshot_t_s"].iloc[0]
         assert scores["snapshot_t_s"].min() <= taken_s
         start_s = summary.first_start_s(frames["training"])
-        reached_s = summary.time_to_target_s(scores[scores["round"] >= 11], 0.0, start_s)
+        reached_s = summary.time_to_target_s(scores[scores["round"] >= 11], Target(ACCURACY, 0.0), start_s)
         results[name] = (start_s, reached_s, float(frames["rounds"]["t_s"].max()) - start_s)
     assert results["resumed"] == results["whole"]
     training = tables.read(tmp_path / "resumed")["training"]
