@@ -93,7 +93,7 @@ def _provenance(run: StoredRun) -> list[Any]:
         ("command", shlex.join(about["argv"])),
         (
             "back end",
-            ", ".join([run.plan["back_end"], *(f"{key}: {value}" for key, value in about["capabilities"].items())]),
+            ", ".join([run.facilities.name, *(f"{key}: {value}" for key, value in about["capabilities"].items())]),
         ),
     ]
     return [look.table("ran on", "", "", rows=rows)]
