@@ -58,7 +58,7 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 
     try:
         ground.report({"kind": "stage", "name": "bringing the network up"})
-        # in virtual time nobody looks on, and each sample would take some of it
+        # an exact run has no live page, and each sample would cost virtual time
         seen_from_s = None if plan.exact is not None else epoch_ns / 1e9
         with Emulation(plan, capabilities, record, ground.directory / "events", seen_from_s) as network:
             ground = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter

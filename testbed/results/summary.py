@@ -441,7 +441,7 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
 class Reached:
     """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its scores.
 
-    evaluations  how many there were by then, with this one: of one alone, nobody knows how long the target was reached
+    evaluations  how many there were up to this one. If it was the first, the target may have been reached earlier
     """
 
     snapshot_s: float

@@ -1,4 +1,4 @@
-"""What makes runs unlike each other is said, and nothing where they are alike."""
+"""Comparisons name what makes runs unlike each other, and say nothing if the runs are alike."""
 
 from __future__ import annotations
 
