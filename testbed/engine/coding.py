@@ -28,9 +28,7 @@ async def encode(world: World, codec: Codec, key: int, tensor: Tensor, round_: i
     if work is None:
         return codec.encode(key, tensor)
     parts = await world.compute(work, _noting_size(work, lambda: codec.encode(key, tensor)))
-    if codec.outside:
-        what = f"round {round_}: what it sends of the contribution to key {key}"
-        _check_numbers(world, codec, (tensor,), parts, what)
+    _check_numbers(world, codec, (tensor,), parts, f"round {round_}: what it sends of the contribution to key {key}")
     return parts
 
 
@@ -39,8 +37,7 @@ async def encode_value(world: World, codec: Codec, key: int, value: Tensor, roun
     if work is None:
         return codec.encode_value(key, value)
     parts = await world.compute(work, _noting_size(work, lambda: codec.encode_value(key, value)))
-    if codec.outside:
-        _check_numbers(world, codec, (value,), parts, f"round {round_}: what it sends of the value of key {key}")
+    _check_numbers(world, codec, (value,), parts, f"round {round_}: what it sends of the value of key {key}")
     return parts
 
 
@@ -58,9 +55,8 @@ async def decode(world: World, codec: Codec, message: Message, size: int) -> Ten
     if work is None:
         return codec.decode(message.key, message.parts, size)
     tensor = await world.compute(work, lambda: codec.decode(message.key, message.parts, size))
-    if codec.outside:
-        what = f"the contribution to key {message.key} that it decodes, from {message.sender},"
-        _check_numbers(world, codec, message.parts, (tensor,), f"round {message.round}: {what}")
+    what = f"the contribution to key {message.key} that it decodes, from {message.sender},"
+    _check_numbers(world, codec, message.parts, (tensor,), f"round {message.round}: {what}")
     return tensor
 
 
@@ -70,9 +66,8 @@ async def decode_value(world: World, codec: Codec, message: Message, size: int) 
     if work is None:
         return codec.decode_value(message.key, message.parts, size)
     value = await world.compute(work, lambda: codec.decode_value(message.key, message.parts, size))
-    if codec.outside:
-        what = f"the value of key {message.key} that it decodes, from {message.sender},"
-        _check_numbers(world, codec, message.parts, (value,), f"round {message.round}: {what}")
+    what = f"the value of key {message.key} that it decodes, from {message.sender},"
+    _check_numbers(world, codec, message.parts, (value,), f"round {message.round}: {what}")
     return value
 
 
@@ -95,9 +90,8 @@ async def summed(
         work = codec_work(codec, ENCODE, tensor.numel(), round_)
         assert work is not None, "codecs that are summed compute"
         mine, total = await world.compute(work, partial(advanced, steps, sums))
-        if codec.outside:
-            made = (total,) if mine is None and total is not None else mine or ()
-            _check_numbers(world, codec, sums or (tensor,), made, f"round {round_}: what it makes of sums of key {key}")
+        made = (total,) if mine is None and total is not None else mine or ()
+        _check_numbers(world, codec, sums or (tensor,), made, f"round {round_}: what it makes of sums of key {key}")
         if mine is None:
             assert total is not None, "what is not to be summed is the sum"
             return total
@@ -143,6 +137,8 @@ def payload_bytes(parts: Parts) -> int:
 
 def _check_numbers(world: World, codec: Codec, given: Parts, made: Parts, what: str) -> None:
     """Raise ``RunFailed`` if a codec from outside has made numbers that are not finite of numbers that are."""
+    if not codec.outside:
+        return
     count = _not_finite(made)
     if count == 0 or _not_finite(given):
         return

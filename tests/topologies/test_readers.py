@@ -127,5 +127,5 @@ def test_parallel_links_add_up_and_loops_go() -> None:
 
 def test_other_networks_are_left_out_unless_wanted() -> None:
     text = graphml(*TRIANGLE, vertex("7", internal="0"), edge("7", "0", raw="1e9"))
-    assert "city-7" not in read(text) and "1 vertices of other networks" in notes(read(text))
+    assert "city-7" not in read(text) and "left out: 1 vertex of other networks" in notes(read(text))
     assert "city-7" in read(text, external=True)

@@ -15,6 +15,7 @@ from typing import Any
 import networkx as nx
 
 from testbed.ids import slug
+from testbed.numbers import counted
 from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, unique
 from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
@@ -68,9 +69,10 @@ def _names(file: TextFile, raw: RawGraph, reading: GraphReading, notes: list[str
         names[vertex.key] = unique(wanted, taken)
         repeated += names[vertex.key] != wanted
     if external:
-        notes.append(f"{external} vertices of other networks (Internal 0) were left out; 'external: true' keeps them")
+        left_out = counted(external, "vertex", "vertices")
+        notes.append(f"left out: {left_out} of other networks (Internal 0); 'external: true' keeps such vertices")
     if repeated:
-        notes.append(f"{repeated} labels are used more than once; the later ones were numbered")
+        notes.append(f"numbered: {counted(repeated, 'vertex', 'vertices')} whose label an earlier vertex has")
     if not names:
         file.refuse(
             raw.vertices[0].line, "all vertices belong to other networks (Internal 0)", "write 'external: true'"
@@ -174,7 +176,8 @@ def _keep_largest_part(file: TextFile, graph: Graph[str], notes: list[str]) -> N
     graph.remove_nodes_from(lost)
     if lost:
         shown = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
-        notes.append(f"{len(lost)} vertices are not connected with the largest part and were left out: {shown}")
+        left_out = counted(len(lost), "vertex", "vertices")
+        notes.append(f"left out: {left_out} without a way to the largest part of the network ({shown})")
 
 
 def _complete(file: TextFile, graph: Graph[str], reading: GraphReading, notes: list[str]) -> None:
