@@ -1,8 +1,7 @@
 """From the table of an axis to what a scenario may write on that axis.
 
 A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. Options are declared as
-all settings are (``testbed.declaration``), so a new technique changes nothing here. The models of shipped techniques
-are made once; those of techniques from outside (``testbed.axes``) when a scenario names them.
+all settings are (``testbed.declaration``), so a new technique changes nothing here.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from pydantic import (
     Discriminator,
     Field,
     PlainSerializer,
+    PlainValidator,
     Tag,
+    TypeAdapter,
     ValidationInfo,
     WithJsonSchema,
-    WrapValidator,
     create_model,
 )
 from pydantic_core import SchemaValidator, core_schema
@@ -93,35 +93,44 @@ def of_axis(name: str, tiers: bool = False) -> ReadAs:
 
 
 def axis(name: str, table: Table) -> ReadAs:
-    """Return what a scenario may write for one axis: any kind of ``table``, short or long."""
+    """Return what a scenario may write for one axis: any kind of ``table``, short or long.
+
+    The model of a kind is made when a scenario names the kind: most scenarios name few of them.
+    """
+    models: dict[str, type[BaseModel]] = {}
+    validators: dict[str, SchemaValidator] = {}
+
+    def read(value: Any, info: ValidationInfo) -> Technique:
+        if isinstance(value, Technique):
+            return value
+        value = _long_form(value, table)
+        kind = _known(value, table, info)
+        entry: Any = table[kind]
+        tag = _tag(kind)
+        model = _model(name, kind, entry)
+        if models.get(tag) is not model:  # a file of code may have changed
+            # a union, so that errors carry the mark of the kind
+            choices = core_schema.tagged_union_schema({tag: model.__pydantic_core_schema__}, _tag_of)
+            models[tag] = model
+            validators[tag] = SchemaValidator(choices)
+        found = validators[tag].validate_python({**value, "kind": kind}, context=info.context)
+        options = {key: value for key, value in found if key != "kind"}
+        return Technique(kind, entry, options_of(entry)(**options))
+
+    write = PlainSerializer(lambda technique: technique and technique.resolved())
+    kinds = Annotated[Any, PlainValidator(read), write, _OrShort(table, lambda: _shipped(name, table))]
+    return ReadAs(kinds, models)
+
+
+def _shipped(name: str, table: Table) -> core_schema.CoreSchema:
+    """Return what a scenario may write for one axis in long form, of the shipped kinds."""
     shipped = table.shipped if isinstance(table, Axis) else table
     union: Any = None
     for kind in shipped:
         entry: Any = shipped[kind]
         tagged: Any = Annotated[_model(name, kind, entry), Tag(_tag(kind))]
         union = tagged if union is None else union | tagged
-    opened: dict[str, type[BaseModel]] = {}
-
-    def read(value: Any, handler: Callable[[Any], BaseModel], info: ValidationInfo) -> Technique:
-        if isinstance(value, Technique):
-            return value
-        value = _long_form(value, table)
-        kind = _known(value, table, info)
-        entry: Any = table[kind]
-        if kind in shipped:
-            found = handler(value)
-        else:
-            tag = _tag(kind)
-            opened[tag] = _model(name, kind, entry)
-            # as a member of the union would be, so that errors carry the mark of the kind
-            choices = core_schema.tagged_union_schema({tag: opened[tag].__pydantic_core_schema__}, _tag_of)
-            found = SchemaValidator(choices).validate_python({**value, "kind": kind}, context=info.context)
-        options = {key: value for key, value in found if key != "kind"}
-        return Technique(kind, entry, options_of(entry)(**options))
-
-    write = PlainSerializer(lambda technique: technique and technique.resolved())
-    kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), write, _OrShort(table)]
-    return ReadAs(kinds, opened)
+    return TypeAdapter(Annotated[union, Discriminator(_tag_of)]).core_schema
 
 
 def per_tier(name: str, table: Table) -> ReadAs:
@@ -241,9 +250,10 @@ class _OrShort:
     """Adds to the JSON Schema the short form, installed kinds and, on an open axis, paths of code."""
 
     table: Table
+    long: Callable[[], core_schema.CoreSchema] | None = None  # the long form, where the type does not say it
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        forms: list[dict[str, Any]] = [{"enum": list(self.table)}, handler(schema)]
+        forms: list[dict[str, Any]] = [{"enum": list(self.table)}, handler(self.long() if self.long else schema)]
         if isinstance(self.table, Axis) and self.table.is_open:
             installed = [kind for kind in self.table if kind not in self.table.shipped]
             path = {"type": "string", "pattern": CODE_PATTERN}

@@ -41,8 +41,8 @@ def _step(outer: Any, element: str | int) -> Any:
         return get_args(kind)[0]
     if get_origin(kind) is dict:
         return get_args(kind)[1]
-    if read_as is not None and element in read_as.open:
-        return read_as.open[str(element)]
+    if read_as is not None and element in read_as.models:
+        return read_as.models[str(element)]
     return next((member for member in get_args(kind) if Tag(str(element)) in _metadata(member)), kind)
 
 

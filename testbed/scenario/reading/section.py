@@ -66,11 +66,11 @@ NULLABLE = BeforeValidator(_null_to_none)
 class ReadAs:
     """In ``Annotated[Technique, ReadAs(kind)]``: the type ``kind`` is read, whatever the annotation says to mypy.
 
-    ``open`` holds models of kinds that became known while scenarios were read, by their mark in an error's place.
+    ``models`` holds those of the kinds that scenarios have named so far, by their mark in an error's place.
     """
 
     kind: Any
-    open: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
+    models: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         schema = handler.generate_schema(self.kind)
