@@ -78,11 +78,14 @@ def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int
 
 
 def round_split(runs: list[StoredRun]) -> pd.DataFrame:
-    """Return one row per run: mean seconds per round of all its workers, by part."""
+    """Return one row per run: the mean over its workers of the seconds per round, by part.
+
+    As ``round_time_s`` is the mean over workers, too, the parts add up to it where some make more rounds than others.
+    """
     columns = [f"{part}_s" for part in PARTS]
     rows = []
     for run in runs:
         workers = run.time_split.query("role == 'worker'")
-        weights = workers["node"].map(stands_for(run)) * workers["rounds"]
+        weights = workers["node"].map(stands_for(run))
         rows.append(workers[columns].mul(weights, axis=0).sum() / weights.sum())
     return pd.DataFrame(rows)

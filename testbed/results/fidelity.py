@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.facilities import facilities_of
+from testbed.plan.shaping import FRAME_BYTES
 from testbed.results import COMPLETED
 from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED, NOT_FINISHED
 from testbed.results.samples import counted, successive
@@ -33,7 +34,8 @@ _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 
 # limits beyond which a run is degraded
-RATE_EXCESS = 0.10  # a link may carry this much more than configured in one sample
+RATE_EXCESS = 0.10  # a link may carry this much more than configured in one sample,
+AT_ONCE_BYTES = 3 * FRAME_BYTES  # and what its shaper passes at once after a pause, which is much for a slow link
 RATE_SHORTFALL = 0.15  # and this much less, in the mean, while packets are queued
 SHORTEST_SAMPLE_S = 0.05  # the rate of a shorter one is dominated by its timing error
 BUSY_LINK_S = 1.0  # links with a queue for less time are not judged
@@ -121,13 +123,19 @@ def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
     highest_bps[later] = np.fmax(highest_bps[later], configured_bps[before])
     judged = (configured_bps > 0) & (interval_s >= SHORTEST_SAMPLE_S)
     share = np.divide(achieved_bps, highest_bps, out=np.full(len(links), np.nan), where=judged)
+    possible_bytes = np.where(judged, highest_bps * interval_s / 8, np.inf)
+    excess = share > 1 + RATE_EXCESS + AT_ONCE_BYTES / possible_bytes
     order = np.argsort(numbers, kind="stable")
     first = np.flatnonzero(np.diff(numbers[order], prepend=-1))  # the first sample of each link, in this order
     totals = {
         name: np.add.reduceat(counted(counter, later, before)[order], first)
         for name, counter in zip(_COUNTERS, counters, strict=True)
     }
-    totals |= {"first_bytes": counters[0][order][first], "share": np.fmax.reduceat(share[order], first)}
+    totals |= {
+        "first_bytes": counters[0][order][first],
+        "share": np.fmax.reduceat(share[order], first),
+        "excess": np.logical_or.reduceat(excess[order], first),
+    }
     rows = zip(*totals.values(), strict=True)
     return [
         _link(str(name), dict(zip(totals, map(_number, row), strict=True)))
@@ -148,14 +156,13 @@ def _link(name: str, totals: Mapping[str, Any]) -> dict[str, Any]:
         "achieved_share_when_busy": round((totals["busy_bytes"] or 0.0) / possible, 4) if possible else None,
         "highest_share": None if share is None else round(share, 4),
     }
-    return {**row, "problem": _link_problem(row)}
+    return {**row, "problem": _link_problem(row, bool(totals["excess"]))}
 
 
-def _link_problem(row: Mapping[str, Any]) -> str:
+def _link_problem(row: Mapping[str, Any], excess: bool) -> str:
     share = row["achieved_share_when_busy"]
-    highest = row["highest_share"]
-    if highest is not None and highest > 1 + RATE_EXCESS:
-        return f"{row['link']}: carried {highest:.0%} of its configured rate in one sample"
+    if excess:
+        return f"{row['link']}: carried {row['highest_share']:.0%} of its configured rate in one sample"
     if share is not None and row["busy_s"] >= BUSY_LINK_S and share < 1 - RATE_SHORTFALL:
         return f"{row['link']}: reached {share:.0%} of its configured rate while packets were queued"
     return ""

@@ -11,6 +11,7 @@ from analysis.metrics import throughput, waiting, wan_bytes, wan_of_training
 from analysis.studies.columns import computing_share, samples
 from analysis.studies.study import StudyRun
 from analysis.waits import matrix
+from testbed.results.summary import covered_round_time_s
 from tests.results.fake_run import make_run
 
 
@@ -57,6 +58,14 @@ def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[StoredRun]
     one = StudyRun("", "", {}, 1, alone(runs[0], "tokyo/worker0"))
     assert samples(many) == samples(each) + 14 * samples(one)
     assert computing_share(many) > computing_share(each)  # tokyo's compute longer than the others
+
+
+def test_the_parts_add_up_to_the_mean_over_workers_though_some_make_more_rounds(runs: list[StoredRun]) -> None:
+    """As in asynchronous runs; the tables beside a figure have that mean as the time of a round."""
+    rounds = runs[0].tables["rounds"]
+    quicker = with_table(runs[0], "rounds", rounds[rounds["node"].str.startswith("virginia") | (rounds["round"] == 0)])
+    parts = round_split([quicker]).iloc[0]
+    assert parts.sum() == pytest.approx(covered_round_time_s(quicker.tables["rounds"]))
 
 
 def folded(run: StoredRun, count: int) -> StoredRun:

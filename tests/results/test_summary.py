@@ -267,6 +267,16 @@ def test_every_link_is_judged_by_its_own_rates_and_counters(tmp_path: Path) -> N
     assert (second["highest_share"], second["problem"]) == (1.0, "")
 
 
+@for_each(("size_bytes", "ok"), [(4000 + 3570, True), (2 * 7570, False)])
+def test_what_a_slow_links_shaper_passes_at_once_is_no_excess(tmp_path: Path, size_bytes: int, ok: bool) -> None:
+    """64 kbit/s are 4000 bytes in half a second; after a pause some frames go at once."""
+    link = {"link": "a>b", "configured_bps": 64e3, "dropped_packets": 0, "backlog_bytes": 0}
+    samples = [{**link, "t": 0.5 * i, "bytes": size_bytes * (i == 1)} for i in range(2)]
+    report = assess(tmp_path, link=samples)
+    assert report["links_while_running"][0]["highest_share"] == pytest.approx(size_bytes / 4000, abs=1e-4)
+    assert bool(report["reasons"]) is not ok
+
+
 def test_counters_that_fell_have_begun_anew(tmp_path: Path) -> None:
     """As those of a simulated link do when the run begins again."""
     link = {"link": "a>b", "configured_bps": 8e6, "backlog_bytes": 0}
