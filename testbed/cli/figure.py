@@ -64,10 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.results.rundir import is_run
     from testbed.results.sweep_index import is_sweep
 
     if is_sweep(Path(arguments.name)):
         return _of_sweep(arguments)
+    if is_run(Path(arguments.name)):
+        cure = f"its figure is {arguments.name}/figure.png; `testbed compare {arguments.name}` makes one for a paper"
+        raise ScenarioError(f"{arguments.name}: is a run, and this takes the name of a study or a sweep ({cure})")
     from analysis.studies.engine import execute as make
     from analysis.studies.study import find
 

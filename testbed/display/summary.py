@@ -106,7 +106,7 @@ def _learning(target: Target | None, result: Mapping[str, Any]) -> list[tuple[st
 
 def _rounds(result: Mapping[str, Any], most: int) -> tuple[str, str, str]:
     """Return the rounds of every worker; where they differ, of the slowest and of the fastest."""
-    about = f"of at most {most}"
+    about = f"of at most {most}" if result["rounds"] <= most else f"as the script says; training.rounds is {most}"
     if "rounds_per_worker" in result:
         about = f"of the slowest worker and of the fastest; at most {most} on the mean of all"
     return ("rounds", numbers.rounds_of_workers(result), about)

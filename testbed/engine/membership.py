@@ -27,6 +27,7 @@ CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be
 SAVED = "saved/"  # barrier of all nodes that have written their state
 FINAL = "final"  # to global servers that score the model: all workers have ended
 SCRIPTS = "script"  # barrier of all workers' scripts
+_SCRIPTS_MEET = "all scripts to make as many steps, and to call finish() or store.barrier()"
 BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
 
 MEMBERSHIP_MESSAGES = frozenset(
@@ -130,7 +131,8 @@ class Membership:
         at = self._registers_at if name == TRAIN else self._scheduler
         await self._world.send(at, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **meta}))
         deadline_s = deadline_s or max(self._timeouts.rendezvous_s, self._timeouts.step_deadline_s)
-        released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
+        waiting_for = _SCRIPTS_MEET if name.startswith(SCRIPTS) else f"barrier {name!r}"
+        released = await self._world.wait(self._barriers[name], waiting_for, deadline_s)
         del self._barriers[name]
         return released
 

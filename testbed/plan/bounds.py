@@ -7,7 +7,7 @@ from typing import Any
 from testbed.policy.sync.base import SyncPolicy
 from testbed.settings.job import Choice
 from testbed.training.options import DATASETS, MODELS
-from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
+from testbed.training.options.declarations import IMAGES, RECORDS, TEXT, UNKNOWN_MODEL_BYTES
 
 _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 
@@ -23,6 +23,13 @@ def model_bytes(model: Choice, data: Choice) -> int:
         counted = 4 * entry.parameters_bound(options, *sample)
     usual: int = entry.size_bound_bytes(options)
     return counted or usual
+
+
+def has_unknown_model(model: Choice) -> bool:
+    """Return whether a workload brings a model whose size is not known before it runs, as a user's script does."""
+    entry = MODELS[model.kind]
+    bound: int = entry.size_bound_bytes(MODELS.options(model.kind, model.options))
+    return bool(entry.of_workload) and bound == UNKNOWN_MODEL_BYTES
 
 
 def has_unknown_samples(data: Choice) -> bool:

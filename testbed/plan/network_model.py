@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from testbed.plan.bounds import has_unknown_model
 from testbed.plan.model import NetworkPlan, NodePlan, TrainingPlan
 from testbed.plan.packets import MOST_PACKETS, predicted_packets
 from testbed.plan.stages import Sent
@@ -34,14 +35,17 @@ def simulation_of(
         word = "flows"
         reason = ""
     elif word == "auto":
-        word, reason = _default(scenario, predicted_packets(network, nodes, training, sent, steps_of(scenario)))
+        packets = predicted_packets(network, nodes, training, sent, steps_of(scenario))
+        word, reason = _default(scenario, packets, has_unknown_model(training.model))
     return replace(scenario.simulation, network=word, network_reason=reason)
 
 
-def _default(scenario: Scenario, packets: int) -> tuple[str, str]:
+def _default(scenario: Scenario, packets: int, is_unknown: bool) -> tuple[str, str]:
     if scenario.checkpoint.every:
         return "flows", "by default, as the run keeps checkpoints, from which only flows go on at equal times"
     told = f"by default, as at most {packets:,} packets are predicted"
     if packets <= MOST_PACKETS:
         return "packets", told
+    if is_unknown:
+        return "flows", "by default, as it is not known beforehand how large the script's model is"
     return "flows", f"{told}, and packets are simulated up to {MOST_PACKETS:,}"

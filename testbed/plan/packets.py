@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from testbed.numbers import seconds
-from testbed.plan.bounds import model_bytes, most_steps
+from testbed.plan.bounds import has_unknown_model, model_bytes, most_steps
 from testbed.plan.model import OFFLOADED_LAN_BPS, NetworkPlan, NodePlan, Plan, TrainingPlan
 from testbed.plan.stages import Sent, sent_in_step
 from testbed.policy.sync import SYNC
@@ -38,7 +38,7 @@ def cure_of_flows(plans: Sequence[Plan]) -> str:
     """Return how to simulate jobs packet by packet, as far as that takes some ten seconds."""
     packets = sum(map(packets_of, plans))
     cure = "'simulation: {network: packets}'"
-    if packets <= MOST_PACKETS:
+    if packets <= MOST_PACKETS or any(has_unknown_model(plan.training.model) for plan in plans):
         return f"simulate packet by packet: {cure}"
     rounds = max(plan.training.rounds for plan in plans)
     each = f"all rounds may be {packets:,} packets, which take {seconds(packets * _PACKET_S)} of a processor"

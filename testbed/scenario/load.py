@@ -177,16 +177,19 @@ def _changed(root: Node, overrides: Sequence[str], context: dict[str, Any]) -> t
 def _hidden(error: ValidationError, root: Node, context: dict[str, Any], given: Given) -> list[Problem]:
     """Return the problems that mistakes hide: rules run only when every value that they look at is good.
 
-    So they run again without the unknown keys, and with samples for values that were refused or are missing.
+    So they run again without the unknown keys, and with samples for values that were refused or are missing. What they
+    find wrong with such a sample is no mistake of the scenario.
     """
     data = _data(root, given)
     for detail in error.errors(include_url=False):
         if detail["loc"]:
             _replace(data, detail["loc"], remove=detail["type"] == "extra_forbidden")
     try:
-        return [problem_at(root, found) for found in violations_of(Scenario.read(data, context))]
+        found = [problem_at(root, each) for each in violations_of(Scenario.read(data, context))]
     except ValidationError as second:
-        return problems_of(second, root, MODEL, only="rules")
+        found = problems_of(second, root, MODEL, only="rules")
+    samples = {problem.path for problem in problems_of(error, root, MODEL)}
+    return [problem for problem in found if problem.path not in samples]
 
 
 def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:

@@ -39,6 +39,12 @@ def test_nothing_is_ignored(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_has_its_figure_in_its_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run")
+    assert main(["figure", str(run)]) == 2
+    assert f"its figure is {run}/figure.png" in capsys.readouterr().err
+
+
 # ---- places ------------------------------------------------------------------------------------------------------
 
 

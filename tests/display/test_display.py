@@ -261,6 +261,13 @@ def test_a_summary_counts_each_byte_over_the_wan_once(tmp_path: Path) -> None:
     assert "fidelity: ok\nnotes:\n  - network.jitter" in text
 
 
+@for_each(("most", "about"), [(8, "of at most 8"), (5, "as the script says; training.rounds is 5")])
+def test_a_script_may_make_more_rounds_than_the_scenario_says(most: int, about: str, tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run"))
+    run.plan["training"]["rounds"] = most
+    assert about in summary.as_text(summary.summary_of(run))
+
+
 def swept(kind: str, seed: int, time_s: float | None, **more: Any) -> dict[str, Any]:
     same = {"status": "done", "accuracy": 0.9, "round_time_s": 0.5, "step_time_s": 0.5, "training_s": 50.0}
     return {"sync": kind, "seed": seed, "time_to_target_s": time_s, "wan_bytes": 2e6, **same, **more}

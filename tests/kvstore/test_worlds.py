@@ -168,6 +168,13 @@ def test_a_run_whose_last_score_is_that_of_an_early_model_is_degraded(end: str, 
     assert len(told) == early and not [note for note in fidelity["notes"] if "finish()" in note]
 
 
+def test_a_script_that_finishes_after_fewer_steps_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    script = DOUBTFUL.replace("rate(step)", "0.1") + "train(torch.ones(3 + store.rank, 2, 4))\noptimizer.finish()\n"
+    path = scripts.scenario(tmp_path / "script", script)
+    message = run_scenario(tmp_path / "run", "simulate", scenario=path).outcome.message
+    assert message.startswith("hub/worker0 waited for all scripts to make as many steps, and to call finish() or")
+
+
 PROCESSES = """
 import multiprocessing, os, time, torch
 from testbed.kvstore import GeoOptimizer, connect

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
-from testbed.plan.packets import MOST_PACKETS
-from testbed.scenario.load import loads
+from testbed.plan.packets import MOST_PACKETS, cure_of_flows
+from testbed.scenario.load import load, loads
 from tests.for_each import for_each
 
 SCENARIO = """
@@ -43,6 +44,19 @@ def test_packets_are_counted_by_hand() -> None:
     network, reason = simulation()
     assert network == "packets"
     assert reason == f"by default, as at most {5 * (wan + lan):,} packets are predicted"
+
+
+def test_of_a_script_whose_model_is_unknown_no_number_of_packets_is_told(tmp_path: Path) -> None:
+    """A bound for the largest models would send a run of a small one to the wrong cure, and rounds are the script's."""
+    (tmp_path / "train.py").write_text("", encoding="utf-8")
+    own = "training: {rounds: 300}\nworkload: {script: train.py}\n"
+    lines = (line for line in SCENARIO.splitlines() if not line.startswith(("training:", "optimizer:")))
+    path = tmp_path / "s.yaml"
+    path.write_text("\n".join([*lines, own]), encoding="utf-8")
+    plan = build_plan(load(path), "simulate")
+    why = "by default, as it is not known beforehand how large the script's model is"
+    assert (plan.simulation.network, plan.simulation.network_reason) == ("flows", why)
+    assert cure_of_flows([plan]) == "simulate packet by packet: 'simulation: {network: packets}'"
 
 
 @for_each(("overrides", "network", "reason"), [
