@@ -32,6 +32,10 @@ from topologies.traces.model import CONSTANT_LIMITS, Reading, Trace
 MAX_SITES = 10_000
 _MOST_COMPARED = 1000  # sites of which the nearest to all others is looked for: one shortest-path tree each
 ASYMMETRIC = 0.1  # round trips of a pair that differ by more than this share of their mean are noted
+_OF_LINKS = {
+    "rate": ("rate: 1 Gbit/s", "bandwidth", "{rate: NAME in Mbit/s}"),
+    "delay": ("delay: 20 ms", "round trips", "{delay: NAME in ms} or {rtt: NAME in ms}"),
+}
 _WHAT = {"rate": "rate", "delay": "delay", "rtt": "delay", "loss": "loss"}
 _NAMED = 4
 _FORM = (
@@ -252,8 +256,8 @@ def _graph(
     for what, values, default in (("rate", found.values["rate"], rate_bps), ("delay", found.values["delay"], delay_s)):
         without = [ends for ends in _pairs(measured) if ends not in values]
         if without and default is None:
-            example, file = ("rate: 1 Gbit/s", "bandwidth") if what == "rate" else ("delay: 20 ms", "round trips")
-            cure = f"add a file of {file}, or a default: '{example}'"
+            example, file, column = _OF_LINKS[what]
+            cure = f"add a file of {file}, a default: '{example}', or say which column it is: columns: {column}"
             raise ScenarioError(f"{', '.join(found.files)}: no {what} for {_named(without)} ({cure})")
     for a, b in sorted(measured):
         graph.add_edge(

@@ -153,7 +153,7 @@ def number(file: TextFile, row: Row, cell: str) -> float:
         about = f"'{cell[:40]}' is not a number"
         if re.fullmatch(r"[-+]?[0-9]+,[0-9]+", cell):
             about += f"; write {cell.replace(',', '.')}"
-        file.refuse(row.line, "expected two numbers" if many == 2 else f"expected {many} cells", about)
+        file.refuse(row.line, "expected two numbers" if many == 2 else "expected a number", about)
     if not math.isfinite(value):
         file.refuse(row.line, "times and values must be finite", f"'{cell}' is not finite")
     return value

@@ -108,9 +108,13 @@ def test_a_trace_that_is_too_long_is_resampled_as_the_message_says(
 @for_each(
     ("command", "said"),
     [
-        ("import words.csv", "words.csv:2: expected 3 cells ('ten' is not a number)"),
+        ("import words.csv", "words.csv:2: expected a number ('ten' is not a number)"),
         ("import gone.csv", "gone.csv: no such file"),
-        ("import rtt.csv", "rtt.csv: no rate for a-b (add a file of bandwidth, or a default: 'rate: 1 Gbit/s')"),
+        (
+            "import rtt.csv",
+            "rtt.csv: no rate for a-b (add a file of bandwidth, a default: 'rate: 1 Gbit/s', "
+            "or say which column it is: columns: {rate: NAME in Mbit/s})",
+        ),
         ("import rtt.csv --set rate=3", "--set rate=3: topology.rate: 3 has no unit (write a unit, e.g. '10 Mbit/s')"),
         ("cut.gml", "cut.gml:2: not valid GML: expected ']', found EOF"),
     ],
