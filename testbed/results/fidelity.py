@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.facilities import facilities_of
-from testbed.plan.shaping import FRAME_BYTES
 from testbed.results import COMPLETED
 from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED, NOT_FINISHED
 from testbed.results.samples import counted, successive
@@ -35,7 +34,7 @@ _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 # limits beyond which a run is degraded
 RATE_EXCESS = 0.10  # a link may carry this much more than configured in one sample,
-AT_ONCE_BYTES = 3 * FRAME_BYTES  # and what its shaper passes at once after a pause, which is much for a slow link
+AT_ONCE_BYTES = 3 * 1514  # and the frames that its shaper passes at once after a pause: much for a slow link
 RATE_SHORTFALL = 0.15  # and this much less, in the mean, while packets are queued
 SHORTEST_SAMPLE_S = 0.05  # the rate of a shorter one is dominated by its timing error
 BUSY_LINK_S = 1.0  # links with a queue for less time are not judged

@@ -263,8 +263,8 @@ def nothing_given_or_returned_is_changed(subject: Subject) -> None:
             given += [("a payload", part, part.clone()) for part in parts]
             arrived = way.receive(parts)
             given.append(("what was decoded", arrived, arrived.clone()))
-            second = way.tensor(1)
-            given.append(("the second tensor to encode", second, second.clone()))  # now the codec has something in memory
+            second = way.tensor(1)  # the codec may have something in memory now
+            given.append(("the second tensor to encode", second, second.clone()))
             way.over(second)
             for what, now, before in given:
                 require(torch.equal(now, before), f"{way}, {what} has changed")
