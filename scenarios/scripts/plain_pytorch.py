@@ -26,7 +26,7 @@ model = nn.Sequential(
     nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
     nn.Linear(144, 64), nn.ReLU(), nn.Linear(64, 10),
 )  # fmt: skip
-optimizer = GeoOptimizer(torch.optim.Adam(model.parameters(), lr=0.002), store)  # <- wrapped
+optimizer = GeoOptimizer(torch.optim.Adam(model.parameters(), lr=0.002, fused=True), store)  # <- wrapped
 
 
 def report(step: int, loss: float) -> None:

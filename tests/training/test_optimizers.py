@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -239,3 +243,24 @@ def test_rates_stay_within_bounds_and_only_fall_after_warmup(
     assert 0 <= now <= 0.3 * (1 + 1e-12)
     if update >= warmup:
         assert later <= now * (1 + 1e-12)
+
+
+ADAM_ALONE = """
+import hashlib, torch
+from testbed.training.optimizers import KeyOptimizer
+generator = torch.Generator().manual_seed(1)
+key = KeyOptimizer("adam", {"learning_rate": 0.01}, torch.randn(10_000, generator=generator))
+for _ in range(3):
+    key.step(torch.randn(10_000, generator=generator))
+print(hashlib.sha256(key.value.numpy().tobytes()).hexdigest())
+"""
+
+
+def test_adam_has_the_same_bits_whatever_routines_mkl_chooses() -> None:
+    """MKL reads the variable when it is loaded, and rounds square roots by it (on processors of Intel)."""
+    commands = [
+        subprocess.Popen([sys.executable, "-c", ADAM_ALONE], env={**os.environ, "MKL_CBWR": routines}, stdout=PIPE)
+        for routines in ("COMPATIBLE", "AVX2")
+    ]
+    first, second = (command.communicate()[0] for command in commands)
+    assert first == second != b""

@@ -16,6 +16,7 @@ from testbed.errors import ScenarioError
 from testbed.key_shape import KeyShape
 from testbed.state import below, under
 from testbed.training.learner import State
+from testbed.training.optimizers.adam import Adam
 from testbed.training.optimizers.compensation import Compensation
 from testbed.training.optimizers.muon import make_muon
 from testbed.training.optimizers.outer import BufferedNesterov, OtherNesterov
@@ -136,15 +137,13 @@ def _sgd(options: options_of.Sgd | options_of.DcAsgd, value: Tensor) -> torch.op
 
 
 def _adam(options: options_of.Adam, value: Tensor) -> torch.optim.Optimizer:
-    kind = torch.optim.AdamW if isinstance(options, options_of.AdamW) else torch.optim.Adam
-    betas = (options.beta1, options.beta2)
-    return kind(
+    return Adam(
         [value],
         lr=options.learning_rate,
-        betas=betas,
+        betas=(options.beta1, options.beta2),
         eps=options.epsilon,
         weight_decay=options.weight_decay,
-        foreach=False,
+        decoupled_weight_decay=isinstance(options, options_of.AdamW),
     )
 
 
@@ -202,12 +201,12 @@ class KeyOptimizer:
 
     @cached_property
     def _step_in_place(self) -> Callable[[], object]:
-        """torch's step itself: its profiler's records and hooks, around it, take as long as a step of 10 000 elements.
+        """The step itself: torch's profiler and hooks, around it, take as long as a step of 10 000 elements.
 
         An optimizer from outside has its own ``step``, with all that is around it.
         """
         optimizer = self._optimizer
-        if type(optimizer).__module__.startswith("torch.optim."):
+        if self._kind in _MAKERS:
             return partial(unwrap(type(optimizer).step), optimizer)
         return optimizer.step
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from testbed.key_shape import MATRIX, KeyShape
+from testbed.training.optimizers.adam import Adam
 from testbed.training.options.optimizers import MuonOptions
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the fifth-degree polynomial, chosen for a steep rise near 0
@@ -64,13 +65,13 @@ class Muon(torch.optim.Optimizer):
         value.sub_(update, alpha=group["lr"] * max(1.0, rows / columns) ** 0.5)
 
 
-class ScaledAdamW(torch.optim.AdamW):
+class ScaledAdamW(Adam):
     """AdamW whose step size is ``ratio`` times that which the schedule sets."""
 
     def __init__(self, options: MuonOptions, value: Tensor) -> None:
         self._ratio = options.adam_learning_rate / options.learning_rate
         betas = (options.beta1, options.beta2)
-        super().__init__([value], betas=betas, weight_decay=options.weight_decay, foreach=False)
+        super().__init__([value], betas=betas, weight_decay=options.weight_decay, decoupled_weight_decay=True)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
