@@ -43,3 +43,7 @@ def compare_all() -> None:
     for name in ("Student-t(3)", "constant"):
         compare(name, 4 * BLOCK, 9, 0.9)
     refuses_what_is_not_finite()
+
+
+if __name__ == "__main__":
+    compare_all()
