@@ -49,6 +49,7 @@ from testbed.costs import CODING
 from testbed.ids import data_center_of
 from testbed.results.events import BLOCKS_AHEAD
 from testbed.results.intervals import Intervals, union
+from testbed.results.summary import absences
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
 UPWARDS = ("push", "merge")
@@ -341,15 +342,22 @@ def _spans(table: pd.DataFrame) -> dict[str, Intervals]:
 
 
 def _servers(frames: Frames) -> pd.DataFrame:
+    """Return the same of servers: of one that was lost, of the rounds in which it took part."""
     rounds = frames["rounds"]
     nodes = frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
-    count = int(rounds.groupby("node").size().max())
+    most = int(rounds.groupby("node").size().max())
+    absent = absences(frames["faults"], float(rounds["t0_s"].min()), float(rounds["t_s"].max()))
     during = _During(frames, ("source", "target"))
     servers = nodes[nodes["role"].isin(("server", "global_server"))].drop_duplicates("node", keep="last")
-    rows = [during.parts_s(server, training) for server in servers["node"]]
-    found = pd.DataFrame(rows, index=servers["node"].tolist(), columns=[f"{part}_s" for part in PARTS], dtype=float)
-    return (found / count).assign(rounds=count, role=servers["role"].tolist())
+    rows = {}
+    for server, role in zip(servers["node"].tolist(), servers["role"].tolist(), strict=True):
+        present = training.minus(union(absent.get(server, [])))
+        count = round(most * present.total() / training.total())
+        means = [seconds / max(1, count) for seconds in during.parts_s(server, present)]
+        rows[server] = (*means, count, role)
+    columns = [*(f"{part}_s" for part in PARTS), "rounds", "role"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def per_rank(frames: Frames) -> pd.DataFrame:

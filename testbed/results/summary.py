@@ -288,11 +288,16 @@ def samples_per_s(rounds: pd.DataFrame, faults: pd.DataFrame, copies: Mapping[st
 
 def _absent_s(faults: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, float]:
     """Return how long each node that was lost, left or joined did not take part between two times, in s."""
+    return {node: union(edges).total() for node, edges in absences(faults, begin_s, end_s).items()}
+
+
+def absences(faults: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, list[tuple[float, float]]]:
+    """Return from when to when nodes that were lost, left or joined took no part, between two times, in s."""
     since: dict[str, float] = {}
-    absent: dict[str, float] = {}
+    absent: dict[str, list[tuple[float, float]]] = {}
 
     def add(node: str, from_s: float, to_s: float) -> None:
-        absent[node] = absent.get(node, 0.0) + max(0.0, min(to_s, end_s) - max(from_s, begin_s))
+        absent.setdefault(node, []).append((max(from_s, begin_s), min(to_s, end_s)))
 
     for at_s, node, joins, _ in _changes(faults):
         if joins:

@@ -92,6 +92,21 @@ def test_codecs_are_a_part_of_their_own_at_workers_and_servers(tmp_path: Path) -
     assert split.loc["a/server0", COLUMNS].tolist() == [2, 1, 3, 0, 4]
 
 
+def test_a_server_counts_in_the_rounds_until_its_loss(tmp_path: Path) -> None:
+    """It sums for 2 s of the first of two rounds, at whose end it is lost."""
+    write(
+        tmp_path / "events",
+        ("a/server0", "compute", 0, 2, {"work": "sum"}),
+        ("a/worker0", "round", 0, 10, {"loss": 1.0, "samples": 32}),
+        ("a/worker0", "round", 10, 20, {"loss": 1.0, "samples": 32, "round": 1}),
+        ("b/scheduler", "epoch", 10, 10, {"number": 1, "targets": "a/server0", "begins": False, "message": "is lost"}),
+        ("a/worker0", "start", 0, 0, {"role": "worker", "data_center": "a"}),
+        ("a/server0", "start", 0, 0, {"role": "server", "data_center": "a"}),
+    )
+    split = breakdown.per_node(tables.read(tmp_path)).set_index("node")
+    assert split.loc["a/server0", [*COLUMNS, "rounds"]].tolist() == [2, 0, 0, 0, 8, 1]
+
+
 def test_intervals() -> None:
     some = union([(5, 6), (0, 2), (1, 3), (4, 4), (8, 7)])
     assert some.edges.tolist() == [[0, 3], [5, 6]]
