@@ -24,6 +24,7 @@ from testbed.suggest import suggestion
 from topologies.generators import GENERATORS
 from topologies.graph import Graph
 from topologies.library import BUILT_IN
+from topologies.readers import endings
 from topologies.text_file import TextFile
 
 
@@ -77,6 +78,9 @@ def measured(files: Sequence[str], overrides: Sequence[str] = ()) -> NetworkDesc
     for name, path in zip(files, paths, strict=True):
         if not path.is_file():
             raise ScenarioError(f"{name}: no such file")
+        if path.suffix.lower() in endings():
+            cure = f"`testbed topology {name}` shows it, and a scenario takes it as 'topology: {{use: {name}}}'"
+            raise ScenarioError(f"{name}: is a network, and no file of measurements ({cure})")
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     names = [Scalar(str(path.relative_to(folder)), Where(name)) for path, name in zip(paths, files, strict=True)]
     root = _mapping({"measurements": SequenceNode(Where(files[0]), [*names])}, files[0])
