@@ -62,4 +62,4 @@ class Compensation(Remembering):
             return self._options.compensation
         memory = self._options.mean_square_decay
         self._mean_square.mul_(memory).addcmul_(gradient, gradient, value=1 - memory)
-        return self._options.compensation / (self._mean_square + EPSILON).sqrt()
+        return self._options.compensation * (self._mean_square + EPSILON).rsqrt()  # as in ``adam``
