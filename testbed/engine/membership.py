@@ -27,7 +27,6 @@ CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be
 SAVED = "saved/"  # barrier of all nodes that have written their state
 FINAL = "final"  # to global servers that score the model: all workers have ended
 SCRIPTS = "script"  # barrier of all workers' scripts
-_SCRIPTS_MEET = "all scripts to make as many steps, and to call finish() or store.barrier()"
 BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
 
 MEMBERSHIP_MESSAGES = frozenset(
@@ -121,18 +120,20 @@ class Membership:
         await self._world.send(self._registers_at, self._registration)
         await self._world.wait(self._ready, "all nodes to register", self._timeouts.rendezvous_s)
 
-    async def barrier(self, name: str, size: int = 0, deadline_s: float | None = None, **meta: Any) -> dict[str, Any]:
+    async def barrier(
+        self, name: str, size: int = 0, deadline_s: float | None = None, waiting_for: str = "", **meta: Any
+    ) -> dict[str, Any]:
         """Return the scheduler's metadata when all have reached the barrier ``name``.
 
         size        how many that is, where the scheduler does not know it
         deadline_s  by default as long as nodes may take to meet, or a model may be on its way to one of them
+        waiting_for what the user is told that this node waits for; by default the barrier's name
         """
         self._barriers[name] = self._world.future()
         at = self._registers_at if name == TRAIN else self._scheduler
         await self._world.send(at, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **meta}))
         deadline_s = deadline_s or max(self._timeouts.rendezvous_s, self._timeouts.step_deadline_s)
-        waiting_for = _SCRIPTS_MEET if name.startswith(SCRIPTS) else f"barrier {name!r}"
-        released = await self._world.wait(self._barriers[name], waiting_for, deadline_s)
+        released = await self._world.wait(self._barriers[name], waiting_for or f"barrier {name!r}", deadline_s)
         del self._barriers[name]
         return released
 

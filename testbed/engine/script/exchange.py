@@ -53,6 +53,7 @@ from testbed.world import Future, Work
 Request = tuple[str, tuple[Any, ...]]  # its name, and its arguments
 BEGIN = "begin"  # of a script that has declared its keys
 BETWEEN_STEPS = "between_steps"
+_MEETING = "all scripts to make as many steps, and to call finish() or store.barrier()"
 
 
 class ScriptExchange(Exchange):
@@ -459,9 +460,9 @@ class ScriptExchange(Exchange):
         """
         self._barriers += 1
         if self._job.continues:
-            await self._membership.barrier(SCRIPTS, rounds_begun=rounds_begun)
+            await self._membership.barrier(SCRIPTS, waiting_for=_MEETING, rounds_begun=rounds_begun)
         else:
-            await self._membership.barrier(f"{SCRIPTS} {self._barriers}", self._job.workers)
+            await self._membership.barrier(f"{SCRIPTS} {self._barriers}", self._job.workers, waiting_for=_MEETING)
         self._restart()
 
     async def take_final_values(self) -> list[Tensor] | None:
