@@ -90,10 +90,17 @@ _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 _MARKERS = "osD^vPX<>h"
 
 _AXES: dict[str, Axis[Any]] = {  # field of the Plan's technique
-    "sync_tier2": SYNC, "sync_tier1": SYNC, "order": ORDERS, "overlay_tier2": OVERLAYS, "overlay_tier1": OVERLAYS,
-    "codec_tier2": CODECS, "codec_tier1": CODECS, "shard": SHARDS,
-    "aggregation_tier2": AGGREGATION, "aggregation_tier1": AGGREGATION,
-}  # fmt: skip
+    "sync_tier2": SYNC,
+    "sync_tier1": SYNC,
+    "order": ORDERS,
+    "overlay_tier2": OVERLAYS,
+    "overlay_tier1": OVERLAYS,
+    "codec_tier2": CODECS,
+    "codec_tier1": CODECS,
+    "shard": SHARDS,
+    "aggregation_tier2": AGGREGATION,
+    "aggregation_tier1": AGGREGATION,
+}
 
 
 def technique_of(plan: Mapping[str, Any]) -> str:

@@ -35,10 +35,28 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "Advice", "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun",
-    "Sweep", "SweepComparison", "advise", "compare", "load", "open_run", "presets", "run", "run_jobs", "sweep",
-    "topology", "trace",
-]  # fmt: skip
+    "Advice",
+    "Callback",
+    "CapabilityError",
+    "Comparison",
+    "Run",
+    "RunFailed",
+    "Scenario",
+    "ScenarioError",
+    "StopRun",
+    "Sweep",
+    "SweepComparison",
+    "advise",
+    "compare",
+    "load",
+    "open_run",
+    "presets",
+    "run",
+    "run_jobs",
+    "sweep",
+    "topology",
+    "trace",
+]
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
 
 

@@ -780,8 +780,16 @@ def topology(name: str, set: Settings | None = None, allow_code: bool = False) -
     return network(name, texts_of(set or {}), allow_code)
 
 
-_OF_READING = {"what": "what", "format": "format", "unit": "unit", "time_unit": "time_unit", "step": "step_s",
-               "from": "source", "to": "target", "columns": "columns"}  # fmt: skip
+_OF_READING = {
+    "what": "what",
+    "format": "format",
+    "unit": "unit",
+    "time_unit": "time_unit",
+    "step": "step_s",
+    "from": "source",
+    "to": "target",
+    "columns": "columns",
+}
 
 
 def trace(name: str, set: Settings | None = None) -> Trace:  # noqa: A002 - as in ``load``

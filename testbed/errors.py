@@ -20,8 +20,16 @@ import errno
 import os
 from pathlib import Path
 
-_WRONG_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
-                errno.ELOOP)  # fmt: skip
+_WRONG_PLACE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 EXHAUSTED = {
     errno.EMFILE: "raise the limit of this process (`ulimit -n`), or use fewer nodes",

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from analysis.load import StoredRun
     from testbed.scenario import Scenario
 
-_OF_FINISHING = ("testbed.results.tables", "pandas", "analysis.figures.run", "matplotlib.backends.backend_agg",
-                 "testbed.display.summary", "rich.table")  # modules that take a second to import  # fmt: skip
+_OF_FINISHING = (
+    "testbed.results.tables",
+    "pandas",
+    "analysis.figures.run",
+    "matplotlib.backends.backend_agg",
+    "testbed.display.summary",
+    "rich.table",
+)  # modules that take a second to import
 Execute = Callable[[Plan, Path, Progress], SessionResult]
 
 

@@ -42,9 +42,16 @@ FRAME_MAC_BYTES = 32
 _BATCH_BYTES = 65_536  # some fifty small messages in a system call
 
 _DTYPES = {
-    "f4": torch.float32, "f8": torch.float64, "f2": torch.float16, "b2": torch.bfloat16,
-    "i4": torch.int32, "i8": torch.int64, "i2": torch.int16, "i1": torch.int8, "u1": torch.uint8,
-}  # fmt: skip
+    "f4": torch.float32,
+    "f8": torch.float64,
+    "f2": torch.float16,
+    "b2": torch.bfloat16,
+    "i4": torch.int32,
+    "i8": torch.int64,
+    "i2": torch.int16,
+    "i1": torch.int8,
+    "u1": torch.uint8,
+}
 _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 

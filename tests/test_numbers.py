@@ -6,10 +6,21 @@ from tests.for_each import for_each
 
 @for_each(
     ("value_s", "told"),
-    [(None, "–"), (0.0, "0 s"), (8.92e-9, "<1 µs"), (4.2e-5, "42 µs"),
-     (0.2573, "257 ms"), (0.99949, "999 ms"), (0.9996, "1 s"), (1.48, "1.48 s"),
-     (123.4, "123 s"), (999.6, "16.7 min"), (72_000, "20 h"), (4e6, "1111 h")],
-)  # fmt: skip
+    [
+        (None, "–"),
+        (0.0, "0 s"),
+        (8.92e-9, "<1 µs"),
+        (4.2e-5, "42 µs"),
+        (0.2573, "257 ms"),
+        (0.99949, "999 ms"),
+        (0.9996, "1 s"),
+        (1.48, "1.48 s"),
+        (123.4, "123 s"),
+        (999.6, "16.7 min"),
+        (72_000, "20 h"),
+        (4e6, "1111 h"),
+    ],
+)
 def test_durations(value_s: float | None, told: str) -> None:
     assert numbers.seconds(value_s) == told
 
@@ -30,8 +41,12 @@ def test_no_number_has_an_exponent_and_no_cell_is_a_tuple() -> None:
 
 def test_three_digits_and_targets() -> None:
     assert [numbers.short(value) for value in (0.1234, 12.34, 99.96, 1234.6, -1234.6)] == [
-        "0.123", "12.3", "100", "1235", "-1235",
-    ]  # fmt: skip
+        "0.123",
+        "12.3",
+        "100",
+        "1235",
+        "-1235",
+    ]
     assert [numbers.target(value) for value in (0.9, 0.93, 0.975)] == ["90 %", "93 %", "97.5 %"]
 
 

@@ -24,9 +24,20 @@ class Draws(Remembering):
 
 class Part(Remembering):
     remembers = (
-        "round", "rate", "name", "value", "first", "last", "residuals", "pieces", "sent", "made", "draws",
-        "of_keys", "all",
-    )  # fmt: skip
+        "round",
+        "rate",
+        "name",
+        "value",
+        "first",
+        "last",
+        "residuals",
+        "pieces",
+        "sent",
+        "made",
+        "draws",
+        "of_keys",
+        "all",
+    )
 
     def __init__(self) -> None:
         self.round = 0

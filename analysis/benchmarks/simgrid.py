@@ -29,9 +29,16 @@ from testbed.simulation.flows.network import FlowClass, FlowNetwork
 
 TOLERANCE = 1e-6
 _TIMEOUT_S = 300
-_OPTIONS = ("network/model:CM02", "network/TCP-gamma:0", "network/crosstraffic:0", "maxmin/precision:1e-12",
-            "surf/precision:1e-12", "contexts/factory:raw",
-            "contexts/stack-size:32", "contexts/guard-size:0")  # fmt: skip
+_OPTIONS = (
+    "network/model:CM02",
+    "network/TCP-gamma:0",
+    "network/crosstraffic:0",
+    "maxmin/precision:1e-12",
+    "surf/precision:1e-12",
+    "contexts/factory:raw",
+    "contexts/stack-size:32",
+    "contexts/guard-size:0",
+)
 
 
 class GraphTransfer(NamedTuple):

@@ -36,8 +36,14 @@ def _body(compared: SweepComparison) -> Iterator[str]:
     first, *others = compared.conclusion
     yield f"<p class='conclusion'>{escape(first)}</p>"
     yield from (f"<p>{escape(sentence)}</p>" for sentence in others)
-    parts = {"points": "Points", "learning": "Learning", "ratios": "Beside the base", "settings": "Settings",
-             "trust": "Fidelity", "provenance": "What ran on what"}  # fmt: skip
+    parts = {
+        "points": "Points",
+        "learning": "Learning",
+        "ratios": "Beside the base",
+        "settings": "Settings",
+        "trust": "Fidelity",
+        "provenance": "What ran on what",
+    }
     links = "".join(f"<a href='#{place}'>{escape(name)}</a>" for place, name in parts.items())
     yield f"<nav aria-label='Contents'>{links}</nav>"
     for case in compared.cases:

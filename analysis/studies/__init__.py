@@ -5,10 +5,40 @@ A study of one's own is a ``Study`` in a file anywhere: ``testbed figure ./my_fi
 
 from __future__ import annotations
 
-FIGURES = ("headline", "six-way", "hier-k1k2", "esync", "dgt", "netstorm-tta", "p3-bandwidth", "sparsity",
-           "allreduce-ab", "diloco-util", "low-communication", "goodput", "pipelines")  # fmt: skip
-TECHNIQUES = ("dgt", "tsengine", "p3", "multi-gps", "rings", "data-cache", "parallel-optimizer", "partial-pull", "fp16",
-              "bi-sparse", "mpq", "hfa", "diloco", "esync", "mixed-sync", "hitopk", "gossip")  # fmt: skip
+FIGURES = (
+    "headline",
+    "six-way",
+    "hier-k1k2",
+    "esync",
+    "dgt",
+    "netstorm-tta",
+    "p3-bandwidth",
+    "sparsity",
+    "allreduce-ab",
+    "diloco-util",
+    "low-communication",
+    "goodput",
+    "pipelines",
+)
+TECHNIQUES = (
+    "dgt",
+    "tsengine",
+    "p3",
+    "multi-gps",
+    "rings",
+    "data-cache",
+    "parallel-optimizer",
+    "partial-pull",
+    "fp16",
+    "bi-sparse",
+    "mpq",
+    "hfa",
+    "diloco",
+    "esync",
+    "mixed-sync",
+    "hitopk",
+    "gossip",
+)
 _ALONE = {f"verdict-{name}": name.replace("-", "_").upper() for name in TECHNIQUES}
 VERDICTS = ("verdicts", *_ALONE)
 STUDIES: dict[str, str] = {name: f"analysis.studies.{name.replace('-', '_')}:STUDY" for name in FIGURES} | {

@@ -41,8 +41,7 @@ HIERARCHICAL = ("blueconnect", "torus2d")
 RIVALS = ("recursive_doubling", "ring")  # the best for small tensors, and for large ones
 SIZES = ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
 FLAT = {name: {"paradigm.algorithm": name} for name in ALGORITHMS}
-_PORT = {"paradigm": "ps", "order": "{kind: fifo, slice: whole}",
-         "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}  # fmt: skip
+_PORT = {"paradigm": "ps", "order": "{kind: fifo, slice: whole}", "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}
 
 
 def warm_round_s(each: StudyRun) -> float:

@@ -11,8 +11,21 @@ from analysis.studies.results import against
 from analysis.studies.study import Case, Expected, Panel, Study
 
 TARGET = 0.8  # as in the published picture
-_LINKS = ("h1-h2", "h1-h3", "h2-h3", "h2-h5", "h3-h4", "h4-h5", "h4-h6", "h5-h7", "h6-h7", "h6-h8", "h6-h9", "h7-h8",
-          "h8-h9")  # fmt: skip
+_LINKS = (
+    "h1-h2",
+    "h1-h3",
+    "h2-h3",
+    "h2-h5",
+    "h3-h4",
+    "h4-h5",
+    "h4-h6",
+    "h5-h7",
+    "h6-h7",
+    "h6-h8",
+    "h6-h9",
+    "h7-h8",
+    "h8-h9",
+)
 _AT_150 = ", ".join(f"{{between: [{link.replace('-', ', ')}], rate: 150 Mbit/s}}" for link in _LINKS)
 STATIC = "static"
 DYNAMIC = "dynamic"

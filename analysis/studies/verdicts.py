@@ -191,8 +191,13 @@ FAST = {"links[*].rate": "1 Gbit/s", "links[*].delay": "1 ms", "device.step_time
 EQUAL = {"data_centers[west].device": "{speed: 1}"}
 RATES = ("0.01", "0.03", "0.1", "0.3")
 SUMS = ("0.05", "0.1", "0.2", "0.4")
-FSA: Settings = {"codec": "none", "sync": "fsa", "optimizer": "{kind: adam, learning_rate: 0.03}", RATE: "0.03",
-                 "training.evaluate_every": "1"}  # fmt: skip
+FSA: Settings = {
+    "codec": "none",
+    "sync": "fsa",
+    "optimizer": "{kind: adam, learning_rate: 0.03}",
+    RATE: "0.03",
+    "training.evaluate_every": "1",
+}
 
 
 def _on_slow_wan(technique: str, source: str, scenario: str, low: float, slow: str = "slow WAN") -> Study:

@@ -23,8 +23,12 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import reference  # noqa: E402 - MkDocs loads this file by its path
 
 LINK = re.compile(r"(?P<open>\[(?P<text>[^\]]*)\]\()(?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
-TOP = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md",
-       "CONTRIBUTING.md": "contributing.md"}  # fmt: skip
+TOP = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".css": "css", ".sh": "sh", ".toml": "toml", ".json": "json"}
 origins: dict[str, str] = {}  # place in the site -> file in the repository
 _log = logging.getLogger("mkdocs.hooks.pages")

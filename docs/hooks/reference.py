@@ -148,8 +148,10 @@ def _techniques() -> Iterator[str]:
             yield f"### {axis}: {kind.name}\n"
             yield f"{kind.about.replace('``', '`')}\n"
             if kind.options:
-                rows = [(f"`{option.name}`", f"`{option.default}`" if option.default else "", option.about)
-                        for option in kind.options]  # fmt: skip
+                rows = [
+                    (f"`{option.name}`", f"`{option.default}`" if option.default else "", option.about)
+                    for option in kind.options
+                ]
                 yield from table(("option", "default", "meaning"), rows)
 
 

@@ -23,9 +23,16 @@ images, labels = images[360:], labels[360:]
 images, labels = images[store.rank :: store.num_workers], labels[store.rank :: store.num_workers]  # <- my share
 
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-    nn.Linear(144, 64), nn.ReLU(), nn.Linear(64, 10),
-)  # fmt: skip
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(16, 16, 3),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(144, 64),
+    nn.ReLU(),
+    nn.Linear(64, 10),
+)
 optimizer = GeoOptimizer(torch.optim.Adam(model.parameters(), lr=0.002, fused=True), store)  # <- wrapped
 
 

@@ -18,10 +18,34 @@ from testbed.garbage import relaxed_garbage_collection
 from testbed.version import VERSION
 
 VERBS = (
-    "run", "sweep", "advise", "shell", "validate", "check", "plan", "show", "view", "events", "compare", "report",
-    "figure", "export", "calibrate", "profile", "validate-sim", "bench", "doctor", "clean", "exact", "topology",
-    "trace", "schema", "matrix", "new", "scenarios",
-)  # fmt: skip
+    "run",
+    "sweep",
+    "advise",
+    "shell",
+    "validate",
+    "check",
+    "plan",
+    "show",
+    "view",
+    "events",
+    "compare",
+    "report",
+    "figure",
+    "export",
+    "calibrate",
+    "profile",
+    "validate-sim",
+    "bench",
+    "doctor",
+    "clean",
+    "exact",
+    "topology",
+    "trace",
+    "schema",
+    "matrix",
+    "new",
+    "scenarios",
+)
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
 EXIT_CODES = """\

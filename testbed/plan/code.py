@@ -22,10 +22,20 @@ from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 AXES: dict[str, Axis[Any]] = {
     axis.name: axis
     for axis in (
-        SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, AGGREGATION, SCHEDULES, PLACEMENTS,
-        MODELS, DATASETS, SPLITS, OPTIMIZERS,
+        SYNC,
+        CODECS,
+        ORDERS,
+        OVERLAYS,
+        SHARDS,
+        AGGREGATION,
+        SCHEDULES,
+        PLACEMENTS,
+        MODELS,
+        DATASETS,
+        SPLITS,
+        OPTIMIZERS,
     )
-}  # fmt: skip
+}
 
 _DECIDED = (SCHEDULES.name, PLACEMENTS.name)  # their tasks, and the stages of workers, are in the Plan
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 # Files in which a control group counts these kills, by its controllers: version 2, version 1
 _MEMORY_GROUPS = {
-    "": "/sys/fs/cgroup{}/memory.events", "memory": "/sys/fs/cgroup/memory{}/memory.oom_control",
-}  # fmt: skip
+    "": "/sys/fs/cgroup{}/memory.events",
+    "memory": "/sys/fs/cgroup/memory{}/memory.oom_control",
+}
 
 
 @dataclass(frozen=True, slots=True)

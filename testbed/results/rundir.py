@@ -36,10 +36,26 @@ from testbed.regular_file import read_regular
 from testbed.results import COMPLETED, FINISHED, atomic, owner
 
 _ENTRIES = (
-    "scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
-    "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "logs", "host.log", "failures",
-    "tensorboard", "wandb", "mlflow",
-)  # fmt: skip
+    "scenario.yaml",
+    "resolved.yaml",
+    "plan.json",
+    "manifest.json",
+    "status.json",
+    "events",
+    "tables",
+    "checkpoints",
+    "result.json",
+    "fidelity.json",
+    "summary.txt",
+    "figure.png",
+    "log",
+    "logs",
+    "host.log",
+    "failures",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+)
 _OF_KERNEL = (".progress", ".clock", ".exact.json", ".kernel.log")  # of an exact run, until it ends
 
 _RESERVE = ".status.reserve"

@@ -201,11 +201,14 @@ def test_a_value_that_came_after_the_reply_did_not_make_it(tmp_path: Path) -> No
 def test_nodes_that_send_each_other_a_key_are_no_endless_path(tmp_path: Path) -> None:
     write(
         tmp_path / "events",
-        hop("a/server0", "b/server0", "spread", 1, 2), hop("b/server0", "a/server0", "spread", 0, 1),
-        hop("a/server0", "b/server0", "merge", 0, 1), hop("b/server0", "a/server0", "merge", 0, 1),
-        hop("a/worker0", "a/server0", "push", 0, 1), hop("a/server0", "a/worker0", "value", 2, 3),
+        hop("a/server0", "b/server0", "spread", 1, 2),
+        hop("b/server0", "a/server0", "spread", 0, 1),
+        hop("a/server0", "b/server0", "merge", 0, 1),
+        hop("b/server0", "a/server0", "merge", 0, 1),
+        hop("a/worker0", "a/server0", "push", 0, 1),
+        hop("a/server0", "a/worker0", "value", 2, 3),
         ("a/worker0", "round", 0, 3, {"loss": 1.0}),
-    )  # fmt: skip
+    )
     assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].sum() == pytest.approx(3)
 
 
@@ -240,15 +243,18 @@ def test_a_chain_of_messages_begins_with_the_slowest_step(tmp_path: Path) -> Non
     """b computes until 10; its message is at c at 15, c sums until 16, a has the sum at 17 by the LAN it shares."""
     write(
         tmp_path / "events",
-        step("a/worker0", 0, 2), step("a/worker1", 0, 3), step("b/worker0", 0, 10),
+        step("a/worker0", 0, 2),
+        step("a/worker1", 0, 3),
+        step("b/worker0", 0, 10),
         message("a/worker1", "a/worker0", 3, 4),  # not what it waits for in the end
         message("a/worker1", "b/worker0", 3, 6),  # there before b has anything to add it to
         message("b/worker0", "a/worker1", 10, 15),
         step("a/worker1", 15, 16, "sum"),
         message("a/worker1", "a/worker0", 16, 17),
         step("a/worker0", 17, 18, "optimizer"),
-        round_of("a/worker0", 0, 18), round_of("b/worker0", 0, 10),
-    )  # fmt: skip
+        round_of("a/worker0", 0, 18),
+        round_of("b/worker0", 0, 10),
+    )
     # own step 2, sum 1, optimizer 1; LAN 1; WAN 5; from 2 to 10 it waits for b
     assert split(tmp_path)["a/worker0"] == pytest.approx([4, 0, 1, 5, 8])
     assert split(tmp_path)["b/worker0"] == pytest.approx([10, 0, 0, 0, 0])
@@ -260,34 +266,49 @@ def test_activations_on_their_way_are_time_of_links_for_the_stage_that_waits_for
     """b has micro-batch 0 at 8, of which it sums the gradients until 11, and micro-batch 1 at 15; a has b's at 18."""
     write(
         tmp_path / "events",
-        step("a/worker0", 0, 3), step("a/worker0", 3, 10), step("a/worker0", 18, 20),
+        step("a/worker0", 0, 3),
+        step("a/worker0", 3, 10),
+        step("a/worker0", 18, 20),
         message("a/worker0", "b/worker0", 3, 8, "activation"),
         step("b/worker0", 8, 11),
         message("b/worker0", "a/worker0", 11, 18, "activation-gradient"),
         message("a/worker0", "b/worker0", 10, 15, "activation", key=1),
         step("b/worker0", 15, 16),
         message("a/worker0", "b/worker0", 17, 19, "activation", key=2),  # for which it does not pause in this round
-        round_of("a/worker0", 0, 20), round_of("b/worker0", 0, 20),
-    )  # fmt: skip
+        round_of("a/worker0", 0, 20),
+        round_of("b/worker0", 0, 20),
+    )
     assert split(tmp_path)["a/worker0"] == pytest.approx([12, 0, 0, 7, 1])
     assert split(tmp_path)["b/worker0"] == pytest.approx([4, 0, 0, 5 + 4, 7])
 
 
 def test_who_sums_inside_data_centres_waits_for_none_of_another(tmp_path: Path) -> None:
     """HFA: in round 0 a and b sum alone, and b falls behind; in round 1 all wait for it."""
-    later = [(*each[:4], {**each[4], "round": 1}) for each in (
-        step("a/worker0", 3, 4), step("a/worker1", 3, 5), step("b/worker0", 9, 18),
-        message("b/worker0", "a/worker1", 18, 20),
-    )]  # fmt: skip
+    later = [
+        (*each[:4], {**each[4], "round": 1})
+        for each in (
+            step("a/worker0", 3, 4),
+            step("a/worker1", 3, 5),
+            step("b/worker0", 9, 18),
+            message("b/worker0", "a/worker1", 18, 20),
+        )
+    ]
     write(
         tmp_path / "events",
-        step("a/worker0", 0, 1), step("a/worker1", 0, 2), step("b/worker0", 0, 9),
-        message("a/worker1", "a/worker0", 2, 3), *later, round_of("a/worker0", 0, 3),
-    )  # fmt: skip
+        step("a/worker0", 0, 1),
+        step("a/worker1", 0, 2),
+        step("b/worker0", 0, 9),
+        message("a/worker1", "a/worker0", 2, 3),
+        *later,
+        round_of("a/worker0", 0, 3),
+    )
     rows = waits.pairs(tables.read(tmp_path), plan_of("allreduce", algorithm="ring")).sort_values(["round", "waiter"])
     found = rows[["round", "waiter", "awaited", "waited_s"]].to_numpy().tolist()
-    assert found == [[0, "a/worker0", "a/worker1", 1.0], [1, "a/worker0", "b/worker0", 14.0],
-                     [1, "a/worker1", "b/worker0", 13.0]]  # fmt: skip
+    assert found == [
+        [0, "a/worker0", "a/worker1", 1.0],
+        [1, "a/worker0", "b/worker0", 14.0],
+        [1, "a/worker1", "b/worker0", 13.0],
+    ]
 
 
 def test_an_exchange_hidden_by_the_step_costs_nothing_and_a_longer_one_its_tail(tmp_path: Path) -> None:
@@ -310,11 +331,13 @@ def test_an_exchange_hidden_by_the_step_costs_nothing_and_a_longer_one_its_tail(
 def test_a_librarys_sum_is_one_hop_from_when_the_last_has_called_it(library: str, tmp_path: Path) -> None:
     write(
         tmp_path / "events",
-        step("a/worker0", 0, 1), step("a/worker1", 0, 1), step("b/worker0", 0, 4),
+        step("a/worker0", 0, 1),
+        step("a/worker1", 0, 1),
+        step("b/worker0", 0, 4),
         message("a/worker1", "a/worker0", 1, 9, library),  # its own neighbour is near, the ring's others are not
         message("b/worker0", "a/worker1", 1, 9, library),
         message("a/worker0", "b/worker0", 4, 9, library),
         round_of("a/worker0", 0, 9),
-    )  # fmt: skip
+    )
     assert split(tmp_path)["a/worker0"] == pytest.approx([1, 0, 0, 5, 3])
     assert waited(tmp_path, plan_of(library))["a/worker0", "b/worker0"] == pytest.approx(3)

@@ -42,8 +42,11 @@ def test_a_simulation_takes_the_times_of_a_profile(
     layers = "order={kind: p3, overlap: layers}"
     run = run_scenario(tmp_path / "run", "simulate", *FEW, given, layers, scenario=scenario)
     parts = {event["part"]: event["modelled_s"] for event in run.of_kind("compute") if event["work"] == "step"}
-    expected = {f"{way} {index}": times_s[2 * index + back] for index in range(5)
-                for back, way in enumerate(("forward", "backward"))}  # fmt: skip
+    expected = {
+        f"{way} {index}": times_s[2 * index + back]
+        for index in range(5)
+        for back, way in enumerate(("forward", "backward"))
+    }
     assert parts == pytest.approx(expected, rel=1e-6)
     (step_s,) = {node.device.step_time_s for node in run.plan.with_role("worker")}
     assert step_s == pytest.approx(told["step_s"], rel=1e-4)

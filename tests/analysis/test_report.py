@@ -121,8 +121,15 @@ def test_it_says_what_the_run_says(text: str, run: StoredRun) -> None:
     assert run.result is not None
     assert f"{run.result['accuracy'] * 100:.3g} %" in words
     assert str(run.result["rounds"]) in words
-    for title in ("Topology and link load", "Waiting, by data centre", "Timeline", "Links over time",
-                  "Accuracy over WAN traffic", "Time of a round, by node", "What ran on what"):  # fmt: skip
+    for title in (
+        "Topology and link load",
+        "Waiting, by data centre",
+        "Timeline",
+        "Links over time",
+        "Accuracy over WAN traffic",
+        "Time of a round, by node",
+        "What ran on what",
+    ):
         assert title in words
     for warning in run.result["fidelity"]["notes"]:
         assert warning in words

@@ -80,8 +80,15 @@ def test_a_base_is_that_of_the_same_place() -> None:
 
 
 def test_claims_are_decided_for_each_back_end() -> None:
-    frame = pd.DataFrame({"sweep": "runs", "variant": ["a", "b"] * 2, "back_end": ["simulate"] * 2 + ["emulate"] * 2,
-                          "seed": 1, "t": [2.0, 1.0, 30.0, 10.0]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "sweep": "runs",
+            "variant": ["a", "b"] * 2,
+            "back_end": ["simulate"] * 2 + ["emulate"] * 2,
+            "seed": 1,
+            "t": [2.0, 1.0, 30.0, 10.0],
+        }
+    )
     expected = Expected("a / b", "runs", "t", 2, 2, exact=True)
     study = Study("", "", variants={"a": {}, "b": {}}, expected=(expected,))
 
@@ -186,21 +193,31 @@ def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> Non
     settings = {"links[*].rate": ("1 Gbit/s",), "training.batch": ("4", "8")}
     (job,) = engine.jobs(study, Request(tmp_path, settings=settings, only=("data-parallel",), seeds=2))
     assert [(label, dict(point.settings)["training.batch"], point.seed) for label, point in job.labelled] == [
-        ("data-parallel", "4", 1), ("data-parallel", "4", 2), ("data-parallel", "8", 1), ("data-parallel", "8", 2),
-    ]  # fmt: skip
+        ("data-parallel", "4", 1),
+        ("data-parallel", "4", 2),
+        ("data-parallel", "8", 1),
+        ("data-parallel", "8", 2),
+    ]
 
 
 def test_a_setting_that_the_user_sweeps_is_no_seed(tmp_path: Path) -> None:
     """Its values are apart in claims, bases and pictures: a mean over them, as over seeds, would say nothing."""
-    frame = pd.DataFrame([
-        {"sweep": "s", "variant": variant, "back_end": "simulate", "training.batch": batch, "seed": 1, "t": t_s}
-        for batch, times in (("4", (2.0, 1.0)), ("8", (30.0, 10.0))) for variant, t_s in zip("ab", times, strict=True)
-    ])  # fmt: skip
+    frame = pd.DataFrame(
+        [
+            {"sweep": "s", "variant": variant, "back_end": "simulate", "training.batch": batch, "seed": 1, "t": t_s}
+            for batch, times in (("4", (2.0, 1.0)), ("8", (30.0, 10.0)))
+            for variant, t_s in zip("ab", times, strict=True)
+        ]
+    )
     study = Study(
-        "", "", variants={"a": {}, "b": {"codec": "fp16"}}, cases={"s": Case({}, {"training.rounds": ("1",)})},
-        expected=(Expected("a / b", "s", "t", 2, 2, exact=True),), panels=(Panel("", "slower", kind="bar"),),
+        "",
+        "",
+        variants={"a": {}, "b": {"codec": "fp16"}},
+        cases={"s": Case({}, {"training.rounds": ("1",)})},
+        expected=(Expected("a / b", "s", "t", 2, 2, exact=True),),
+        panels=(Panel("", "slower", kind="bar"),),
         derive=lambda runs: runs.assign(slower=against(runs, "t", ["sweep"], variant="a") / runs["t"]),
-    )  # fmt: skip
+    )
     request = Request(tmp_path, settings={"training.batch": ("4", "8"), "training.rounds": ("1", "2")})
     swept = engine.swept_by(study, request)
     assert swept == ["training.batch"], "what the study varies itself, it can tell apart"
@@ -242,9 +259,20 @@ def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
     missing = engine.left_out(study, request)
     assert missing[0] == "flat PS" and len(missing) == len(headline.STACKS) - 1
     assert engine.left_out(study, replace(request, only=())) == []
-    runs = pd.DataFrame({"sweep": headline.SMALL, "variant": "HiPS", "back_end": "simulate", "rate_mbps": 20.0,
-                         "seed": 1, "round_s": 0.4, "time_to_target_s": 9.0, "training_s": 9.0, "accuracy": 0.95,
-                         "learning_rate": [0.003]})  # fmt: skip
+    runs = pd.DataFrame(
+        {
+            "sweep": headline.SMALL,
+            "variant": "HiPS",
+            "back_end": "simulate",
+            "rate_mbps": 20.0,
+            "seed": 1,
+            "round_s": 0.4,
+            "time_to_target_s": 9.0,
+            "training_s": 9.0,
+            "accuracy": 0.95,
+            "learning_rate": [0.003],
+        }
+    )
     assert study.derive
     claims = engine.claims_of(study, Results(study.derive(runs), runs), missing)
     assert claims and {claim.verdict for claim in claims} == {UNRESOLVED}
@@ -271,19 +299,37 @@ def test_a_search_of_learning_rates_has_one_seed_whatever_is_asked_for(tmp_path:
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
 TWICE = Expected("twice as soon", "here", "time_to_target_s", low=2)
-EXAMPLE = Study("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": Case()}, (TWICE,),
-                rates=("1", "1.5", "2", "3"), technique="X")  # fmt: skip
+EXAMPLE = Study(
+    "X",
+    "nowhere",
+    "x.yaml",
+    {"twin": {RATE: "2"}, "X": {RATE: "1.5"}},
+    {"here": Case()},
+    (TWICE,),
+    rates=("1", "1.5", "2", "3"),
+    technique="X",
+)
 
 
 def runs(times: dict[tuple[str, float, int], float | None]) -> pd.DataFrame:
     """(variant, learning rate, seed) to the time at the target; all runs end at 100 s."""
-    return pd.DataFrame([
-        {"sweep": sweep, "back_end": "simulate", "variant": variant, "learning_rate": rate, "seed": seed,
-         "time_to_target_s": time, "training_s": 100.0, "accuracy": 0.9}
-        for (variant, rate, seed), time in times.items()
-        for sweep in ("here", "here, learning rates")
-        if sweep != "here" or rate == float(EXAMPLE.variants[variant][RATE])
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "sweep": sweep,
+                "back_end": "simulate",
+                "variant": variant,
+                "learning_rate": rate,
+                "seed": seed,
+                "time_to_target_s": time,
+                "training_s": 100.0,
+                "accuracy": 0.9,
+            }
+            for (variant, rate, seed), time in times.items()
+            for sweep in ("here", "here, learning rates")
+            if sweep != "here" or rate == float(EXAMPLE.variants[variant][RATE])
+        ]
+    )
 
 
 def claims(times: dict[tuple[str, float, int], float | None]) -> list[str]:
@@ -292,11 +338,19 @@ def claims(times: dict[tuple[str, float, int], float | None]) -> list[str]:
 
 
 BOTH_SIDES: dict[tuple[str, float, int], float | None] = {
-    ("twin", 1.0, 1): 50.0, ("twin", 1.0, 2): 52.0, ("twin", 2.0, 1): 30.0, ("twin", 2.0, 2): 31.0,
-    ("twin", 3.0, 1): 20.0, ("twin", 3.0, 2): None,
-    ("X", 1.0, 1): 40.0, ("X", 1.0, 2): 40.0, ("X", 1.5, 1): 10.0, ("X", 1.5, 2): 10.2,
-    ("X", 3.0, 1): 11.0, ("X", 3.0, 2): 11.0,
-}  # fmt: skip
+    ("twin", 1.0, 1): 50.0,
+    ("twin", 1.0, 2): 52.0,
+    ("twin", 2.0, 1): 30.0,
+    ("twin", 2.0, 2): 31.0,
+    ("twin", 3.0, 1): 20.0,
+    ("twin", 3.0, 2): None,
+    ("X", 1.0, 1): 40.0,
+    ("X", 1.0, 2): 40.0,
+    ("X", 1.5, 1): 10.0,
+    ("X", 1.5, 2): 10.2,
+    ("X", 3.0, 1): 11.0,
+    ("X", 3.0, 2): 11.0,
+}
 
 
 def test_both_sides_are_judged_at_their_own_best_learning_rate() -> None:
@@ -327,9 +381,14 @@ def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end
 
 @for_each(
     ("low", "high", "verdict"),
-    [(2.0, INFINITY, PASS), (50.0, INFINITY, UNRESOLVED), (-INFINITY, 20.0, UNRESOLVED), (2.0, 20.0, UNRESOLVED),
-     (-INFINITY, 5.0, FAIL)],
-)  # fmt: skip
+    [
+        (2.0, INFINITY, PASS),
+        (50.0, INFINITY, UNRESOLVED),
+        (-INFINITY, 20.0, UNRESOLVED),
+        (2.0, 20.0, UNRESOLVED),
+        (-INFINITY, 5.0, FAIL),
+    ],
+)
 def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
     low: float, high: float, verdict: str
 ) -> None:
@@ -341,9 +400,12 @@ def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
 
 @for_each(
     ("arrived", "verdict"),
-    [({"X": (), "twin": (1, 2)}, PASS), ({"X": (1,), "twin": (1, 2)}, UNRESOLVED),
-     ({"X": (), "twin": (1,)}, UNRESOLVED)],
-)  # fmt: skip
+    [
+        ({"X": (), "twin": (1, 2)}, PASS),
+        ({"X": (1,), "twin": (1, 2)}, UNRESOLVED),
+        ({"X": (), "twin": (1,)}, UNRESOLVED),
+    ],
+)
 def test_what_never_arrives_is_not_sooner(arrived: dict[str, tuple[int, ...]], verdict: str) -> None:
     """Where its twin did arrive; of two that did not, the later one is unknown."""
     late = {place: time if place[2] in arrived[place[0]] else None for place, time in BOTH_SIDES.items()}

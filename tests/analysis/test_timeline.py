@@ -25,8 +25,10 @@ Event = dict[str, Any]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     folder = tmp_path_factory.mktemp("runs")
-    return [load_run(make_run(folder / "emulated", back_end="emulate")),
-            load_run(make_run(folder / "simulated", back_end="simulate"))]  # fmt: skip
+    return [
+        load_run(make_run(folder / "emulated", back_end="emulate")),
+        load_run(make_run(folder / "simulated", back_end="simulate")),
+    ]
 
 
 @pytest.fixture(scope="module")

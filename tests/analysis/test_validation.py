@@ -61,8 +61,10 @@ def test_times_that_cannot_be_told_apart_are_ties() -> None:
 
 def test_the_emulation_is_held_against_itself() -> None:
     once = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5)
-    twice = [ValidationPoint(name, 5e6, 0.02, 2.0, 1.5, repeats_s=times) for name, times in
-             (("fsa", (2.0, 2.2)), ("hfa", (3.0, 2.1)), ("bsp", (1.0, 1.0)))]  # fmt: skip
+    twice = [
+        ValidationPoint(name, 5e6, 0.02, 2.0, 1.5, repeats_s=times)
+        for name, times in (("fsa", (2.0, 2.2)), ("hfa", (3.0, 2.1)), ("bsp", (1.0, 1.0)))
+    ]
     found = reproduced([once, *twice])
     assert found is not None and found.points == 3
     assert found.worst == pytest.approx(0.3) and found.median == pytest.approx(0.1)

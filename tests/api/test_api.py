@@ -244,11 +244,14 @@ def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(
 
 @for_each(
     ("grid", "says"),
-    [({"codec": "fp16"}, r"codec: expected a list of values, got 'fp16'; write \['fp16'\]"),
-     ({"training.batch": 8}, "training.batch: expected a list"),
-     ({"codec": {"kind": "fp16"}}, "codec: expected a list"), ({"codec": []}, "codec: the list of values is empty"),
-     ({"codec": ["none", "fp61"]}, "fp61")],
-)  # fmt: skip
+    [
+        ({"codec": "fp16"}, r"codec: expected a list of values, got 'fp16'; write \['fp16'\]"),
+        ({"training.batch": 8}, "training.batch: expected a list"),
+        ({"codec": {"kind": "fp16"}}, "codec: expected a list"),
+        ({"codec": []}, "codec: the list of values is empty"),
+        ({"codec": ["none", "fp61"]}, "fp61"),
+    ],
+)
 def test_a_grid_that_is_refused_leaves_an_earlier_sweep_as_it_is(grid: Any, says: str, tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text("of the earlier one")
     with pytest.raises(ScenarioError, match=says):
@@ -274,8 +277,11 @@ def test_a_section_of_the_scenarios_file_counts_as_for_the_command(
     swept = api.sweep(file, {"codec": ["twobit"]}, out=tmp_path / "out")
     assert swept.varied == ("training.batch", "training.rounds")
     assert [(*point.settings.values(), point.seed) for point in jobs[0].points] == [
-        ("8", "2", "twobit", 3), ("8", "2", "twobit", 5), ("16", "3", "twobit", 3), ("16", "3", "twobit", 5),
-    ]  # fmt: skip
+        ("8", "2", "twobit", 3),
+        ("8", "2", "twobit", 5),
+        ("16", "3", "twobit", 3),
+        ("16", "3", "twobit", 5),
+    ]
 
 
 def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:

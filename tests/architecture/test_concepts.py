@@ -40,8 +40,19 @@ def test_each_concept_is_counted(tmp_path: Path) -> None:
     checkout = read(tmp_path)
     found = {count.__name__: count(checkout) for _, count, _, _ in CONCEPTS}
     assert found == {
-        "training_loops": 1, "files_of_epochs": 1, "definitions_of_load_state": 1, "link_classes": 1,
-        "lines_about_processes": 9, "files_that_ask_back_end": 1, "private_attributes_in_tests": 2,
-        "memos_on_the_plan": 1, "patches_at_run_time": 1, "calls_by_name": 1, "format_skips": 2, "tuple_assignments": 1,
-        "conditional_statements": 1, "lines_of_product": 27, "lines_of_tests": 2,
-    }  # fmt: skip
+        "training_loops": 1,
+        "files_of_epochs": 1,
+        "definitions_of_load_state": 1,
+        "link_classes": 1,
+        "lines_about_processes": 9,
+        "files_that_ask_back_end": 1,
+        "private_attributes_in_tests": 2,
+        "memos_on_the_plan": 1,
+        "patches_at_run_time": 1,
+        "calls_by_name": 1,
+        "format_skips": 2,
+        "tuple_assignments": 1,
+        "conditional_statements": 1,
+        "lines_of_product": 26,
+        "lines_of_tests": 2,
+    }

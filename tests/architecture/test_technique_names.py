@@ -136,7 +136,12 @@ def test_every_table_exists() -> None:
 def test_the_rule_sees_what_it_forbids() -> None:
     text = 'WAITING = ("fsa", "hfa")\nif kind == "dgt" or kind in ("tap",): x["p3"] = {"esync": 1}\nkind = "fsa"\n'
     assert sorted(names_in("testbed/engine/server.py", text)) == [
-        (1, "fsa"), (1, "hfa"), (2, "dgt"), (2, "esync"), (2, "p3"), (2, "tap"),
-    ]  # fmt: skip
+        (1, "fsa"),
+        (1, "hfa"),
+        (2, "dgt"),
+        (2, "esync"),
+        (2, "p3"),
+        (2, "tap"),
+    ]
     assert list(names_in("testbed/policy/order/dgt.py", 'kind == "dgt"')) == []
     assert list(names_in("testbed/policy/sync/__init__.py", 'TABLE = {"fsa": 1}\nkind == "fsa"')) == [(2, "fsa")]

@@ -155,8 +155,20 @@ def test_a_run_leaves_a_directory_that_explains_itself(tmp_path: Path, capsys: p
     out = tmp_path / "run"
     assert run_quickstart(out, "--seed", "3") == 0
     names = {path.name for path in out.iterdir()}
-    assert names >= {"scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "events", "tables", "result.json",
-                     "fidelity.json", "summary.txt", "figure.png", "log", "status.json"}  # fmt: skip
+    assert names >= {
+        "scenario.yaml",
+        "resolved.yaml",
+        "plan.json",
+        "manifest.json",
+        "events",
+        "tables",
+        "result.json",
+        "fidelity.json",
+        "summary.txt",
+        "figure.png",
+        "log",
+        "status.json",
+    }
     assert (out / "scenario.yaml").read_bytes() == QUICKSTART.read_bytes()
     assert "seed: 3" in (out / "resolved.yaml").read_text()
     assert json.loads((out / "manifest.json").read_text())["seed"] == 3
@@ -313,8 +325,11 @@ def test_events_come_in_the_order_of_time_and_can_be_selected(
     assert times == sorted(times) and len(every) > 500  # type: ignore[type-var]
     assert main(["events", run, "--kind", "round,evaluate", "--node", "tokyo/worker1,virginia/worker0"]) == 0
     some = printed(capsys)
-    assert some == [event for event in every if event["kind"] in ("round", "evaluate")
-                    and event["node"] in ("tokyo/worker1", "virginia/worker0")]  # fmt: skip
+    assert some == [
+        event
+        for event in every
+        if event["kind"] in ("round", "evaluate") and event["node"] in ("tokyo/worker1", "virginia/worker0")
+    ]
     assert {event["kind"] for event in some} == {"round", "evaluate"}
 
 

@@ -35,8 +35,20 @@ def without_an_emulation() -> None:
 
 
 def validate(folder: Path, *more: str) -> Ended:
-    options = ["--rates", "5 Mbit/s,50 Mbit/s", "--delays", "10 ms", "--rounds", "3", "--out", str(folder / "out"),
-               "--techniques", str(folder / "techniques.yaml"), "--technique", "bsp:sync=bsp"]  # fmt: skip
+    options = [
+        "--rates",
+        "5 Mbit/s,50 Mbit/s",
+        "--delays",
+        "10 ms",
+        "--rounds",
+        "3",
+        "--out",
+        str(folder / "out"),
+        "--techniques",
+        str(folder / "techniques.yaml"),
+        "--technique",
+        "bsp:sync=bsp",
+    ]
     return command(["validate-sim", str(folder / "small.yaml"), *options, *more], prepare=without_an_emulation)
 
 

@@ -23,8 +23,16 @@ MACHINES = 4
 ROUNDS = 6
 SHORT = (f"training.rounds={ROUNDS}", f"training.evaluate_every={ROUNDS}", "training.target_accuracy=null")
 # Updates in the order of arrival, blocks that may come late, or steps that are assigned by what was measured.
-ASYNCHRONOUS = {"geomx/mixed-sync", "geomx/dgt", "geomx/best-stack", "geomx/esync", "sync/esync", "sync/mixedsync",
-                "sync/ssp", "sync/tap"}  # fmt: skip
+ASYNCHRONOUS = {
+    "geomx/mixed-sync",
+    "geomx/dgt",
+    "geomx/best-stack",
+    "geomx/esync",
+    "sync/esync",
+    "sync/mixedsync",
+    "sync/ssp",
+    "sync/tap",
+}
 LIMIT_S = 240.0
 
 

@@ -71,8 +71,10 @@ class Machine:
         namespaces = ["--fork", "--pid", "--mount", "--net", "--uts", "--ipc", "--mount-proc", "--kill-child"]
         self._unshare = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", *namespaces, sys.executable, "-S", "-E", "-c", _INIT],
-            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self.init_pid = _only_child(self._unshare)
         mounts = ["/dev/shm", "/mnt", *(["/tmp"] if own_tmp else [])]
         setup = [f"mount -t tmpfs tmpfs {place}" for place in mounts]

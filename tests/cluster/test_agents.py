@@ -34,9 +34,12 @@ SHORT = ("training.rounds=4", "training.evaluate_every=4")
 
 
 def deploy(
-    directory: Path, *overrides: str, starter: ForkedAgents | None = None, report: Any = lambda line: None,
+    directory: Path,
+    *overrides: str,
+    starter: ForkedAgents | None = None,
+    report: Any = lambda line: None,
     scenario: Path = QUICKSTART,
-) -> Finished:  # fmt: skip
+) -> Finished:
     """Run a scenario on forked agents to its end."""
     plan = build_plan(load(scenario, ("cluster.address=loopback", *overrides)), "cluster")
     directory.mkdir(parents=True)
@@ -72,8 +75,11 @@ def test_it_ends_with_the_bits_of_the_simulator_and_the_report_says_what_links_a
     for role in ("worker", "server", "global_server"):
         assert run.hashes(role) == {simulated_hash}
     assert {event["path"] for event in run.of_kind("path") if event["when"] == "before"} == {
-        "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
-    }  # fmt: skip
+        "frankfurt>virginia",
+        "tokyo>virginia",
+        "virginia>frankfurt",
+        "virginia>tokyo",
+    }
     frames = {name: tables.frame(table) for name, table in tables.build(run.directory / "events").items()}
     plan = msgspec.json.decode(to_json(run.plan))
     capabilities = {"cluster": told[-1]["cluster"]}

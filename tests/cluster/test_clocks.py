@@ -88,9 +88,10 @@ def test_a_time_is_looked_up_beside_two_questions_however_many_there_were(monkey
         samples.append(ClockSample(number * S // 4, rng.randrange(10**6), rng.choice((10**5, 10**6, 10**9))))
         clock.add(samples[-1])
     useful = [
-        one for one in samples
+        one
+        for one in samples
         if all(one.error_ns <= each.error_ns + WANDER * abs(each.at_ns - one.at_ns) for each in samples)
-    ]  # fmt: skip
+    ]
     assert clock._useful == useful and 240 < len(useful) < 800
     times, interp, looked = [rng.randrange(-S, 210 * S) for _ in range(100)], np.interp, []
     wanted = [interp(at, [each.at_ns for each in useful], [each.offset_ns for each in useful]) for at in times]
@@ -123,9 +124,11 @@ def test_events_of_two_clocks_come_to_be_of_one(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"".join(json.dumps(event).encode() + b"\n" for event in events) + b'{"t": 5'))
     correct_file(path, lambda t: t - 0.25, {"b": lambda t: t + 0.5})
     assert [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()] == [
-        events[0] | {"t": 1.75, "t0": 1.5}, events[1] | {"t": 2.75, "t0": 2.25},
-        events[2] | {"t": 3.75, "snapshot_t": 3.25}, events[3] | {"t": 4.75, "t0": 4.25},
-    ]  # fmt: skip
+        events[0] | {"t": 1.75, "t0": 1.5},
+        events[1] | {"t": 2.75, "t0": 2.25},
+        events[2] | {"t": 3.75, "snapshot_t": 3.25},
+        events[3] | {"t": 4.75, "t0": 4.25},
+    ]
 
 
 @for_each(("tail", "lost"), [(b"", 1), (b"\xff" * 40, 1)])

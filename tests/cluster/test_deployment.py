@@ -24,8 +24,19 @@ SHORT = ("training.rounds=6", "training.evaluate_every=5")
 def test_the_quickstart_over_three_machines_ends_with_the_bits_of_the_simulator(tmp_path: Path) -> None:
     (simulated,) = run_scenario(tmp_path / "simulated", "simulate", *SHORT).hashes("worker")
     run = tmp_path / "deployed"
-    command = [sys.executable, "-m", "testbed.cli.main", "run", str(QUICKSTART), "--on", "cluster", "--out", str(run),
-               "--quiet", *(word for setting in SHORT for word in ("--set", setting))]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "run",
+        str(QUICKSTART),
+        "--on",
+        "cluster",
+        "--out",
+        str(run),
+        "--quiet",
+        *(word for setting in SHORT for word in ("--set", setting)),
+    ]
     with raylets(workers=3, labels=[f"dc={name}" for name in SITES]) as cluster:
         output = cluster.head.run([*command, "--set", f"cluster.address={cluster.address}"], 120)
         assert "done" in output
@@ -69,8 +80,14 @@ def await_nothing_left(machines: list[Machine]) -> None:
 @needs_raylets
 @pytest.mark.slow  # 110 s
 def test_a_machine_that_loses_power_is_replaced_by_another_of_its_data_centre(tmp_path: Path) -> None:
-    job = ("training.rounds=60", "training.evaluate_every=60", "training.target_accuracy=null", "checkpoint.every=10",
-           "recovery={on_failure: restart}", "device.step_time=100 ms")  # fmt: skip
+    job = (
+        "training.rounds=60",
+        "training.evaluate_every=60",
+        "training.target_accuracy=null",
+        "checkpoint.every=10",
+        "recovery={on_failure: restart}",
+        "device.step_time=100 ms",
+    )
     (simulated,) = run_scenario(tmp_path / "simulated", "simulate", *job).hashes("worker")
     with raylets(workers=4, labels=[f"dc={name}" for name in (*SITES, "tokyo")]) as cluster:
         run = start(cluster, tmp_path / "deployed", *job)

@@ -61,8 +61,11 @@ def test_two_bits(size: int, threshold: float) -> None:
     random = np.random.default_rng(size)
     codec, plain = TwoBitCodec(TwoBitOptions(threshold=threshold)), PlainTwoBit(threshold)
     at = np.float32(threshold)
-    edges = [sign * edge for edge in (at, np.nextafter(at, np.float32(0)), np.nextafter(at, np.float32(9)))
-             for sign in (1, -1)]  # fmt: skip
+    edges = [
+        sign * edge
+        for edge in (at, np.nextafter(at, np.float32(0)), np.nextafter(at, np.float32(9)))
+        for sign in (1, -1)
+    ]
     for _ in range(4):  # the residuals of numbers near the largest become infinite, and then not a number
         tensor = numbers(random, size, threshold, *map(float, edges))
         given = bits(tensor)
@@ -147,8 +150,9 @@ def test_published_mstopk(size: int, kind: str) -> None:
     if kind == "outlier":
         found[0] = 1e30
     for k in {0, 1, size // 100, size // 3, size}:
-        chosen = [kind_of(size)(Feedback(np.zeros(size, np.float32), found), k)
-                  for kind_of in (PublishedMsTopk, PlainMsTopk)]  # fmt: skip
+        chosen = [
+            kind_of(size)(Feedback(np.zeros(size, np.float32), found), k) for kind_of in (PublishedMsTopk, PlainMsTopk)
+        ]
         assert np.array_equal(*chosen)
 
 

@@ -44,15 +44,26 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 120.0, dead_afte
             model=Choice(kind="mlp"), data=Choice(kind="digits"), split=choice, batch_size=1, rounds=1, evaluate_every=1
         ),
         technique=TechniquePlan(
-            paradigm=choice, sync_tier1=Choice(kind="fsa"), sync_tier2=Choice(kind="fsa"), optimizer=choice,
-            codec_tier1=choice, codec_tier2=choice, order=Choice(kind="fifo"), overlay_tier1=choice,
-            overlay_tier2=choice, shard=choice,
+            paradigm=choice,
+            sync_tier1=Choice(kind="fsa"),
+            sync_tier2=Choice(kind="fsa"),
+            optimizer=choice,
+            codec_tier1=choice,
+            codec_tier2=choice,
+            order=Choice(kind="fifo"),
+            overlay_tier1=choice,
+            overlay_tier2=choice,
+            shard=choice,
         ),
         timeouts=Timeouts(
-            heartbeat_s=0.2, dead_after_s=dead_after_s, step_deadline_s=step_deadline_s,
-            run_deadline_s=600.0, tcp_user_timeout_s=60.0, rendezvous_s=120.0,
+            heartbeat_s=0.2,
+            dead_after_s=dead_after_s,
+            step_deadline_s=step_deadline_s,
+            run_deadline_s=600.0,
+            tcp_user_timeout_s=60.0,
+            rendezvous_s=120.0,
         ),
-    )  # fmt: skip
+    )
 
 
 def _node(name: str, rank: int) -> NodePlan:

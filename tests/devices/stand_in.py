@@ -81,9 +81,11 @@ def _begin() -> None:
 def copies(direction: str, at_least: int = 0) -> list[int]:
     """Return the bytes of each copy in a direction (``to host`` or ``to device``) of so many bytes or more."""
     return sorted(
-        size for (way, size), count in _state.copies.items() for _ in range(count)
+        size
+        for (way, size), count in _state.copies.items()
+        for _ in range(count)
         if way == direction and size >= at_least
-    )  # fmt: skip
+    )
 
 
 def forget() -> None:
@@ -200,8 +202,10 @@ def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
     real = _REPLACED.get(name, op)
     wanted = [str(argument.type) for argument in op._schema.arguments]
     # a number in the place of a tensor comes as a number
-    args = tuple(torch.tensor(arg) if type_ == "Tensor" and isinstance(arg, int | float) else arg
-                 for arg, type_ in zip(args, wanted, strict=False))  # fmt: skip
+    args = tuple(
+        torch.tensor(arg) if type_ == "Tensor" and isinstance(arg, int | float) else arg
+        for arg, type_ in zip(args, wanted, strict=False)
+    )
     results = real(*tree_map(raw, args), **tree_map(raw, kwargs))
     if isinstance(results, Tensor | tuple | list):
         return _results(op, args, kwargs, results)
@@ -213,9 +217,11 @@ def _results(op: Any, args: Any, kwargs: Any, results: Any) -> Any:
     given = dict(zip((argument.name for argument in op._schema.arguments), args, strict=False)) | kwargs
     written = {
         alias: given[argument.name]
-        for argument in op._schema.arguments if argument.alias_info is not None and argument.alias_info.is_write
-        for alias in argument.alias_info.before_set if argument.name in given
-    }  # fmt: skip
+        for argument in op._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for alias in argument.alias_info.before_set
+        if argument.name in given
+    }
     for tensor in written.values():
         for each in tensor if isinstance(tensor, list | tuple) else [tensor]:
             if _is_here(each):

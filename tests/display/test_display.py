@@ -35,8 +35,17 @@ class Clock:
 
 
 def status(node: str, **fields: Any) -> dict[str, Any]:
-    return {"kind": "status", "t": 3.0, "node": node, "round": 0, "loss": None, "wan_up_bytes": 0, "wan_down_bytes": 0,
-            "waiting_for": "", **fields}  # fmt: skip
+    return {
+        "kind": "status",
+        "t": 3.0,
+        "node": node,
+        "round": 0,
+        "loss": None,
+        "wan_up_bytes": 0,
+        "wan_down_bytes": 0,
+        "waiting_for": "",
+        **fields,
+    }
 
 
 def test_rows_add_up_a_data_centre() -> None:
@@ -290,11 +299,23 @@ def test_a_sweep_compares_runs_of_one_seed_with_each_other() -> None:
 
 def compared(*differences: dict[str, Any]) -> str:
     """Return a comparison of runs that differ from the first, which is done, as text."""
-    row = {"label": "FSA", "run": "a", "fidelity": "ok", "status": "done", "accuracy": 0.9, "round_time_s": 0.5,
-           "accuracy_at_target": None,
-           "step_time_s": 0.5, "samples_per_s": 100.0,
-           "time_to_target_s": None, "target": None, "speed_up": 1.0, "wan_bytes": 2_000_000, "waiting_share": 0.1,
-           "resumed_round": None}  # fmt: skip
+    row = {
+        "label": "FSA",
+        "run": "a",
+        "fidelity": "ok",
+        "status": "done",
+        "accuracy": 0.9,
+        "round_time_s": 0.5,
+        "accuracy_at_target": None,
+        "step_time_s": 0.5,
+        "samples_per_s": 100.0,
+        "time_to_target_s": None,
+        "target": None,
+        "speed_up": 1.0,
+        "wan_bytes": 2_000_000,
+        "waiting_share": 0.1,
+        "resumed_round": None,
+    }
     out = io.StringIO()
     Console(file=out, width=120).print(summary.comparison_table([row, *(row | each for each in differences)]))
     return out.getvalue()

@@ -99,8 +99,9 @@ def measured() -> list[dict[str, Any]]:
             ("dc0", "dc2"): {"rate_bps": 20e6, "delay_s": 0.025},
             ("dc1", "dc2"): {"rate_bps": 40e6, "delay_s": 0.05},
         },
-        sites=3, workers=2,
-    )  # fmt: skip
+        sites=3,
+        workers=2,
+    )
     records = Records()
     with Emulation(settings, capabilities(), records) as net:
         net.measure()
@@ -198,10 +199,15 @@ def live_change() -> dict[str, Any]:
         fast = rtts(net, "dc0/worker0", "dc1/worker0", 20)
         sender.close()
     return {
-        "backlog_before": before.backlog_bytes, "backlog_after": after.backlog_bytes, "rate": after.configured_bps,
-        "dropped": drained.dropped_packets, "sent_packets_bytes": drained.sent_bytes, "slow_s": slow, "fast_s": fast,
+        "backlog_before": before.backlog_bytes,
+        "backlog_after": after.backlog_bytes,
+        "rate": after.configured_bps,
+        "dropped": drained.dropped_packets,
+        "sent_packets_bytes": drained.sent_bytes,
+        "slow_s": slow,
+        "fast_s": fast,
         "backlog_drained": drained.backlog_bytes,
-    }  # fmt: skip
+    }
 
 
 def traced() -> dict[str, Any]:

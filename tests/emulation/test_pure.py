@@ -227,16 +227,20 @@ def test_layout_of_a_chain() -> None:
     )
     assert layout.gateways["dc0"].address == "10.0.0.254/24"
     assert [(link.plan.name, link.egress.interface, link.ingress.vertex) for link in layout.wan] == [
-        ("core>dc0", "wan0", "dc0"), ("dc0>core", "wan0", "core"),
-        ("core>dc1", "wan1", "dc1"), ("dc1>core", "wan0", "core"),
-    ]  # fmt: skip
+        ("core>dc0", "wan0", "dc0"),
+        ("dc0>core", "wan0", "core"),
+        ("core>dc1", "wan1", "dc1"),
+        ("dc1>core", "wan0", "core"),
+    ]
     ports = [(end.vertex, end.interface) for cable in layout.cables for end in (cable.a, cable.b)]
     assert len(ports) == len(set(ports))
     routes = {(route.vertex, route.subnet): route.via for route in layout.routes if route.subnet != "default"}
     assert routes == {
-        ("dc0", "10.0.1.0/24"): "198.18.0.1", ("core", "10.0.1.0/24"): "198.18.0.6",
-        ("dc1", "10.0.0.0/24"): "198.18.0.5", ("core", "10.0.0.0/24"): "198.18.0.2",
-    }  # fmt: skip
+        ("dc0", "10.0.1.0/24"): "198.18.0.1",
+        ("core", "10.0.1.0/24"): "198.18.0.6",
+        ("dc1", "10.0.0.0/24"): "198.18.0.5",
+        ("core", "10.0.0.0/24"): "198.18.0.2",
+    }
     assert delay_rules(layout, "core").count("NFQUEUE") == 2
     assert delay_rules(layout, "dc0/worker0") == ""
 
@@ -257,8 +261,12 @@ def test_buffers_hold_the_longest_path() -> None:
 
     largest = limit({("dc0", "dc1"): slow})
     assert largest > 4 * 1e9 / 8 * 0.3
-    traces = {"queue_bytes": 100_000, "rate_trace": Series(times_s=(0.0, 1.0), values=(1e6, 1e9)), "delay_s": 0.01,
-              "delay_trace": Series(times_s=(0.0, 1.0), values=(0.01, 0.15))}  # fmt: skip
+    traces = {
+        "queue_bytes": 100_000,
+        "rate_trace": Series(times_s=(0.0, 1.0), values=(1e6, 1e9)),
+        "delay_s": 0.01,
+        "delay_trace": Series(times_s=(0.0, 1.0), values=(0.01, 0.15)),
+    }
     assert limit({("dc0", "dc1"): {"rate_bps": 1e6, **traces}}) == largest
     short = slow | {"delay_s": 0.03}
     assert limit({(f"dc{number}", f"dc{number + 1}"): short for number in range(5)}) == largest, "five links in a row"
@@ -283,8 +291,10 @@ def test_a_floods_rate_leaves_the_burst_out() -> None:
 def test_a_link_that_is_too_slow_is_measured_as_it_is_emulated() -> None:
     """At 64 kbit/s, as the Plan warns. An echo is within what it sends at once, and takes the delay alone."""
     slow = plan({("dc0", "dc1"): {"rate_bps": 8e3, "delay_s": 0.02}})
-    net = cast(BuiltNetwork, SimpleNamespace(plan=slow, layout=lay_out(slow, wires=False),
-                                             namespace_path=lambda vertex: f"/ns/{vertex}"))  # fmt: skip
+    net = cast(
+        BuiltNetwork,
+        SimpleNamespace(plan=slow, layout=lay_out(slow, wires=False), namespace_path=lambda vertex: f"/ns/{vertex}"),
+    )
     assert _link_rtts_s(net)["dc0>dc1"] == pytest.approx(2 * 0.02)
     (flood,) = _floods(net, {slow.network.links[0].name})
     assert (flood.rate_bps, _rate(flood, slow.network.links[0]).planned) == (64e3, 64e3)
@@ -357,9 +367,10 @@ def test_traces_of_a_resumed_run_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     """Faults of its links, which are in the traces, do not happen once more."""
     begun, line = list[float](), {"kind": "train", "t": 5.0, "resumed_round": 7, "trained_s": 120.0}
     helpers = SimpleNamespace(
-        start_monitor=lambda epoch_s: None, finish=lambda: None,
+        start_monitor=lambda epoch_s: None,
+        finish=lambda: None,
         begin=lambda epoch_s, start_s, trained_s: begun.append(start_s - epoch_s - trained_s),
-    )  # fmt: skip
+    )
     network = SimpleNamespace(helpers=helpers, capabilities=SimpleNamespace(realtime=False))
     monkeypatch.setattr(emulate, "run_nodes", lambda deployment, *_: deployment.report(line))
     ground = alone(plan({("dc0", "dc1"): {}}), tmp_path, lambda line: None)
@@ -375,8 +386,11 @@ def test_late_packets_are_a_share_of_those_since_the_monitor_began() -> None:
         def counters(self) -> dict[str, LinkCounters]:
             return {name: LinkCounters(1e9, 0, 0, 0, 0) for name in self.specs}
 
-    log = SimpleNamespace(write=lambda kind, now, **fields: warnings.append(fields.get("message", "")),
-                          flush=lambda: None, close=lambda: None)  # fmt: skip
+    log = SimpleNamespace(
+        write=lambda kind, now, **fields: warnings.append(fields.get("message", "")),
+        flush=lambda: None,
+        close=lambda: None,
+    )
     table, lan = DelayTable.create(len(specs) + 1), len(specs)
     table.row(0)[DelayField.PACKETS] = 100_000
     watching = Monitor(Quiet(specs), table, log, time.monotonic(), False, ["LAN to dc0"])  # type: ignore[arg-type]
@@ -401,8 +415,9 @@ def test_what_links_carry_before_training_is_told_of_those_that_carry_something(
     def counters() -> dict[str, LinkCounters]:
         return {name: LinkCounters(2e7, size, 0, 0, 0) for name, size in zip("ab", next(sent), strict=True)}
 
-    log = SimpleNamespace(write=lambda kind, t, **fields: told.append((t, fields["link"], fields["bytes"])),
-                          flush=lambda: None)  # fmt: skip
+    log = SimpleNamespace(
+        write=lambda kind, t, **fields: told.append((t, fields["link"], fields["bytes"])), flush=lambda: None
+    )
     monkeypatch.setattr(monitor, "time", SimpleNamespace(monotonic=lambda: next(now)))
     probes = monitor.Probes(SimpleNamespace(counters=counters), log, 0.0)  # type: ignore[arg-type]
     for _ in range(5):
@@ -544,8 +559,13 @@ def test_a_slow_lans_delay_is_made_and_a_fast_ones_is_not(wires: bool) -> None:
     sites = tuple(replace(site, lan_delay_s=0.002) for site in settings.network.sites)
     layout = lay_out(replace(settings, network=replace(settings.network, sites=sites)), wires=wires)
     assert [delay.port.vertex for delay in layout.lan_delays] == [
-        "dc0", "dc0/worker0", "dc0/worker1", "dc1", "dc1/worker0", "dc1/worker1",
-    ]  # fmt: skip
+        "dc0",
+        "dc0/worker0",
+        "dc0/worker1",
+        "dc1",
+        "dc1/worker0",
+        "dc1/worker1",
+    ]
     ends = [(end.vertex, end.interface) for cable in layout.cables for end in (cable.a, cable.b)]
     assert len(ends) == len(set(ends))
     if wires:

@@ -39,9 +39,15 @@ def shell(scenario: Path, *arguments: str, script: str = "") -> subprocess.Compl
     argv = [sys.executable, "-m", "testbed.cli.main", "shell", str(scenario), *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        argv, input=script, capture_output=True, text=True, timeout=240, check=False, cwd=scenario.parent,
+        argv,
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=scenario.parent,
         env=environment,
-    )  # fmt: skip
+    )
 
 
 def medians_ms(output: str) -> list[float]:

@@ -136,8 +136,11 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
     """Watch both ends of DGT."""
     found = Blocks()
     cut, deliver, settle, late = (
-        BlockSender._cut, BlockReceiver._deliver, BlockReceiver._settle, BlockReceiver._on_late
-    )  # fmt: skip
+        BlockSender._cut,
+        BlockReceiver._deliver,
+        BlockReceiver._settle,
+        BlockReceiver._on_late,
+    )
 
     def on_cut(self: BlockSender, push: Message, k: float) -> list[Message]:
         key, payload = (self._world.node, push.key), push.parts[0]

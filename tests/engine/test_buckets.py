@@ -16,8 +16,12 @@ from tests.for_each import for_each
 from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
 
-DEEP = ("training.model={kind: mlp, layers: 34, hidden: 8}", "training.rounds=2", "training.evaluate_every=2",
-        "data_centers[east].workers=1")  # fmt: skip
+DEEP = (
+    "training.model={kind: mlp, layers: 34, hidden: 8}",
+    "training.rounds=2",
+    "training.evaluate_every=2",
+    "data_centers[east].workers=1",
+)
 WHOLE = "order={kind: fifo, slice: whole}"
 TWO_BITS = "codec={kind: twobit, threshold: 0.0001}"
 LOCAL = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
@@ -60,8 +64,11 @@ def test_keys_travel_together_where_nothing_tells_them_apart(settings: tuple[str
     assert buckets_of(plan, sizes, {3: 2}).sizes == sizes
     if together:  # of a model of 8 MB, whose slices are of 1 MiB: tensors that are larger travel alone
         assert buckets_of(plan, (*sizes, 2_000_000, *sizes, 200_000, 200_000), {}).sizes == (
-            800, 2_000_000, 200_800, 200_000,
-        )  # fmt: skip
+            800,
+            2_000_000,
+            200_800,
+            200_000,
+        )
 
 
 @for_each(

@@ -66,12 +66,15 @@ async def _there_and_back(codec: Any, tensor: Tensor) -> Tensor:
     return await coding.decode_value(world, codec, Message(MessageKind.VALUE, 3, 7, parts=parts, sender="hub"), 2)
 
 
-@for_each(("where", "told"), [
-    ("encode", "what it sends of the contribution to key 3"),
-    ("decode", "the contribution to key 3 that it decodes, from east/worker1,"),
-    ("encode_value", "what it sends of the value of key 3"),
-    ("decode_value", "the value of key 3 that it decodes, from hub,"),
-])  # fmt: skip
+@for_each(
+    ("where", "told"),
+    [
+        ("encode", "what it sends of the contribution to key 3"),
+        ("decode", "the contribution to key 3 that it decodes, from east/worker1,"),
+        ("encode_value", "what it sends of the value of key 3"),
+        ("decode_value", "the value of key 3 that it decodes, from hub,"),
+    ],
+)
 def test_the_codec_is_named_that_makes_infinities(where: str, told: str) -> None:
     for codec in (Spoiling(where), CodecOver(Spoiling(where))):
         with pytest.raises(RunFailed) as caught:

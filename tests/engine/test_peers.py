@@ -152,8 +152,14 @@ def test_what_is_left_of_a_graph_is_joined_up() -> None:
 
 
 def test_a_state_survives_its_message() -> None:
-    state = {"0/value": torch.randn(2, 3), "0/updates": 7, "1/value": torch.ones(4), "draws": torch.tensor([1, 2]),
-             "notes": "x", "1/empty": torch.zeros(0)}  # fmt: skip
+    state = {
+        "0/value": torch.randn(2, 3),
+        "0/updates": 7,
+        "1/value": torch.ones(4),
+        "draws": torch.tensor([1, 2]),
+        "notes": "x",
+        "1/empty": torch.zeros(0),
+    }
     meta, parts = packed(state)
     assert len(parts) == 2, "one for each type"
     again = unpacked(meta, parts)

@@ -95,11 +95,14 @@ def test_validate_refuses_what_the_run_would(
 @for_each(
     "setting, needed",
     [
-        ("training.rounds=3", False), ("training.split=by_class", False), ("training.model=cnn", False),
-        ("training.split.kind=dirichlet", True), ("training.data.kind=mnist", True),
+        ("training.rounds=3", False),
+        ("training.split=by_class", False),
+        ("training.model=cnn", False),
+        ("training.split.kind=dirichlet", True),
+        ("training.data.kind=mnist", True),
         ("data_centers[*].workers=900", True),
     ],
-)  # fmt: skip
+)
 def test_data_are_read_where_rules_cannot_tell(setting: str, needed: bool) -> None:
     assert needs_rehearsal(build_plan(loads(TEXT, "s.yaml", [setting]))) is needed
 
@@ -139,10 +142,16 @@ def test_commands_that_compute_nothing_import_no_torch(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(TEXT)
     (tmp_path / "rtt_ms.csv").write_text(",a,b\na,0,20\nb,20,0\n")
     commands = [
-        ["validate", "s.yaml"], ["validate", "quickstart"], ["plan", "s.yaml"], ["topology", "hmc4"],
-        ["topology", "import", "rtt_ms.csv", "--set", "rate=1 Gbit/s"], ["trace", "lte-drive"], ["schema"],
-        ["sweep", "s.yaml", "--set", "codec=none,fp16", "--seeds", "5", "--dry-run"], ["scenarios"],
-    ]  # fmt: skip
+        ["validate", "s.yaml"],
+        ["validate", "quickstart"],
+        ["plan", "s.yaml"],
+        ["topology", "hmc4"],
+        ["topology", "import", "rtt_ms.csv", "--set", "rate=1 Gbit/s"],
+        ["trace", "lte-drive"],
+        ["schema"],
+        ["sweep", "s.yaml", "--set", "codec=none,fp16", "--seeds", "5", "--dry-run"],
+        ["scenarios"],
+    ]
     code = WITHOUT_TORCH.format(commands=commands, heavy={"torch", "pandas", "matplotlib"})
     (tmp_path / "mine.py").write_text(MODEL.replace("BUILT", "nn.Sequential(nn.Flatten(), nn.Linear(64, 10))"))
     commands = [["validate", "s.yaml", "--set", "training.model=./mine.py:Mine"]]

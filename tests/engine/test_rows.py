@@ -29,9 +29,12 @@ ROUNDS = 6
 SMALL = (
     f"training.model={{kind: recommender, rows: {ROWS}, width: {WIDTH}, hidden: {HIDDEN}}}",
     "training.data={kind: clicks, categories: 200, train_samples: 2000, test_samples: 200}",
-    "training.batch=8", f"training.rounds={ROUNDS}", "training.evaluate_every=4", "device.step_time=20 ms",
+    "training.batch=8",
+    f"training.rounds={ROUNDS}",
+    "training.evaluate_every=4",
+    "device.step_time=20 ms",
     "optimizer={kind: adam, learning_rate: 0.02}",
-)  # fmt: skip
+)
 DENSE = (3 * WIDTH * HIDDEN + HIDDEN, HIDDEN * 2 + 2)
 SETTINGS: dict[str, tuple[str, ...]] = {
     "adam": (),
@@ -45,9 +48,10 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "no evaluation": ("training.evaluate_every=100",),
     "two tables": (
         "training.model={kind: transformer, layers: 1, heads: 2, head_width: 4}",
-        f"training.data={{kind: text, file: {Path(__file__)}, context: 4}}", "training.batch=2",
+        f"training.data={{kind: text, file: {Path(__file__)}, context: 4}}",
+        "training.batch=2",
     ),
-}  # fmt: skip
+}
 
 
 EMULATED = pytest.param("emulate", marks=[pytest.mark.emulation, pytest.mark.slow])  # 6 s
@@ -109,8 +113,7 @@ def test_the_bytes_are_those_of_the_rows(codec: str, element_bytes: int, tmp_pat
     looked_up = needed(rows.plan, "east")
     up, down = "east/server0", "hub/global0"
     row_bytes = element_bytes * WIDTH
-    expected = [4 * (len(asked) + len(now)) + row_bytes * len(now)
-                for now, asked in pairwise(looked_up)]  # fmt: skip
+    expected = [4 * (len(asked) + len(now)) + row_bytes * len(now) for now, asked in pairwise(looked_up)]
     assert sent(rows, "push", up, down) == expected
     assert sent(rows, "value", down, up) == [row_bytes * len(asked) for asked in looked_up[1:]]
     # the first worker needs the whole model where it is evaluated: after round 3 and at the end
@@ -124,8 +127,14 @@ def test_the_bytes_are_those_of_the_rows(codec: str, element_bytes: int, tmp_pat
 def test_without_waiting_each_batch_meets_the_rows_of_the_last_update(sync: str, tmp_path: Path) -> None:
     """Steps are so long and different that the order of updates does not depend on the bytes."""
     kind = "hips" if "tier1" in sync else "ps"
-    apart = ("device.step_time=1 s", "data_centers[east].workers=1", "data_centers[east].device.speed=0.83",
-             "data_centers[west].device.speed=0.59", "links[*].rate=1 Gbit/s", "links[*].delay=1 ms")  # fmt: skip
+    apart = (
+        "device.step_time=1 s",
+        "data_centers[east].workers=1",
+        "data_centers[east].device.speed=0.83",
+        "data_centers[west].device.speed=0.59",
+        "links[*].rate=1 Gbit/s",
+        "links[*].delay=1 ms",
+    )
     texts = (*SMALL, *apart, f"sync={sync}", "optimizer={kind: dcasgd, learning_rate: 0.3}")
     whole, rows = (run(tmp_path / pull, *texts, f"paradigm={{kind: {kind}, pull: {pull}}}") for pull in ("all", "rows"))
     assert scores(whole) == scores(rows)
@@ -139,8 +148,9 @@ def test_real_worlds_end_with_the_same_bits_and_move_the_same_bytes(back_end: st
     virtual = run(tmp_path / "virtual", *pulling("rows"))
     real = run_scenario(tmp_path / "real", back_end, *pulling("rows"), scenario=THREE_SITES)
     assert real.outcome.status == "done", real.outcome.message
-    finals, expected = ({event["node"]: event.get("parameters_sha256") for event in each.of_kind("final")}
-                        for each in (real, virtual))  # fmt: skip
+    finals, expected = (
+        {event["node"]: event.get("parameters_sha256") for event in each.of_kind("final")} for each in (real, virtual)
+    )
     assert finals == expected
 
     def payload(events: list[dict[str, Any]]) -> int:

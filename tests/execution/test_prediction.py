@@ -80,10 +80,15 @@ def test_a_slow_simulation_ends_with_what_it_has(monkeypatch: pytest.MonkeyPatch
     assert predicted(emulated()) == []
 
 
-@for_each("changes", [
-    ("faults=[{kind: join, data_center: west, at: 500 ms}]", "recovery.on_failure=continue"),
-    ("topology.links[*].jitter=5 ms",), ("device.pace=measured",), ("paradigm=gloo",),
-])  # fmt: skip
+@for_each(
+    "changes",
+    [
+        ("faults=[{kind: join, data_center: west, at: 500 ms}]", "recovery.on_failure=continue"),
+        ("topology.links[*].jitter=5 ms",),
+        ("device.pace=measured",),
+        ("paradigm=gloo",),
+    ],
+)
 def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ...]) -> None:
     assert predicted(emulated(*changes)) == []
 

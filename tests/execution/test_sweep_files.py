@@ -54,15 +54,24 @@ def test_the_folder_of_a_command_is_copied_without_results_and_hidden_files(
     (tmp_path / "shared.py").write_text("of elsewhere")
     (folder / "lib/shared.py").symlink_to(tmp_path / "shared.py")
     program = Program(
-        command=("python", f"{folder}/main.py"), first=(), workers=(1,), cwd=str(folder), env={"LIB": f"{folder}/lib"},
-        listens=0, metrics="", timeout_s=1.0, ends="all",
-    )  # fmt: skip
+        command=("python", f"{folder}/main.py"),
+        first=(),
+        workers=(1,),
+        cwd=str(folder),
+        env={"LIB": f"{folder}/lib"},
+        listens=0,
+        metrics="",
+        timeout_s=1.0,
+        ends="all",
+    )
     plan, there = plan_of(program=program), tmp_path / "there"
     (named, inside), *_ = stage(named_files(plan), there).items()
     copy = there / inside
     assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()) == [
-        "lib/shared.py", "lib/util.py", "main.py",
-    ]  # fmt: skip
+        "lib/shared.py",
+        "lib/util.py",
+        "main.py",
+    ]
     assert (copy / "lib/shared.py").read_text() == "of elsewhere"
     own = with_copies(plan, {named: str(copy)}).program
     assert own is not None and own.command == ("python", f"{copy}/main.py")

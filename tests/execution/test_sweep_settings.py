@@ -65,8 +65,11 @@ def test_yaml_section_and_options_together(tmp_path: Path) -> None:
     scenario, sweep = read_sweep(file)
     assert scenario.samefile(QUICKSTART)
     assert list(sweep.settings())[2] == {
-        "codec": "{kind: topk, ratio: 0.1}", "links[*].rate": "5 Mbit/s", "batch": "8", "rounds": "1"
-    }  # fmt: skip
+        "codec": "{kind: topk, ratio: 0.1}",
+        "links[*].rate": "5 Mbit/s",
+        "batch": "8",
+        "rounds": "1",
+    }
     narrowed = joined(sweep, from_options(["codec=fp16"], [], 1))
     assert {settings["codec"] for settings in narrowed.settings()} == {"fp16"}
     assert narrowed.seeds == 1
@@ -199,8 +202,10 @@ def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> N
 def test_every_run_of_a_sweep_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "both.yaml"
     lines = [line for line in QUICKSTART.read_text().splitlines() if "rate_trace" not in line]
-    for codecs, code, told in (("none, fp16", 0, "both.yaml: valid (6 runs of a sweep, on simulate"),
-                               ("none, fp61", 2, "--set codec=fp61: codec: 'fp61' is not one of")):  # fmt: skip
+    for codecs, code, told in (
+        ("none, fp16", 0, "both.yaml: valid (6 runs of a sweep, on simulate"),
+        ("none, fp61", 2, "--set codec=fp61: codec: 'fp61' is not one of"),
+    ):
         file.write_text("\n".join([*lines, f"sweep: {{seeds: 3, grid: {{codec: [{codecs}]}}}}"]))
         assert main(["validate", str(file), "--on", "simulate"]) == code
         assert told in "".join(capsys.readouterr())
@@ -218,8 +223,10 @@ def test_a_list_of_seeds_on_the_command_line(capsys: pytest.CaptureFixture[str])
         assert main([*words, "--seeds", text]) == 0
         lines = capsys.readouterr().out.splitlines()[:-1]
         assert [line.split()[2] for line in lines] == told
-    for wrong, told_ in ((["sweep", "--seeds", "1,x"], "'x' is not a whole number"),
-                         (["run", "--seed", "1,2,5"], "write `testbed sweep … --seeds 1,2,5`")):  # fmt: skip
+    for wrong, told_ in (
+        (["sweep", "--seeds", "1,x"], "'x' is not a whole number"),
+        (["run", "--seed", "1,2,5"], "write `testbed sweep … --seeds 1,2,5`"),
+    ):
         with pytest.raises(SystemExit):
             main([wrong[0], str(QUICKSTART), *wrong[1:]])
         assert told_ in capsys.readouterr().err
@@ -317,12 +324,16 @@ def test_techniques_replace_those_of_the_scenario_and_what_cannot_run_is_left_ou
     rates = from_options(["links[*].rate=5 Mbit/s,20 Mbit/s"], [], 2)
     found = points_of_techniques(["hfa", "hitopk", "mixedsync"], path, rates, None)
     assert [(point.settings["technique"], point.seed) for point in found.points[::2]] == [
-        ("hfa", 1), ("hfa", 1), ("mixedsync", 1), ("mixedsync", 1),
-    ]  # fmt: skip
+        ("hfa", 1),
+        ("hfa", 1),
+        ("mixedsync", 1),
+        ("mixedsync", 1),
+    ]
     techniques = [point.plan.technique for point in found.points[::4]]
     assert [(each.paradigm.kind, each.sync_tier2.kind) for each in techniques] == [
-        ("hips", "hfa"), ("hips", "mixedsync"),
-    ]  # fmt: skip
+        ("hips", "hfa"),
+        ("hips", "mixedsync"),
+    ]
     assert [each.optimizer.options["at"] for each in techniques] == ["worker", "global"]
     assert [*found.left_out] == ["hitopk"]
     assert found.left_out["hitopk"].startswith("paradigm.algorithm: 'hitopk' sums over the workers of one number in")

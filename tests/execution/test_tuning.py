@@ -98,8 +98,20 @@ def test_a_search_from_its_first_run_to_the_conclusion(
     text = FLAT.replace("0.02", "0.002").replace("evaluate_every: 12", "evaluate_every: 2, target_accuracy: 30 %")
     (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
     out = tmp_path / "tuned"
-    command = ["sweep", str(tmp_path / "s.yaml"), "--techniques", "fsa", "--tune", "learning_rate=0.002..0.2",
-               "--trials", "3", "--seeds", "2", "--out", str(out)]  # fmt: skip
+    command = [
+        "sweep",
+        str(tmp_path / "s.yaml"),
+        "--techniques",
+        "fsa",
+        "--tune",
+        "learning_rate=0.002..0.2",
+        "--trials",
+        "3",
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+    ]
     assert main(command) == 0
     trials = json.loads((out / tuning.FILE).read_text())["trials"]
     assert [trial["value"] for trial in trials.values()] == ["0.002", "0.0063", trials[[*trials][2]]["value"]]

@@ -62,8 +62,10 @@ def with_more(faults: tuple[str, ...], chance: Random) -> tuple[str, ...]:
 
 
 REWRITES: dict[str, Callable[[tuple[str, ...], Random], tuple[str, ...]]] = {
-    "in two": in_two, "reordered": reordered, "with more": with_more,
-}  # fmt: skip
+    "in two": in_two,
+    "reordered": reordered,
+    "with more": with_more,
+}
 
 
 def _draws(text: str) -> bool:

@@ -200,13 +200,18 @@ VICTIMS: dict[str, Callable[[psutil.Process, Random], psutil.Process]] = {
 }
 # what the message says, by victim and signal; of a launcher that is killed nobody is left to say it
 SAYS = {
-    ("launcher", "SIGTERM"): "interrupted", ("launcher", "SIGINT"): "interrupted",
+    ("launcher", "SIGTERM"): "interrupted",
+    ("launcher", "SIGINT"): "interrupted",
     ("launcher", "SIGHUP"): "interrupted",
-    ("host", "SIGKILL"): "host process ended with signal 9", ("host", "SIGTERM"): "SIGTERM|interrupted",
-    ("node", "SIGKILL"): r"\w+/\w+ was killed by signal 9, SIGKILL", ("node", "SIGTERM"): r"\w+/\w+",
-    ("node", "SIGSEGV"): r"\w+/\w+ was killed by signal 11", ("node", "SIGSTOP"): r"\w+/\w+",
-    ("host", "SIGSTOP"): "", ("launcher", "SIGSTOP"): "",
-}  # fmt: skip
+    ("host", "SIGKILL"): "host process ended with signal 9",
+    ("host", "SIGTERM"): "SIGTERM|interrupted",
+    ("node", "SIGKILL"): r"\w+/\w+ was killed by signal 9, SIGKILL",
+    ("node", "SIGTERM"): r"\w+/\w+",
+    ("node", "SIGSEGV"): r"\w+/\w+ was killed by signal 11",
+    ("node", "SIGSTOP"): r"\w+/\w+",
+    ("host", "SIGSTOP"): "",
+    ("launcher", "SIGSTOP"): "",
+}
 
 
 def struck(seed: int, victim: str, name: str) -> Ending:

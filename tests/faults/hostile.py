@@ -151,8 +151,12 @@ def _drop(sock: socket.socket, open_: dict[socket.socket, float], selector: sele
 
 
 def job(rounds: int) -> tuple[str, ...]:
-    return ("device.variation=0 %", "device.step_time=50 ms", f"training.rounds={rounds}",
-            f"training.evaluate_every={rounds}")  # fmt: skip
+    return (
+        "device.variation=0 %",
+        "device.step_time=50 ms",
+        f"training.rounds={rounds}",
+        f"training.evaluate_every={rounds}",
+    )
 
 
 def among_strangers(directory: Path, rounds: int, attack_: Attack) -> tuple[Ended, dict[str, int]]:

@@ -34,8 +34,10 @@ Texts = tuple[str, ...]
 def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Plan:
     """The Plan of the job ``calm`` with faults and the rest. Raises ``ScenarioError`` as the whole text would."""
     written: dict[str, Any] = {
-        "faults": tuple(map(_fault, faults)), "recovery": recovery, "checkpoint": Checkpoints(every=every),
-    }  # fmt: skip
+        "faults": tuple(map(_fault, faults)),
+        "recovery": recovery,
+        "checkpoint": Checkpoints(every=every),
+    }
     scenario = replace(_scenario(calm), **written)
     problems = violations_of(scenario)
     if problems:
@@ -47,9 +49,15 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     nodes, network = slowed(plan.nodes, found), with_faults(plan.network, found)
     warnings = warnings_for(scenario, network, nodes, plan.training, plan.simulation)
     return replace(
-        plan, nodes=nodes, network=network, faults=found, warnings=warnings,
-        timeouts=timeouts, recovery=scenario.recovery, checkpoint_every=every,
-    )  # fmt: skip
+        plan,
+        nodes=nodes,
+        network=network,
+        faults=found,
+        warnings=warnings,
+        timeouts=timeouts,
+        recovery=scenario.recovery,
+        checkpoint_every=every,
+    )
 
 
 def recovery_of(policy: str, on_nan: str, replicas: int) -> Recovery:

@@ -22,8 +22,14 @@ from testbed.results.progress import Progress
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 
-JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=10", "training.evaluate_every=4",
-       "optimizer={kind: adam, learning_rate: 0.01}", "device.variation=30 %", "simulation.network=flows")  # fmt: skip
+JOB = (
+    "training.model={kind: mlp, hidden: 8}",
+    "training.rounds=10",
+    "training.evaluate_every=4",
+    "optimizer={kind: adam, learning_rate: 0.01}",
+    "device.variation=30 %",
+    "simulation.network=flows",
+)
 RESTART = "recovery={on_failure: restart, delay: 100 ms}"
 CONTINUE = "recovery={on_failure: continue}"
 _KIND = re.compile(rb'\{"t":[^,]+,"kind":"(\w+)"')  # as every line begins

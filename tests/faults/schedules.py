@@ -26,17 +26,29 @@ from tests.scenario.covering import covering
 ROUNDS = 8
 SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=brief")
 FEW_STEPS = {  # local steps meet nobody
-    "hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",), "quorum": ("sync.h=2",),
-    "async_local_sgd": ("sync.h=2",), "halos": ("sync.h=2", "sync.updates=2"),
-    "decoupled": ("sync.h=2", "sync.fragments=2"), "deco": ("sync.every=2",),
-}  # fmt: skip
+    "hfa": ("sync.k1=2", "sync.k2=3"),
+    "diloco": ("sync.h=2",),
+    "quorum": ("sync.h=2",),
+    "async_local_sgd": ("sync.h=2",),
+    "halos": ("sync.h=2", "sync.updates=2"),
+    "decoupled": ("sync.h=2", "sync.fragments=2"),
+    "deco": ("sync.every=2",),
+}
 # in one of four runs that have global servers; to which a round's first pushes come one after the other
 SEVERAL_SERVERS = ("data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}")
 LATE_BLOCKS = ("zero", "next-round", "retransmit")
 TIERS = (  # other kinds on the two tiers, which go together
-    ("fsa", "mixedsync"), ("fsa", "bsp"), ("fsa", "tap"), ("fsa", "ssp"), ("esync", "fsa"), ("diloco", "bsp"),
-    ("bsp", "tap"), ("tap", "mixedsync"), ("ssp", "mixedsync"), ("ssp", "tap"),
-)  # fmt: skip
+    ("fsa", "mixedsync"),
+    ("fsa", "bsp"),
+    ("fsa", "tap"),
+    ("fsa", "ssp"),
+    ("esync", "fsa"),
+    ("diloco", "bsp"),
+    ("bsp", "tap"),
+    ("tap", "mixedsync"),
+    ("ssp", "mixedsync"),
+    ("ssp", "tap"),
+)
 TWO_KEYS = "training.model={kind: mlp, layers: 0}"  # enough for any order of two; half the messages of four
 POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
@@ -210,9 +222,10 @@ def overlaps(plan: Plan) -> bool:
     """Whether two faults of one target are active at one time."""
     spans = [
         (name, fault.at_s, fault.at_s + fault.for_s)
-        for fault in plan.faults if fault.at_s is not None
+        for fault in plan.faults
+        if fault.at_s is not None
         for name in fault.targets
-    ]  # fmt: skip
+    ]
     return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a, b in combinations(spans, 2))
 
 

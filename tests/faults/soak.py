@@ -60,12 +60,16 @@ def overrides(policy: str, seconds: float) -> tuple[str, ...]:
         f"kind: kill, node: {WHOM[policy]}, pick: 1, at: 5 s, for: {BACK_AFTER_S} s, every: {EVERY_S} s, times: {kills}"
     )
     return (
-        "device.variation=0 %", "device.step_time=50 ms", "training.rounds=1000000", "training.evaluate_every=100",
+        "device.variation=0 %",
+        "device.step_time=50 ms",
+        "training.rounds=1000000",
+        "training.evaluate_every=100",
         f"timeouts={{dead_after: {PATIENCE}, tcp_user_timeout: {PATIENCE}, step_deadline: {PATIENCE}, "
         f"rendezvous: {PATIENCE}, run_deadline: 24 h}}",
-        f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
+        f"checkpoint.every={20 if policy == 'restart' else 0}",
+        recovery,
         faults(kill),
-    )  # fmt: skip
+    )
 
 
 def held_bytes(pid: int) -> int:

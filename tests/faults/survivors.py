@@ -82,8 +82,11 @@ def judged(ended: Ended) -> str:
     gone: dict[str, bool] = {}
     for event in ended.events("epoch"):
         gone |= dict.fromkeys(event["targets"].split(", "), not event["begins"])
-    held = {event["parameters_sha256"] for event in ended.events("final") if event["node"] in WORKERS
-            and not gone.get(event["node"])}  # fmt: skip
+    held = {
+        event["parameters_sha256"]
+        for event in ended.events("final")
+        if event["node"] in WORKERS and not gone.get(event["node"])
+    }
     if len(held) != 1:
         return f"survivors hold {len(held)} different values"
     for worker in WORKERS:

@@ -171,10 +171,15 @@ def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
 
 
 FAR_APART = (  # the first pushes of a round reach one server long before the other
-    "paradigm=ps", "data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}",
-    "shard=multigps", "training.model={kind: mlp, layers: 2, hidden: 64}", "training.rounds=8",
-    "device.step_time=20 ms", "links[*].delay=40 ms",
-)  # fmt: skip
+    "paradigm=ps",
+    "data_centers[hub].global_servers=2",
+    "data_centers[hub].lan={rate: 1 Mbit/s}",
+    "shard=multigps",
+    "training.model={kind: mlp, layers: 2, hidden: 64}",
+    "training.rounds=8",
+    "device.step_time=20 ms",
+    "links[*].delay=40 ms",
+)
 
 
 @for_each(("sync", "away_ms"), [("bsp", 900), ("bsp", 1150), ("{kind: ssp, staleness: 1}", 605)])
@@ -222,8 +227,9 @@ def test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message(tmp_pa
 def test_nobody_fills_the_time_of_the_dead(tmp_path: Path, kill: str) -> None:
     """ESync: while the slowest is there, the others make many steps a round; without it, as few as before it came."""
     slow = "data_centers[east].worker_devices={worker1: {speed: 0.1}}"
-    ended = run(tmp_path, *TECHNIQUES["esync"], "device.variation=0 %", slow, CONTINUE,
-                faults(f"kind: kill, {kill}, round: 5"))  # fmt: skip
+    ended = run(
+        tmp_path, *TECHNIQUES["esync"], "device.variation=0 %", slow, CONTINUE, faults(f"kind: kill, {kill}, round: 5")
+    )
     finished(ended)
     steps = [event["steps"] for event in ended.events("round", node="hub/worker0")]
     assert min(steps[2:5]) >= 8 and max(steps[-3:]) <= 2

@@ -118,12 +118,19 @@ def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: 
     At these instants a reply to the lost process met one to the new process, or the new process itself.
     """
     ended = run(
-        tmp_path, "training.model={kind: mlp, layers: 2, hidden: 230}", "training.rounds=12", "links[*].rate=5 Mbit/s",
-        "links[*].delay=20 ms", "sync={tier1: {kind: ssp, staleness: 6}, tier2: tap}", CONTINUE,
+        tmp_path,
+        "training.model={kind: mlp, layers: 2, hidden: 230}",
+        "training.rounds=12",
+        "links[*].rate=5 Mbit/s",
+        "links[*].delay=20 ms",
+        "sync={tier1: {kind: ssp, staleness: 6}, tier2: tap}",
+        CONTINUE,
         "optimizer={kind: sgd, learning_rate: 0.01}",
-        faults("kind: slow, node: east/worker1, factor: 5, at: 0 s, for: 100 s",
-               f"kind: kill, node: east/worker0, at: {at_ms} ms, for: 5 ms"),
-    )  # fmt: skip
+        faults(
+            "kind: slow, node: east/worker1, factor: 5, at: 0 s, for: 100 s",
+            f"kind: kill, node: east/worker0, at: {at_ms} ms, for: 5 ms",
+        ),
+    )
     assert ended.error is None
     assert sum(event["key"] == 0 for event in ended.events("update")) == 12 * 4
 
@@ -132,10 +139,15 @@ def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: 
 def test_a_loss_releases_replies_whose_updates_are_still_on_their_way(tmp_path: Path, back: str) -> None:
     """The others wait for the lost worker, and what they have pushed has not been answered from over the WAN."""
     ended = run(
-        tmp_path, "training.rounds=16", "links[*].delay=200 ms", "data_centers[east].workers=3", CONTINUE,
-        "sync={tier1: {kind: ssp, staleness: 0}, tier2: tap}", "optimizer={kind: sgd, learning_rate: 0.01}",
+        tmp_path,
+        "training.rounds=16",
+        "links[*].delay=200 ms",
+        "data_centers[east].workers=3",
+        CONTINUE,
+        "sync={tier1: {kind: ssp, staleness: 0}, tier2: tap}",
+        "optimizer={kind: sgd, learning_rate: 0.01}",
         faults(f"kind: kill, node: east/worker1, at: 3300 ms{back}"),
-    )  # fmt: skip
+    )
     assert ended.error is None
     made = sum(event["key"] == 0 for event in ended.events("update"))
     assert 16 * 5 - 1 <= made <= 16 * 5, "all but the round that it had begun"

@@ -54,9 +54,10 @@ def test_all_that_it_pushed_is_in_the_model_once(tmp_path: Path) -> None:
     left_well(ended, ("east/worker1",))
     for key in {event["key"] for event in ended.events("update")}:
         rounds = [
-            event["round"] for event in ended.events("update")
+            event["round"]
+            for event in ended.events("update")
             if event["key"] == key and "east/worker1" in event["contributors"]
-        ]  # fmt: skip
+        ]
         assert rounds == list(range(6))
 
 
@@ -85,9 +86,11 @@ def test_who_is_asked_in_the_last_round_ends_with_the_others(tmp_path: Path) -> 
 
 def test_a_node_may_join_and_leave_and_others_die(tmp_path: Path) -> None:
     several = faults(
-        "kind: join, node: east/worker1, round: 2", "kind: leave, node: east/worker1, round: 7",
-        "kind: kill, node: west/worker0, round: 4, for: 200 ms", "kind: leave, node: east/worker0, round: 9",
-    )  # fmt: skip
+        "kind: join, node: east/worker1, round: 2",
+        "kind: leave, node: east/worker1, round: 7",
+        "kind: kill, node: west/worker0, round: 4, for: 200 ms",
+        "kind: leave, node: east/worker0, round: 9",
+    )
     ended = run(tmp_path, CONTINUE, several)
     assert ended.error is None
     assert ended.rounds("east/worker1")[-1] == 7 and ended.rounds("east/worker0")[-1] == 9

@@ -16,9 +16,11 @@ from tests.faults.schedules import FEW_STEPS, SMALL
 from tests.for_each import for_each
 
 ROWS = [
-    {axis: kind} for axis in ("sync", "codec", "overlay", "shard", "order") for kind in AXES[axis]
+    {axis: kind}
+    for axis in ("sync", "codec", "overlay", "shard", "order")
+    for kind in AXES[axis]
     if not refusals({axis: kind})
-]  # fmt: skip
+]
 SKIP = "recovery={on_nan: skip}"
 
 
@@ -51,8 +53,14 @@ def test_it_is_in_the_round_that_was_said_however_many_steps_there_were(tmp_path
     at = "optimizer={kind: sgd, learning_rate: 0.01, at: worker}"
     fast = "data_centers[west].device.speed=8"
     ended = run(
-        tmp_path, *SMALL, at, fast, f"sync={sync}", SKIP, faults("kind: nan, node: west/worker0, round: 6"),
-    )  # fmt: skip
+        tmp_path,
+        *SMALL,
+        at,
+        fast,
+        f"sync={sync}",
+        SKIP,
+        faults("kind: nan, node: west/worker0, round: 6"),
+    )
     (fault,) = ended.events("fault", node="west/worker0")
     spans = {event["round"]: (event["t0"], event["t"]) for event in ended.events("round", node="west/worker0")}
     assert spans[6][0] <= fault["t"] + 1e-6 and fault["t"] <= spans[6][1]

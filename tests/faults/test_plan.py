@@ -63,11 +63,13 @@ def test_whom_it_hits(text: str, hit: list[str] | None) -> None:
         (f"kind: down, between: [hub, west], {AT}", "between: unknown key .write 'link: A<>B' for both directions"),
         (f"kind: down, link: hub>wets, {AT}", r"no link matches 'hub>wets' \(did you mean 'hub>west'\?\)"),
         ("kind: nan, node: east/server0, round: 3", r"no node matches 'east/server0'"),
-        (f"kind: slow, node: '*/server0', {AT}, for: 1 s, factor: 2",
-         r"no node matches '\*/server0' \(one of hub/worker0, east/worker0, east/worker1, west/worker0\)$"),
+        (
+            f"kind: slow, node: '*/server0', {AT}, for: 1 s, factor: 2",
+            r"no node matches '\*/server0' \(one of hub/worker0, east/worker0, east/worker1, west/worker0\)$",
+        ),
         (f"kind: kill, node: '*/worker*', pick: 9, {AT}", r"\[0\]\.pick: 9 of the \d that match \(write at most \d\)"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_that_hits_nothing_is_refused(text: str, says: str) -> None:
     with pytest.raises(ScenarioError, match=says):
         plan_of(faults(text))

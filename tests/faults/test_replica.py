@@ -154,9 +154,10 @@ def test_it_takes_over_while_a_data_centre_that_is_back_still_asks_for_values(tm
     """Server and replica both send it first values, of the same round: it pushes that round once."""
     small = ("training.rounds=8", "training.batch=8", "training.model={kind: mlp, layers: 0}")
     lost = faults(
-        "kind: kill, node: hub/global0, at: 664 ms", "kind: kill, data_center: east, at: 321 ms, for: 104 ms",
+        "kind: kill, node: hub/global0, at: 664 ms",
+        "kind: kill, data_center: east, at: 321 ms, for: 104 ms",
         "kind: kill, data_center: west, at: 404 ms, for: 788 ms",
-    )  # fmt: skip
+    )
     ended = run(tmp_path, *small, "recovery={on_failure: continue, replicas: 1}", lost)
     assert ended.error is None and ended.events("epoch", node="hub/scheduler")[6]["targets"] == "hub/global0"
     assert ended.rounds("east/worker0")[-1] == 7

@@ -115,10 +115,14 @@ def _trained_without(plan: Plan, missing: Mapping[int, str]) -> torch.Tensor:
     model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
     split = training.split
     streams = {
-        name: Batches(share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(names)),
-                      training.batch_size, plan.seed, rank)
+        name: Batches(
+            share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(names)),
+            training.batch_size,
+            plan.seed,
+            rank,
+        )
         for rank, name in enumerate(names)
-    }  # fmt: skip
+    }
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.technique.optimizer.options["learning_rate"])
     for round_ in range(training.rounds):
         present = [name for name in names if name not in missing.get(round_, "").split(", ")]

@@ -25,9 +25,11 @@ from tests.end_to_end.runs import run_scenario
 from tests.faults.runs import faults
 
 JOB = (
-    "training.rounds=24", "training.evaluate_every=24", "topology.links[1].rate_trace=null",
+    "training.rounds=24",
+    "training.evaluate_every=24",
+    "topology.links[1].rate_trace=null",
     "training.target_accuracy=null",
-)  # fmt: skip
+)
 PAIRS = ("virginia<>frankfurt", "virginia<>tokyo", "frankfurt>virginia", "virginia>tokyo")
 VALUES = {"down": "", "rate": ", rate: 4 Mbit/s", "delay": ", delay: 200 ms"}
 FIRST_MS, LAST_MS = 2000, 4000
@@ -55,9 +57,10 @@ def schedule(seed: int, moved_ms: int = 0) -> tuple[str, ...]:
     texts = [
         f"kind: {kind}, link: {link}, at: {at_ms} ms, for: {for_ms} ms{VALUES[kind]}"
         for kind, at_ms, for_ms in (
-            ("down", begin_ms, length_ms), (chance.choice(tuple(VALUES)), inside_ms, chance.randint(300, 2000)),
+            ("down", begin_ms, length_ms),
+            (chance.choice(tuple(VALUES)), inside_ms, chance.randint(300, 2000)),
         )
-    ]  # fmt: skip
+    ]
     kind = chance.choice(("", "", "pause", "slow"))
     if kind:
         factor = ", factor: 4" if kind == "slow" else ""

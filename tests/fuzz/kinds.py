@@ -16,11 +16,18 @@ from tests.fuzz.trial import Input, Trial, judge
 
 # and the share of each in all inputs; those of ``resumed`` are simulations, half a second each
 KINDS: dict[str, tuple[Callable[[Random, Path], Input], float]] = {
-    "text": (scenarios.spoilt_text, 20), "structure": (scenarios.structured, 30), "trace": (networks.trace, 15),
-    "graph": (networks.graph, 10), "table": (networks.table, 7), "job": (jobs.job, 7),
-    "checkpoint": (stored.checkpoint, 7), "directory": (stored.directory, 5), "resumed": (stored.resumed, 0.5),
-    "frame": (wire.frame, 4), "hello": (wire.hello, 1.5),
-}  # fmt: skip
+    "text": (scenarios.spoilt_text, 20),
+    "structure": (scenarios.structured, 30),
+    "trace": (networks.trace, 15),
+    "graph": (networks.graph, 10),
+    "table": (networks.table, 7),
+    "job": (jobs.job, 7),
+    "checkpoint": (stored.checkpoint, 7),
+    "directory": (stored.directory, 5),
+    "resumed": (stored.resumed, 0.5),
+    "frame": (wire.frame, 4),
+    "hello": (wire.hello, 1.5),
+}
 _STORED = ("checkpoint", "directory", "resumed")
 _PORTION = 50
 _STUCK_S = 60.0  # of one input, for which ``trial.LIMIT_S`` has no effect: outside Python

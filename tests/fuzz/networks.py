@@ -27,9 +27,39 @@ from topologies.traces import FORMATS, Reading, read_network_traces, read_trace
 from topologies.traces.model import LIMITS, TIME_UNITS, UNITS, WHAT, Trace
 
 ROOT = Path(__file__).parents[2]
-_WORDS = ("nan", "inf", "-1", "1e400", "1_0", "٣", "", ",", "0", "1e-300", "1e300", "\x00", "9" * 400, "#", "[", '"',
-          "time_s", "src", "-", ".", "e", "0x1", "None", "&#0;", "<x>", "]", "true", "{", "1e9", "\u2028",
-          "1e7")  # fmt: skip
+_WORDS = (
+    "nan",
+    "inf",
+    "-1",
+    "1e400",
+    "1_0",
+    "٣",
+    "",
+    ",",
+    "0",
+    "1e-300",
+    "1e300",
+    "\x00",
+    "9" * 400,
+    "#",
+    "[",
+    '"',
+    "time_s",
+    "src",
+    "-",
+    ".",
+    "e",
+    "0x1",
+    "None",
+    "&#0;",
+    "<x>",
+    "]",
+    "true",
+    "{",
+    "1e9",
+    "\u2028",
+    "1e7",
+)
 
 
 # ---- traces ---------------------------------------------------------------------------------------------------------
@@ -39,13 +69,16 @@ _WORDS = ("nan", "inf", "-1", "1e400", "1_0", "٣", "", ",", "0", "1e-300", "1e3
 def _traces() -> tuple[tuple[str, dict[str, Any]], ...]:
     written = [path.read_text(encoding="utf-8") for path in (ROOT / "scenarios" / "traces").glob("*.csv")]
     good = (
-        ("1\n2\n2\n3\n7\n", {"format": "mahimahi"}), ("0 1\n1 2\n2 1.5\n", {"format": "pensieve"}),
-        ("time_s,loss\n0,0\n1,0.1\n", {"what": "loss"}), ("600000\n500000\n700000\n", {"format": "fcc"}),
+        ("1\n2\n2\n3\n7\n", {"format": "mahimahi"}),
+        ("0 1\n1 2\n2 1.5\n", {"format": "pensieve"}),
+        ("time_s,loss\n0,0\n1,0.1\n", {"what": "loss"}),
+        ("600000\n500000\n700000\n", {"format": "fcc"}),
         ("1 100 59.1 10.2 50000 1000\n2 1100 59.1 10.2 60000 1000\n", {"format": "hsdpa"}),
-        ("time_s,rate_mbit_s\n0,5\n1,6\n2,0\n3,7\n", {}), (report(INTERVAL, INTERVAL), {"format": "iperf3"}),
+        ("time_s,rate_mbit_s\n0,5\n1,6\n2,0\n3,7\n", {}),
+        (report(INTERVAL, INTERVAL), {"format": "iperf3"}),
         (SKYPLANE + "a,P,b,P,5e9,True\n", {"format": "skyplane", **PAIR}),
         (FCC_RAW + "1,2020-01-01 00:00:00,x,y,1,1,600000\n", {"format": "fcc-raw"}),
-    )  # fmt: skip
+    )
     return (*((text[:3000], {}) for text in written), *good * 12, *((case[1][:3000], case[2]) for case in BAD_TRACES))
 
 
@@ -69,10 +102,14 @@ def trace(chance: Random, folder: Path) -> Input:
 def _of_trace(path: Path, chance: Random, nonsense: str = "") -> Input:
     what = chance.choice(WHAT)
     reading = Reading(
-        what=what, format=chance.choice((None, None, *FORMATS)), unit=chance.choice((None, None, None, *UNITS[what])),
-        time_unit=chance.choice((None, None, None, *TIME_UNITS)), step_s=chance.choice((None, None, 0.001, 1.0)),
-        source=chance.choice((None, None, "a")), target=chance.choice((None, None, "b")),
-    )  # fmt: skip
+        what=what,
+        format=chance.choice((None, None, *FORMATS)),
+        unit=chance.choice((None, None, None, *UNITS[what])),
+        time_unit=chance.choice((None, None, None, *TIME_UNITS)),
+        step_s=chance.choice((None, None, 0.001, 1.0)),
+        source=chance.choice((None, None, "a")),
+        target=chance.choice((None, None, "b")),
+    )
     if chance.random() < 0.1:
         return Input(lambda: read_network_traces(path), (path.name,), nonsense)
     return Input(lambda: read_trace(path, reading), (path.name,), nonsense, _check_trace)
@@ -123,8 +160,9 @@ def graph(chance: Random, folder: Path) -> Input:
     if chance.random() < 0.3:
         return _used(path, chance, nonsense)
     sites = chance.choice((None, None, ("london", "paris"), ("x",), ()))
-    filled = GraphReading(rate_bps=1e6, delay_s=0.01, external=True, rate_unit=chance.choice((None, *RATE_UNITS)),
-                          sites=sites)  # fmt: skip
+    filled = GraphReading(
+        rate_bps=1e6, delay_s=0.01, external=True, rate_unit=chance.choice((None, *RATE_UNITS)), sites=sites
+    )
     reading = filled if chance.random() < 0.7 else GraphReading()
     return Input(lambda: read_graph(path, reading), (path.name,), nonsense)
 
@@ -141,10 +179,15 @@ def _used(path: Path, chance: Random, nonsense: str) -> Input:
 
 def _nonsense_graph(chance: Random) -> tuple[str, str]:
     zero = ord(chance.choice(ZEROS))
-    speed, why = chance.choice((
-        ("".join(chr(zero + int(digit)) for digit in "1000000"), "digits of another script"),
-        ("1_000_000", "an underscore"), ("-5", "below 0"), ("nan", "not a number"), ("1e30", "faster than any link"),
-    ))  # fmt: skip
+    speed, why = chance.choice(
+        (
+            ("".join(chr(zero + int(digit)) for digit in "1000000"), "digits of another script"),
+            ("1_000_000", "an underscore"),
+            ("-5", "below 0"),
+            ("nan", "not a number"),
+            ("1e30", "faster than any link"),
+        )
+    )
     return graphml(*TRIANGLE).replace("155000000.0", speed), why
 
 
@@ -169,13 +212,17 @@ def _cost_rows() -> str:
 
 
 _TABLES: dict[str, tuple[Callable[[], str], dict[str, str]]] = {
-    "steps": (lambda: "worker,step_time_ms\neast/worker0,50\nwest,70\n",
-              {"more": "device: {step_times: {file: t.csv}}\n"}),
+    "steps": (
+        lambda: "worker,step_time_ms\neast/worker0,50\nwest,70\n",
+        {"more": "device: {step_times: {file: t.csv}}\n"},
+    ),
     "costs": (_cost_rows, {"more": "simulation: {costs: {file: t.csv}}\n"}),
-    "traces": (lambda: "time_s,src,dst,rate_mbit_s,delay_ms\n0,east,west,5,10\n1,east,west,6,10\n",
-               {"topology": "  traces: t.csv\n"}),
+    "traces": (
+        lambda: "time_s,src,dst,rate_mbit_s,delay_ms\n0,east,west,5,10\n1,east,west,6,10\n",
+        {"topology": "  traces: t.csv\n"},
+    ),
     "rate": (lambda: "time_s,rate_mbit_s\n0,5\n1,6\n", {"topology": "  link_trace: t.csv\n"}),
-}  # fmt: skip
+}
 
 
 def _is_missing(what: str, nonsense: str) -> bool:
@@ -222,8 +269,15 @@ def _sweep(chance: Random, folder: Path) -> Input:
     (folder / "s.yaml").write_text(_SCENARIO.format(topology="", more=""), encoding="utf-8")
     nonsense = ""
     if chance.random() < 0.2:
-        seeds, nonsense = chance.choice((("٣", "digits of another script"), ("1_0", "an underscore"), ("-1", "below 1"),
-                                         ("[1, ٣]", "digits of another script"), ("0", "no seed")))  # fmt: skip
+        seeds, nonsense = chance.choice(
+            (
+                ("٣", "digits of another script"),
+                ("1_0", "an underscore"),
+                ("-1", "below 1"),
+                ("[1, ٣]", "digits of another script"),
+                ("0", "no seed"),
+            )
+        )
         path.write_text(text.replace("seeds: 5", f"seeds: {seeds}"), encoding="utf-8")
     else:
         path.write_bytes(spoilt(text, chance))

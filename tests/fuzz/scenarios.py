@@ -21,8 +21,26 @@ from tests.fuzz.trial import Input, no_regular_file
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 Document = dict[str, Any]  # of Node's leaves: texts as they stand in YAML
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?( (kbit/s|Mbit/s|Gbit/s|ms|s|us|min|h|KiB|MiB|KB|MB|bytes|%|bdp))?")
-_TEXTS = ("name", "title", "source", "licence", "notes", "use", "file", "command", "script", "between", "from", "to",
-          "node", "link", "data_center", "version", "sweep", "scenario")  # fmt: skip
+_TEXTS = (
+    "name",
+    "title",
+    "source",
+    "licence",
+    "notes",
+    "use",
+    "file",
+    "command",
+    "script",
+    "between",
+    "from",
+    "to",
+    "node",
+    "link",
+    "data_center",
+    "version",
+    "sweep",
+    "scenario",
+)
 
 
 @cache
@@ -163,8 +181,24 @@ def _quantity(schema: Any, chance: Random) -> str:
     return f"{float(number) * factor:g} {unit}".strip() if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) else example
 
 
-_NAMES = ("east", "west", "hub", "tokyo", "a", "b", "worker0", "east/worker0", "hub>east", "hub<>east", "*",
-          "*/worker0", "*/server0", "*>*", "hub/global0", "hub/scheduler")  # fmt: skip
+_NAMES = (
+    "east",
+    "west",
+    "hub",
+    "tokyo",
+    "a",
+    "b",
+    "worker0",
+    "east/worker0",
+    "hub>east",
+    "hub<>east",
+    "*",
+    "*/worker0",
+    "*/server0",
+    "*>*",
+    "hub/global0",
+    "hub/scheduler",
+)
 
 
 def _text(schema: Any, chance: Random, depth: int = 0) -> str:
@@ -172,10 +206,14 @@ def _text(schema: Any, chance: Random, depth: int = 0) -> str:
 
 
 _GENERATORS: dict[str, Any] = {
-    "object": _object, "array": _array, "integer": _integer, "number": _number, "string": _text,
+    "object": _object,
+    "array": _array,
+    "integer": _integer,
+    "number": _number,
+    "string": _text,
     "boolean": lambda schema, chance, depth: chance.choice(("true", "false")),
     "null": lambda schema, chance, depth: "null",
-}  # fmt: skip
+}
 
 
 def _change(document: Document, chance: Random) -> None:
@@ -207,9 +245,24 @@ def _options(schema: Any) -> dict[str, Any]:
 
 
 def _override(chance: Random) -> str:
-    paths = ("seed", "links[*].rate", "links[0].queue", "device.step_time", "topology", "sync", "training.rounds",
-             "data_centers[*].workers", "links[٣].rate", "links[99].rate", "x.y", "", "codec.kind", "faults[0].at",
-             "links[*].rate_trace", "lan.rate")  # fmt: skip
+    paths = (
+        "seed",
+        "links[*].rate",
+        "links[0].queue",
+        "device.step_time",
+        "topology",
+        "sync",
+        "training.rounds",
+        "data_centers[*].workers",
+        "links[٣].rate",
+        "links[99].rate",
+        "x.y",
+        "",
+        "codec.kind",
+        "faults[0].at",
+        "links[*].rate_trace",
+        "lan.rate",
+    )
     return f"{chance.choice(paths)}={yaml(generated(chance.choice(list(_schema()['properties'].values())), chance, 3))}"
 
 
@@ -218,9 +271,10 @@ def _override(chance: Random) -> str:
 
 def _spoil_a_number(document: Document, chance: Random) -> str:
     places = [
-        (holder, key) for holder, key in _leaves(document)
+        (holder, key)
+        for holder, key in _leaves(document)
         if key not in _TEXTS and isinstance(holder[key], str) and _QUANTITY.fullmatch(holder[key])
-    ]  # fmt: skip
+    ]
     holder, key = chance.choice(places)
     before = holder[key]
     holder[key], why = nonsense_number(before, chance)

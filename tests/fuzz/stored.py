@@ -39,8 +39,30 @@ _SETTINGS = (
     "checkpoint={every: 1}",
     "training.model={kind: mlp, layers: 1, hidden: 8}",
 )
-_ANYTHING = (None, True, False, -1, 0, 1, 2**63, 1e308, "", "x" * 3000, [], {}, [[]], {"a": 1}, "nan", "east/worker0",
-             -1e-300, ["a"], [1, 2], [None], "\u0663", 3.5)  # fmt: skip
+_ANYTHING = (
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    2**63,
+    1e308,
+    "",
+    "x" * 3000,
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    "nan",
+    "east/worker0",
+    -1e-300,
+    ["a"],
+    [1, 2],
+    [None],
+    "\u0663",
+    3.5,
+)
 
 
 @cache
@@ -141,10 +163,16 @@ def forge(path: Path, chance: Random) -> None:
         elif how == 1:
             state[chance.choice(("x", key + "x", "model/0", ""))] = state.pop(key)
         elif how == 2 and isinstance(state[key], torch.Tensor):
-            state[key] = chance.choice((
-                state[key].flatten()[:1], state[key].to(torch.float64), torch.zeros(0), torch.full((3, 3), torch.nan),
-                torch.zeros(1, dtype=torch.int64), torch.tensor(2.0),
-            ))  # fmt: skip
+            state[key] = chance.choice(
+                (
+                    state[key].flatten()[:1],
+                    state[key].to(torch.float64),
+                    torch.zeros(0),
+                    torch.full((3, 3), torch.nan),
+                    torch.zeros(1, dtype=torch.int64),
+                    torch.tensor(2.0),
+                )
+            )
         else:
             state[key] = _anything(chance)
     buffer = io.BytesIO()
@@ -176,12 +204,18 @@ def resumed(chance: Random, folder: Path) -> Input:
 # ---- run directories ------------------------------------------------------------------------------------------------
 
 _COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("show", "{run}"), ("show", "{run}"), ("show", "{run}", "--json"), ("events", "{run}"),
-    ("compare", "{run}", "{good}"), ("report", "{run}", "--out", "{out}"), ("export", "{run}", "--out", "{out}"),
-    ("plan", "{run}/scenario.yaml"), ("validate", "{run}/resolved.yaml"),
+    ("show", "{run}"),
+    ("show", "{run}"),
+    ("show", "{run}", "--json"),
+    ("events", "{run}"),
+    ("compare", "{run}", "{good}"),
+    ("report", "{run}", "--out", "{out}"),
+    ("export", "{run}", "--out", "{out}"),
+    ("plan", "{run}/scenario.yaml"),
+    ("validate", "{run}/resolved.yaml"),
     ("run", "{run}/resolved.yaml", "--on", "simulate", "--out", "{run}", "--quiet"),
     ("run", "{scenario}", "--on", "simulate", "--out", "{out}/run", "--resume", "{run}", "--quiet"),
-)  # fmt: skip
+)
 
 
 def directory(chance: Random, folder: Path) -> Input:

@@ -13,8 +13,19 @@ from tests.fuzz import stored
 from tests.fuzz.kinds import KINDS, trials
 from tests.fuzz.trial import DEFECTS, Input, judge, no_regular_file
 
-COUNTS = {"text": 30, "structure": 20, "trace": 60, "graph": 40, "table": 30, "checkpoint": 6, "directory": 5,
-          "job": 40, "frame": 300, "hello": 300, "resumed": 1}  # fmt: skip
+COUNTS = {
+    "text": 30,
+    "structure": 20,
+    "trace": 60,
+    "graph": 40,
+    "table": 30,
+    "checkpoint": 6,
+    "directory": 5,
+    "job": 40,
+    "frame": 300,
+    "hello": 300,
+    "resumed": 1,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,12 +7,72 @@ from collections.abc import Callable
 from random import Random
 
 WORDS = (
-    "null", "~", "true", "no", "''", "[]", "{}", "-1", "0", "1e9", "1e400", ".nan", "032", "3:20", "20 Mbit/s", "-5 ms",
-    "5 %", "*a", "&a x", "!!python/object/apply:os.system ['true']", "<<: x", "fsa", "- ", ": ", "\t", "\x00", "ü",
-    "{a: 1}", "[1, [2]]", "---", "9" * 400, "x; touch y", "../../x", "{kind: fsa}", "simulate", "1 KiB", "2024-01-01",
-    "1e-300", "nan", "inf", "-inf", "1e999", "\ufeff", "\u2028", "\x85", "\x0c", "\r", '"', "'", "#", "]", "}", "?",
-    "\udcff", "a" * 5000, "%d", "\\", "\\x", "1e300 GiB", "720 h", "1e5", "*", "-0", "0.0", "4294967296",
-)  # fmt: skip
+    "null",
+    "~",
+    "true",
+    "no",
+    "''",
+    "[]",
+    "{}",
+    "-1",
+    "0",
+    "1e9",
+    "1e400",
+    ".nan",
+    "032",
+    "3:20",
+    "20 Mbit/s",
+    "-5 ms",
+    "5 %",
+    "*a",
+    "&a x",
+    "!!python/object/apply:os.system ['true']",
+    "<<: x",
+    "fsa",
+    "- ",
+    ": ",
+    "\t",
+    "\x00",
+    "ü",
+    "{a: 1}",
+    "[1, [2]]",
+    "---",
+    "9" * 400,
+    "x; touch y",
+    "../../x",
+    "{kind: fsa}",
+    "simulate",
+    "1 KiB",
+    "2024-01-01",
+    "1e-300",
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "\ufeff",
+    "\u2028",
+    "\x85",
+    "\x0c",
+    "\r",
+    '"',
+    "'",
+    "#",
+    "]",
+    "}",
+    "?",
+    "\udcff",
+    "a" * 5000,
+    "%d",
+    "\\",
+    "\\x",
+    "1e300 GiB",
+    "720 h",
+    "1e5",
+    "*",
+    "-0",
+    "0.0",
+    "4294967296",
+)
 _DIGIT = re.compile(r"[0-9]")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 ZEROS = ("٠", "۰", "०", "０", "𝟎")  # of other scripts
@@ -36,17 +96,19 @@ def nonsense_number(text: str, chance: Random) -> tuple[str, str]:
     assert match is not None, text
     number = match[0]
     zero = ord(chance.choice(ZEROS))
-    changed, why = chance.choice((
-        (_DIGIT.sub(lambda digit: chr(zero + int(digit[0])), number), "digits of another script"),
-        (f"{number[0]}_{number[1:] or '0'}", "an underscore"),
-        (f"0x{number}", "hexadecimal"),
-        (f"{number}e", "an exponent without digits"),
-        (f"{number},0", "a decimal comma"),
-        (f"--{number}", "two signs"),
-        ("nan", "not a number"),
-        ("inf", "infinite"),
-        (f"{number}.", "a point without digits") if "." not in number else (f"{number}.1", "two points"),
-    ))  # fmt: skip
+    changed, why = chance.choice(
+        (
+            (_DIGIT.sub(lambda digit: chr(zero + int(digit[0])), number), "digits of another script"),
+            (f"{number[0]}_{number[1:] or '0'}", "an underscore"),
+            (f"0x{number}", "hexadecimal"),
+            (f"{number}e", "an exponent without digits"),
+            (f"{number},0", "a decimal comma"),
+            (f"--{number}", "two signs"),
+            ("nan", "not a number"),
+            ("inf", "infinite"),
+            (f"{number}.", "a point without digits") if "." not in number else (f"{number}.1", "two points"),
+        )
+    )
     return text[: match.start()] + changed + text[match.end() :], why
 
 
@@ -91,8 +153,17 @@ def _exchanged(lines: list[str], at: int, chance: Random, words: tuple[str, ...]
 
 
 _MISTAKES: tuple[Callable[[list[str], int, Random, tuple[str, ...]], None], ...] = (
-    _word, _word, _number, _number, _without, _twice, _indented, _cut, _swapped, _exchanged,
-)  # fmt: skip
+    _word,
+    _word,
+    _number,
+    _number,
+    _without,
+    _twice,
+    _indented,
+    _cut,
+    _swapped,
+    _exchanged,
+)
 
 
 def flipped(data: bytes, chance: Random) -> bytes:

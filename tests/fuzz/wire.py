@@ -33,8 +33,9 @@ def frame(chance: Random, folder: Path) -> Input:
 
     return Input(
         lambda: _fed(FrameReader(frame_code("aes-gmac", KEY), MOST_BYTES), data, chance),
-        check=check, refusals=(BadFrame,),
-    )  # fmt: skip
+        check=check,
+        refusals=(BadFrame,),
+    )
 
 
 def _fed(reader: FrameReader, data: bytes, chance: Random) -> list[object]:

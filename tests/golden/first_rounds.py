@@ -20,9 +20,12 @@ from tests.golden.values import NOT_SIMULATED
 ROUNDS = 5
 # Scenarios about faults run until these have happened.
 LONGER = {
-    "faults/bad-weather": 40, "faults/data-center-lost": 70, "faults/replica": 30, "faults/restart": 60,
+    "faults/bad-weather": 40,
+    "faults/data-center-lost": 70,
+    "faults/replica": 30,
+    "faults/restart": 60,
     "verdicts/gossip": 18,
-}  # fmt: skip
+}
 TECHNIQUES = "large/techniques"
 OF_JOB = ": "  # between the name of a scenario and that of one of its jobs
 _SHORT_JOB = (f"training.rounds={ROUNDS}", f"training.evaluate_every={ROUNDS}", "start=1 s")

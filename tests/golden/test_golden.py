@@ -16,10 +16,19 @@ ROOT = Path(__file__).parents[2]
 # Every folder that can be simulated in a second, every paradigm, and much of the other axes. ``python -m tests.golden``
 # compares all scenarios.
 A_TENTH = (
-    "geomx/bi-sparse", "geomx/mixed-sync", "papers/p3-bandwidth", "paradigms/gossip-sgp", "paradigms/hitopk",
-    "scripts/push_pull", "sync/ssp", "sync/streaming-diloco", "topologies/gaia-pair", "verdicts/dgt", "verdicts/gossip",
+    "geomx/bi-sparse",
+    "geomx/mixed-sync",
+    "papers/p3-bandwidth",
+    "paradigms/gossip-sgp",
+    "paradigms/hitopk",
+    "scripts/push_pull",
+    "sync/ssp",
+    "sync/streaming-diloco",
+    "topologies/gaia-pair",
+    "verdicts/dgt",
+    "verdicts/gossip",
     "quickstart with tree",
-)  # fmt: skip
+)
 
 
 def test_a_tenth_of_the_scenarios_does_what_it_did() -> None:

@@ -101,9 +101,13 @@ def test_an_old_schema_is_refused(tmp_path: Path, metadata: str) -> None:
 
 @for_each(
     "version, problem",
-    [("9.0", "newest that is read"), ("0.0.5", "newest that is read"), ("1.2.0-chakra.0.1.0", "newest that is read"),
-     ("new", "its version, 'new', is no version")],
-)  # fmt: skip
+    [
+        ("9.0", "newest that is read"),
+        ("0.0.5", "newest that is read"),
+        ("1.2.0-chakra.0.1.0", "newest that is read"),
+        ("new", "its version, 'new', is no version"),
+    ],
+)
 def test_an_unknown_schema_is_refused(tmp_path: Path, version: str, problem: str) -> None:
     path = tmp_path / "job.0.json"
     path.write_text(f'{{"version": "{version}"}}{{"id": "1", "type": "COMP_NODE"}}')
@@ -371,9 +375,19 @@ def test_goal_has_computations_and_messages(tmp_path: Path) -> None:
     path = tmp_path / "job.goal"
     write_goal(job([compute(1, 1e-3), send(2, 1, 64, 1, tag=3)], [receive(1, 0, 64, tag=3)]), path)
     assert path.read_text().split("\n") == [
-        "num_ranks 2", "", "rank 0 {", "l1: calc 1000000", "l2: send 64b to 1 tag 3", "l2 requires l1", "}",
-        "", "rank 1 {", "l1: recv 64b from 0 tag 3", "}", "",
-    ]  # fmt: skip
+        "num_ranks 2",
+        "",
+        "rank 0 {",
+        "l1: calc 1000000",
+        "l2: send 64b to 1 tag 3",
+        "l2 requires l1",
+        "}",
+        "",
+        "rank 1 {",
+        "l1: recv 64b from 0 tag 3",
+        "}",
+        "",
+    ]
     with pytest.raises(ScenarioError, match="rank 0, node 5 'all_reduce': GOAL has no collective operations"):
         write_goal(job([ALL], [ALL]), path)
 

@@ -76,8 +76,13 @@ class Kind:
         """Return the script that fails at ``place``, which may end with ``in a thread``."""
         where, _, thread = place.partition(" ")
         code, sample = ("pass", self.code) if self.sample else (self.code, "pass")
-        changes = {"PLACE": repr(where), "THREAD": str(bool(thread)), "KIND": code, "SAMPLE": sample,
-                   "LOADERS": str(self.loaders)}  # fmt: skip
+        changes = {
+            "PLACE": repr(where),
+            "THREAD": str(bool(thread)),
+            "KIND": code,
+            "SAMPLE": sample,
+            "LOADERS": str(self.loaders),
+        }
         return re.sub(r"\b(PLACE|THREAD|KIND|SAMPLE|LOADERS)\b", lambda found: changes[found[0]], SCRIPT)
 
 
@@ -111,36 +116,74 @@ KINDS = {
         "raise ValueError('sample 5')", "ValueError: sample 5", line=SAMPLE_LINE, loaders=1, sample=True
     ),
     "loader's process killed": Kind(
-        "os.kill(os.getpid(), signal.SIGKILL)", r"RuntimeError: DataLoader worker \(pid.*", line=LOOP_LINE, loaders=1,
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        r"RuntimeError: DataLoader worker \(pid.*",
+        line=LOOP_LINE,
+        loaders=1,
         sample=True,
     ),
     "loader's process hangs": Kind(
-        "time.sleep(60)", f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}", line=LOOP_LINE,
-        loaders=1, sample=True,
+        "time.sleep(60)",
+        f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}",
+        line=LOOP_LINE,
+        loaders=1,
+        sample=True,
     ),
-}  # fmt: skip
+}
 
 PLACES = ("start", "connected", "middle", "end")
 COMMON = (
-    "exception", "exit", "exit with a text", "SIGKILL", "os._exit", "abort", "segmentation fault", "MemoryError",
-    "missing file", "missing module",
-)  # fmt: skip
+    "exception",
+    "exit",
+    "exit with a text",
+    "SIGKILL",
+    "os._exit",
+    "abort",
+    "segmentation fault",
+    "MemoryError",
+    "missing file",
+    "missing module",
+)
 CASES: list[tuple[str, str, str]] = [
     *(("local", kind, place) for kind in COMMON for place in PLACES),
     *(("local", kind, "middle") for kind in KINDS if kind not in COMMON),
-    *(("local", kind, "middle in a thread")
-      for kind in ("exception", "SIGKILL", "os._exit", "segmentation fault", "missing file")),
-    *(("simulate", kind, place) for place in ("start", "end")
-      for kind in ("exception", "exit with a text", "MemoryError", "missing file", "missing module")),
-    *(("simulate", kind, "middle")
-      for kind in (*CRASHES, "hang", "sample in a loader's process", "loader's process hangs", "interrupt",
-                   "syntax of the script")),
+    *(
+        ("local", kind, "middle in a thread")
+        for kind in ("exception", "SIGKILL", "os._exit", "segmentation fault", "missing file")
+    ),
+    *(
+        ("simulate", kind, place)
+        for place in ("start", "end")
+        for kind in ("exception", "exit with a text", "MemoryError", "missing file", "missing module")
+    ),
+    *(
+        ("simulate", kind, "middle")
+        for kind in (
+            *CRASHES,
+            "hang",
+            "sample in a loader's process",
+            "loader's process hangs",
+            "interrupt",
+            "syntax of the script",
+        )
+    ),
     *(("simulate", kind, "middle in a thread") for kind in ("exception", "segmentation fault")),
     *(("emulate", "exception", place) for place in (*PLACES, "middle in a thread")),
-    *(("emulate", kind, "middle")
-      for kind in ("exit with a text", "SIGKILL", "os._exit", "segmentation fault", "MemoryError", "hang",
-                   "hang outside Python", "sample in a loader's process", "loader's process hangs")),
-]  # fmt: skip
+    *(
+        ("emulate", kind, "middle")
+        for kind in (
+            "exit with a text",
+            "SIGKILL",
+            "os._exit",
+            "segmentation fault",
+            "MemoryError",
+            "hang",
+            "hang outside Python",
+            "sample in a loader's process",
+            "loader's process hangs",
+        )
+    ),
+]
 
 
 def run_failing(

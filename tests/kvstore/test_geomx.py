@@ -178,8 +178,14 @@ for step in range(4):
     theirs = done(tmp_path / "theirs", script.replace("COMPRESSION", ""), f"codec={{tier1: none, tier2: {codec}}}")
     assert own.hashes() == theirs.hashes()
     assert torch.equal(own.results["east/worker1"][0], theirs.results["east/worker1"][0])
-    sizes = [sum(event["payload_bytes"] for event in each.of_kind("transfer") if event["message"] == "push"
-                 and event["tier"] == "wan") for each in (own, theirs)]  # fmt: skip
+    sizes = [
+        sum(
+            event["payload_bytes"]
+            for event in each.of_kind("transfer")
+            if event["message"] == "push" and event["tier"] == "wan"
+        )
+        for each in (own, theirs)
+    ]
     assert sizes[0] == sizes[1] < 4 * 4000 * 4
 
 

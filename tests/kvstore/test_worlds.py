@@ -130,16 +130,21 @@ ENDS = {
     "no batch": ("train(torch.utils.data.DataLoader(torch.ones(10, 4), 16, drop_last=True))", "", "no batch came"),
     "no loop": ("", "", "no worker made a step"),
     "rates": (
-        "train(torch.ones(4, 2, 4), lambda step: 0.1 if step < 2 else 0.1 * (1 + store.rank))", "",
+        "train(torch.ones(4, 2, 4), lambda step: 0.1 if step < 2 else 0.1 * (1 + store.rank))",
+        "",
         "learning rates differ from round 2 on (",
     ),
     "steps left over": (
-        "train(torch.ones(5, 2, 4) * (1 + store.rank))", HFA, "the script made 1 step after its last exchange",
+        "train(torch.ones(5, 2, 4) * (1 + store.rank))",
+        HFA,
+        "the script made 1 step after its last exchange",
     ),
     "changed by hand": (
-        "train(torch.ones(4, 2, 4)); model.weight.data.add_(store.rank)", "", "something at the workers has changed",
+        "train(torch.ones(4, 2, 4)); model.weight.data.add_(store.rank)",
+        "",
+        "something at the workers has changed",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -246,29 +251,41 @@ HERE = store.rank == 2
 NAN = float("nan")
 """
 PLACES = {
-    "push": ("""
+    "push": (
+        """
 store.init("w", torch.zeros(3))
 for step in range(2):
     store.pushpull("w", torch.full((3,), torch.inf if HERE and step == 1 else 1.0))
-""", "non-finite push: east/worker1, step 1, key 'w', 3 elements"),
-    "GeoMX": ("""
+""",
+        "non-finite push: east/worker1, step 1, key 'w', 3 elements",
+    ),
+    "GeoMX": (
+        """
 kv = create("dist_sync")
 kv.init([4, 9], [torch.zeros(3), torch.zeros(3)])
 kv.push([4, 9], [torch.ones(3), torch.tensor([0, NAN if HERE else 0, 1])])
 kv.pull([4, 9])
-""", "non-finite push: east/worker1, step 0, key 9, 1 elements"),
-    "report": ("""
+""",
+        "non-finite push: east/worker1, step 0, key 9, 1 elements",
+    ),
+    "report": (
+        """
 store.report(accuracy=0.5, loss=NAN if HERE else 1.0)
-""", "non-finite report: east/worker1, step 0, loss, 1 elements"),
-    "loss": ("""
+""",
+        "non-finite report: east/worker1, step 0, loss, 1 elements",
+    ),
+    "loss": (
+        """
 weight = torch.nn.Parameter(torch.ones(3))
 optimizer = GeoOptimizer(torch.optim.SGD([weight], lr=0.1), store)
 def closure():
     weight.grad = torch.ones(3)
     return torch.tensor(NAN if HERE else 1.0)
 optimizer.step(closure)
-""", "non-finite loss: east/worker1, step 0, the closure's value, 1 elements"),
-}  # fmt: skip
+""",
+        "non-finite loss: east/worker1, step 0, the closure's value, 1 elements",
+    ),
+}
 
 
 def finished(folder: Path, script: str, *overrides: str, on: str = "simulate") -> Finished:

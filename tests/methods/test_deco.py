@@ -73,8 +73,11 @@ def test_worlds_agree_and_values_may_come_from_servers(tmp_path: Path) -> None:
     assert local.hashes("worker") == run(tmp_path / "simulated", *texts).hashes()
     plain = [*(text for text in COMMON if not text.startswith(("codec", "paradigm"))), FIXED.format(2)]
     rates = {"global": RATE / 4, "worker": RATE}  # servers step along the sum
-    places = {f"{at} {paradigm}": (f"optimizer.at={at}", f"optimizer.learning_rate={rate}", f"paradigm={paradigm}")
-              for at, rate in rates.items() for paradigm in ("ps", "hips")}  # fmt: skip
+    places = {
+        f"{at} {paradigm}": (f"optimizer.at={at}", f"optimizer.learning_rate={rate}", f"paradigm={paradigm}")
+        for at, rate in rates.items()
+        for paradigm in ("ps", "hips")
+    }
     ended = {name: run(tmp_path / name, *plain, *where) for name, where in places.items()}
     for each in ended.values():
         assert apart(each.parameters("west/worker0"), ended["global ps"].parameters("west/worker0")) < 1e-5

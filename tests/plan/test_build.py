@@ -52,8 +52,10 @@ def test_parents_and_children_are_the_same_edges() -> None:
 def test_a_central_data_center_without_workers_has_a_master_that_does_not_train() -> None:
     plan = plan_of("data_centers[east].workers=0")
     assert [(node.name, node.trains) for node in plan.with_role("worker")] == [
-        ("east/worker0", False), ("west/worker0", True), ("west/worker1", True),
-    ]  # fmt: skip
+        ("east/worker0", False),
+        ("west/worker0", True),
+        ("west/worker1", True),
+    ]
 
 
 def test_addresses_only_where_they_mean_something() -> None:

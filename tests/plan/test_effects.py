@@ -18,15 +18,26 @@ from tests.for_each import for_each
 TENTHS = st.integers(0, 40).map(lambda tenths: tenths / 10)
 LENGTHS = st.integers(1, 30).map(lambda tenths: tenths / 10)
 VALUES = {
-    "down": st.just(0.0), "rate": st.sampled_from((1e5, 1e6, 2e7, 9e9)), "delay": st.sampled_from((0.0, 0.02, 0.3)),
-    "loss": st.sampled_from((0.01, 0.05, 0.3)), "corrupt": st.sampled_from((0.01, 0.3)),
-    "duplicate": st.sampled_from((0.01, 0.3)), "reorder": st.sampled_from((0.01, 0.3)),
-}  # fmt: skip
+    "down": st.just(0.0),
+    "rate": st.sampled_from((1e5, 1e6, 2e7, 9e9)),
+    "delay": st.sampled_from((0.0, 0.02, 0.3)),
+    "loss": st.sampled_from((0.01, 0.05, 0.3)),
+    "corrupt": st.sampled_from((0.01, 0.3)),
+    "duplicate": st.sampled_from((0.01, 0.3)),
+    "reorder": st.sampled_from((0.01, 0.3)),
+}
 PERIOD_S = 900.0
 LINK = LinkPlan(
-    name="a>b", source="a", target="b", rate_bps=1e7, delay_s=0.04, queue_bytes=65536, loss=0.02,
-    rate_trace=Series(times_s=(0.0, 1.0, 2.0), values=(1e7, 5e5, 0.0), period_s=PERIOD_S), loss_burst_packets=2.0,
-)  # fmt: skip
+    name="a>b",
+    source="a",
+    target="b",
+    rate_bps=1e7,
+    delay_s=0.04,
+    queue_bytes=65536,
+    loss=0.02,
+    rate_trace=Series(times_s=(0.0, 1.0, 2.0), values=(1e7, 5e5, 0.0), period_s=PERIOD_S),
+    loss_burst_packets=2.0,
+)
 TRACES = tuple(name for name in LinkPlan.__dataclass_fields__ if name.endswith("_trace"))
 
 
@@ -110,9 +121,14 @@ def test_a_fault_without_effect_changes_nothing(found: list[FaultPlan]) -> None:
 def test_a_further_fault_never_makes_a_link_better(found: list[FaultPlan], time_s: float) -> None:
     more, fewer = hit(*found), hit(*found[1:])
     for trace, own, worse in (
-        ("rate_trace", 1e7, -1), ("state_trace", 1.0, -1), ("delay_trace", 0.04, 1), ("loss_trace", 0.02, 1),
-        ("corruption_trace", 0.0, 1), ("duplication_trace", 0.0, 1), ("reordering_trace", 0.0, 1),
-    ):  # fmt: skip
+        ("rate_trace", 1e7, -1),
+        ("state_trace", 1.0, -1),
+        ("delay_trace", 0.04, 1),
+        ("loss_trace", 0.02, 1),
+        ("corruption_trace", 0.0, 1),
+        ("duplication_trace", 0.0, 1),
+        ("reordering_trace", 0.0, 1),
+    ):
         before, after = at(getattr(fewer, trace), time_s), at(getattr(more, trace), time_s)
         assert worse * (own if after is None else after) >= worse * (own if before is None else before)
 
@@ -141,8 +157,11 @@ def test_pieces_of_faults_that_meet_leave_no_gap() -> None:
     other = replace(one, at_s=0.3)
     assert 0.1 + 0.2 != 0.3
     assert [(time_s, len(active)) for time_s, _, active in pieces(base, [one, other])] == [
-        (0.0, 0), (0.1, 1), (0.3, 1), (0.5, 0),
-    ]  # fmt: skip
+        (0.0, 0),
+        (0.1, 1),
+        (0.3, 1),
+        (0.5, 0),
+    ]
 
 
 # ---- nodes ----------------------------------------------------------------------------------------------------------
@@ -156,9 +175,10 @@ def done(plan: Plan) -> list[tuple[float, str, str]]:
     clock.started(0.0)
     return [
         (round(due.planned_s, 3), action, node)
-        for due in clock.take(1e9) if due.fault.kind in ("kill", "pause", "join", "leave")
+        for due in clock.take(1e9)
+        if due.fault.kind in ("kill", "pause", "join", "leave")
         for action, node in effects.apply(due)
-    ]  # fmt: skip
+    ]
 
 
 def actions(*texts: str) -> list[tuple[float, str]]:
@@ -171,31 +191,56 @@ ONE = "node: east/worker1"
 @for_each(
     ("texts", "expected"),
     [
-        ((f"kind: pause, {ONE}, at: 1 s, for: 4 s", f"kind: pause, {ONE}, at: 2 s, for: 1 s"),
-         [(1, "stop"), (2, "stop"), (5, "continue")]),
-        ((f"kind: pause, {ONE}, at: 1 s, for: 2 s", f"kind: pause, {ONE}, at: 3 s, for: 2 s"),
-         [(1, "stop"), (3, "stop"), (5, "continue")]),
-        ((f"kind: kill, {ONE}, at: 1 s, for: 4 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"),
-         [(1, "kill"), (2, "kill"), (5, "start")]),
-        ((f"kind: kill, {ONE}, at: 1 s, for: 1 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"),
-         [(1, "kill"), (2, "kill"), (3, "start")]),
+        (
+            (f"kind: pause, {ONE}, at: 1 s, for: 4 s", f"kind: pause, {ONE}, at: 2 s, for: 1 s"),
+            [(1, "stop"), (2, "stop"), (5, "continue")],
+        ),
+        (
+            (f"kind: pause, {ONE}, at: 1 s, for: 2 s", f"kind: pause, {ONE}, at: 3 s, for: 2 s"),
+            [(1, "stop"), (3, "stop"), (5, "continue")],
+        ),
+        (
+            (f"kind: kill, {ONE}, at: 1 s, for: 4 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"),
+            [(1, "kill"), (2, "kill"), (5, "start")],
+        ),
+        (
+            (f"kind: kill, {ONE}, at: 1 s, for: 1 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"),
+            [(1, "kill"), (2, "kill"), (3, "start")],
+        ),
         ((f"kind: kill, {ONE}, at: 1 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"), [(1, "kill"), (2, "kill")]),
-        ((f"kind: pause, {ONE}, at: 1 s, for: 9 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s",
-          f"kind: pause, {ONE}, at: 4 s, for: 1 s"),
-         [(1, "stop"), (2, "kill"), (3, "start"), (4, "stop"), (5, "continue")]),
+        (
+            (
+                f"kind: pause, {ONE}, at: 1 s, for: 9 s",
+                f"kind: kill, {ONE}, at: 2 s, for: 1 s",
+                f"kind: pause, {ONE}, at: 4 s, for: 1 s",
+            ),
+            [(1, "stop"), (2, "kill"), (3, "start"), (4, "stop"), (5, "continue")],
+        ),
         ((f"kind: join, {ONE}, at: 5 s", f"kind: kill, {ONE}, at: 1 s, for: 1 s"), [(1, "kill"), (5, "start")]),
         ((f"kind: join, {ONE}, at: 5 s", f"kind: kill, {ONE}, at: 4 s, for: 3 s"), [(4, "kill"), (7, "start")]),
         ((f"kind: leave, {ONE}, at: 1 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"), [(1, "leave"), (2, "kill")]),
-        ((f"kind: join, {ONE}, at: 5 s", f"kind: pause, {ONE}, at: 1 s, for: 30 s",
-          f"kind: pause, {ONE}, at: 10 s, for: 2 s"), [(5, "start"), (10, "stop"), (12, "continue")]),
-        ((f"kind: kill, {ONE}, at: 1 s, for: 3 s", f"kind: pause, {ONE}, at: 2 s, for: 30 s"),
-         [(1, "kill"), (4, "start")]),
-        (("kind: kill, node: east/server0, at: 1 s, for: 3 s", f"kind: pause, {ONE}, at: 2 s, for: 30 s"),
-         [(1, "kill"), (4, "start")]),
-        ((f"kind: leave, {ONE}, at: 1 s", f"kind: pause, {ONE}, at: 2 s, for: 3 s"),
-         [(1, "leave"), (2, "stop"), (5, "continue")]),
+        (
+            (
+                f"kind: join, {ONE}, at: 5 s",
+                f"kind: pause, {ONE}, at: 1 s, for: 30 s",
+                f"kind: pause, {ONE}, at: 10 s, for: 2 s",
+            ),
+            [(5, "start"), (10, "stop"), (12, "continue")],
+        ),
+        (
+            (f"kind: kill, {ONE}, at: 1 s, for: 3 s", f"kind: pause, {ONE}, at: 2 s, for: 30 s"),
+            [(1, "kill"), (4, "start")],
+        ),
+        (
+            ("kind: kill, node: east/server0, at: 1 s, for: 3 s", f"kind: pause, {ONE}, at: 2 s, for: 30 s"),
+            [(1, "kill"), (4, "start")],
+        ),
+        (
+            (f"kind: leave, {ONE}, at: 1 s", f"kind: pause, {ONE}, at: 2 s, for: 3 s"),
+            [(1, "leave"), (2, "stop"), (5, "continue")],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_done_to_a_node(texts: tuple[str, ...], expected: list[tuple[float, str]]) -> None:
     assert actions(*texts) == actions(*texts[::-1]) == expected
 

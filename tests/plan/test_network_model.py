@@ -59,15 +59,18 @@ def test_of_a_script_whose_model_is_unknown_no_number_of_packets_is_told(tmp_pat
     assert cure_of_flows([plan]) == "simulate packet by packet: 'simulation: {network: packets}'"
 
 
-@for_each(("overrides", "network", "reason"), [
-    ((*LONG,), "flows", f"and packets are simulated up to {MOST_PACKETS:,}"),
-    (("checkpoint.every=2",), "flows", "checkpoints"),
-    (("simulation.network=flows",), "flows", "as simulation.network says"),
-    (("simulation.network=packets", *LONG), "packets", "as simulation.network says"),
-    (("simulation.network=tcp",), "flows", "as simulation.network says"),
-    (("simulation.network=emulated",), "packets", "as simulation.network says"),
-    (("simulation.network=ideal",), "ideal", "as simulation.network says"),
-])  # fmt: skip
+@for_each(
+    ("overrides", "network", "reason"),
+    [
+        ((*LONG,), "flows", f"and packets are simulated up to {MOST_PACKETS:,}"),
+        (("checkpoint.every=2",), "flows", "checkpoints"),
+        (("simulation.network=flows",), "flows", "as simulation.network says"),
+        (("simulation.network=packets", *LONG), "packets", "as simulation.network says"),
+        (("simulation.network=tcp",), "flows", "as simulation.network says"),
+        (("simulation.network=emulated",), "packets", "as simulation.network says"),
+        (("simulation.network=ideal",), "ideal", "as simulation.network says"),
+    ],
+)
 def test_a_large_run_and_one_with_checkpoints_take_flows(overrides: tuple[str, ...], network: str, reason: str) -> None:
     found, why = simulation(*overrides)
     assert found == network and reason in why

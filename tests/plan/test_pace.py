@@ -120,8 +120,13 @@ def test_segments_from_anywhere_are_those_from_the_beginning(after_s: float) -> 
     """What repeats begins within a segment."""
     series = Series(times_s=(0.0, 1.0, 3.0), values=(7.0, 8.0, 9.0), period_s=2.0, repeats_from_s=2.0)
     assert list(islice(series.segments(), 6)) == [
-        (0.0, 1.0, 7.0), (1.0, 3.0, 8.0), (3.0, 4.0, 9.0), (4.0, 5.0, 8.0), (5.0, 6.0, 9.0), (6.0, 7.0, 8.0),
-    ]  # fmt: skip
+        (0.0, 1.0, 7.0),
+        (1.0, 3.0, 8.0),
+        (3.0, 4.0, 9.0),
+        (4.0, 5.0, 8.0),
+        (5.0, 6.0, 9.0),
+        (6.0, 7.0, 8.0),
+    ]
     begin_s, end_s, value = next(series.segments(after_s))
     assert begin_s <= after_s < end_s
     assert value == (7.0 if after_s < 1 else 8.0 if after_s < 3 or after_s % 2 < 1 else 9.0)

@@ -48,8 +48,13 @@ def test_what_is_found_is_what_a_plan_of_few_has() -> None:
 
 def test_real_networks_have_all_paths_beforehand() -> None:
     """A namespace never asks for a path, nor do others' packets."""
-    real = ("training.data=digits", "training.compute=real", "training.model=mlp", "training.evaluate_every=1",
-            "background=[{kind: constant, from: dc1, to: dc2, rate: 1 Mbit/s}]")  # fmt: skip
+    real = (
+        "training.data=digits",
+        "training.compute=real",
+        "training.model=mlp",
+        "training.evaluate_every=1",
+        "background=[{kind: constant, from: dc1, to: dc2, rate: 1 Mbit/s}]",
+    )
     for on in ("emulate", "exact", "local"):
         routes = plan_of(SITES, f"run.on={on}", *real[: -1 if on == "local" else None]).network.routes
         assert len(routes) == SITES * (SITES - 1) and routes["dc1>dc2"] == ("dc1>dc0", "dc0>dc2"), on

@@ -113,8 +113,13 @@ def test_no_fault_is_too_slow_for_deadlines() -> None:
 def test_all_who_push_across_a_link_are_given_time(paradigm: str, models: int) -> None:
     """Sixty workers of a data centre: their models go up and down over one link in every round, or that of all."""
     one = timeouts("links[0].rate=2 Mbit/s", "links[0].queue=64 KiB", "data_centers[west].workers=1", "rounds=1000")
-    many = timeouts(f"paradigm={paradigm}", "links[0].rate=2 Mbit/s", "links[0].queue=64 KiB",
-                    "data_centers[west].workers=60", "rounds=1000")  # fmt: skip
+    many = timeouts(
+        f"paradigm={paradigm}",
+        "links[0].rate=2 Mbit/s",
+        "links[0].queue=64 KiB",
+        "data_centers[west].workers=60",
+        "rounds=1000",
+    )
     turns_s = models * 8 * model_bytes(Choice(kind="cnn"), Choice(kind="digits", options={"test_share": 0.2})) / 2e6
     assert many.step_deadline_s >= max(one.step_deadline_s, 4 * turns_s)
     assert many.run_deadline_s >= max(one.run_deadline_s, 5 * 1000 * 2 * turns_s)
@@ -170,18 +175,22 @@ def test_out_of_order_is_refused_where_it_was_written(override: str, message: st
 @for_each(
     ("overrides", "says"),
     [
-        (("links[0].queue=100 MB",),
-         r"s.yaml:8:3: topology.links: east>west is too slow, with 20 Mbit/s, for a queue of 100 MB, which takes 40 s "
-         r"to drain; so timeouts.dead_after would be 26 min 43 s, above 5 min; write a higher rate, a smaller 'queue' "
-         r"or 'timeouts: {dead_after: …}'"),
+        (
+            ("links[0].queue=100 MB",),
+            r"s.yaml:8:3: topology.links: east>west is too slow, with 20 Mbit/s, for a queue of 100 MB, which takes 40"
+            r" s to drain; so timeouts.dead_after would be 26 min 43 s, above 5 min; write a higher rate, a smaller"
+            r" 'queue' or 'timeouts: {dead_after: …}'",
+        ),
         (("links[0].delay=9 s",), r"the delay of east>west is 9 s; so timeouts.dead_after would be 24 min 1 s"),
         (("device.speed=0.001", "device.step_time=20 s"), r"device.step_time: a training step .*step_deadline "),
         (("device.step_time=5 h",), r"up to 5 h .* timeouts.step_deadline would be 100 h, above 72 h"),
         (("rounds=1000000", "device.step_time=10 s"), r"training: 1000000 rounds of .* timeouts.run_deadline would"),
-        (("links[0].rate=1 kbit/s", "links[0].queue=200 bytes", "training.model={kind: mlp, hidden: 2000}"),
-         r"a model of 600 kB takes .* 1 kbit/s; so .*step_deadline would"),
+        (
+            ("links[0].rate=1 kbit/s", "links[0].queue=200 bytes", "training.model={kind: mlp, hidden: 2000}"),
+            r"a model of 600 kB takes .* 1 kbit/s; so .*step_deadline would",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_deadline_that_nobody_meant_is_refused_with_its_reason(overrides: tuple[str, ...], says: str) -> None:
     with pytest.raises(ScenarioError, match=says) as caught:
         timeouts(*overrides)

@@ -62,15 +62,22 @@ class InProcess:
                     name: group.create_task(
                         run_node(
                             NodeSetup(
-                                plan=plan, name=name, addresses=self.addresses, listener=listeners[name],
-                                credentials=self.credentials.get(name, common), epoch_ns=epoch_ns, tokens=tokens,
+                                plan=plan,
+                                name=name,
+                                addresses=self.addresses,
+                                listener=listeners[name],
+                                credentials=self.credentials.get(name, common),
+                                epoch_ns=epoch_ns,
+                                tokens=tokens,
                                 limits=self.limits,
                             ),
-                            program, self.logs[name], self.progress.append,
+                            program,
+                            self.logs[name],
+                            self.progress.append,
                         )
                     )
                     for name, program in programs.items()
-                }  # fmt: skip
+                }
         except BaseExceptionGroup as group_of_errors:
             raise group_of_errors.exceptions[0] from None
         finally:

@@ -37,9 +37,15 @@ class Door:
         listener = listen(("127.0.0.1", 0))
         self.address: tuple[str, int] = listener.getsockname()
         setup = NodeSetup(
-            plan=plan, name=REMOTE, addresses={REMOTE: self.address}, listener=listener, credentials=self.credentials,
-            epoch_ns=0, tokens=Tokens.make(1), limits=ConnectionLimits(handshakes=PLACES),
-        )  # fmt: skip
+            plan=plan,
+            name=REMOTE,
+            addresses={REMOTE: self.address},
+            listener=listener,
+            credentials=self.credentials,
+            epoch_ns=0,
+            tokens=Tokens.make(1),
+            limits=ConnectionLimits(handshakes=PLACES),
+        )
         self.acceptor = Acceptor(setup, self, self.spawn)
         self.acceptor.start()
 

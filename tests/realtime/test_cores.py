@@ -115,9 +115,10 @@ def test_measured_work_takes_what_the_processor_worked_for_it(monkeypatch: pytes
 
     plan = tiny_plan([WORKER])
     plan = replace(
-        plan, nodes=(replace(plan.nodes[0], device=device),),
+        plan,
+        nodes=(replace(plan.nodes[0], device=device),),
         exact=Exact(memory_bytes=1 << 30, system_call_s=0.0, cpu="measured"),
-    )  # fmt: skip
+    )
     run = InProcess()
     took_s = run({WORKER: role}, plan)[WORKER]
     assert all(took >= modelled for took, modelled in zip(took_s, (0.16, 0.02, 0.04, 0.04), strict=True))

@@ -603,9 +603,13 @@ def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) ->
     assert times == [1.0, math.inf], "the error of the process that has ended is not that of the next"
 
 
-@for_each(("end", "again"), [
-    (ended("b/worker0", 1, cause="PeerLost"), [["b/worker0"]]), (ended("b/worker0"), []),
-])  # fmt: skip
+@for_each(
+    ("end", "again"),
+    [
+        (ended("b/worker0", 1, cause="PeerLost"), [["b/worker0"]]),
+        (ended("b/worker0"), []),
+    ],
+)
 def test_workers_that_end_after_their_server_has_returned_start_again(
     tmp_path: Path, end: ProcessEnd, again: list[list[str]]
 ) -> None:

@@ -277,8 +277,10 @@ def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> 
         await world.sleep(30)
 
     text = {
-        "garbage": "not a frame", "flipped": "wrong authentication code", "in another's name": "in the name of",
-    }[damage]  # fmt: skip
+        "garbage": "not a frame",
+        "flipped": "wrong authentication code",
+        "in another's name": "in the name of",
+    }[damage]
     with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: .*{text}"):
         InProcess()({REMOTE: receiving(2), WORKER: liar})
 

@@ -169,9 +169,7 @@ def test_a_machine_whose_clock_is_years_behind_or_ahead_accepts_the_certificate(
 @pytest.mark.slow  # 2 s
 def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
     small = ("training.rounds=4", "device.step_time=20 ms")
-    hashes = [
-        run(tmp_path / said, *small, f"transport.tls={said}", on="local").hashes() for said in ("true", "false")
-    ]  # fmt: skip
+    hashes = [run(tmp_path / said, *small, f"transport.tls={said}", on="local").hashes() for said in ("true", "false")]
     assert hashes[0] == hashes[1] and len(hashes[0]) == 1
 
 

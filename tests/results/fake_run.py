@@ -33,24 +33,52 @@ def make_plan(*, back_end: str = "emulate", rounds: int = 8, sync: str = "fsa", 
     """A Plan as the planner would write it."""
     links = tuple(_link(a, b) for a, b in _pairs())
     return Plan(
-        version=model.PLAN_VERSION, name="quickstart", seed=seed, back_end=back_end, nodes=tuple(_nodes()),
+        version=model.PLAN_VERSION,
+        name="quickstart",
+        seed=seed,
+        back_end=back_end,
+        nodes=tuple(_nodes()),
         network=NetworkPlan(
-            sites=tuple(SitePlan(name=name, index=i, lan_rate_bps=1e9, lan_delay_s=1e-3, central=i == 0)
-                        for i, name in enumerate(SITES)),
-            routers=(), links=links, routes={f"{a}>{b}": (f"{a}>{b}",) for a, b in _pairs()}),
+            sites=tuple(
+                SitePlan(name=name, index=i, lan_rate_bps=1e9, lan_delay_s=1e-3, central=i == 0)
+                for i, name in enumerate(SITES)
+            ),
+            routers=(),
+            links=links,
+            routes={f"{a}>{b}": (f"{a}>{b}",) for a, b in _pairs()},
+        ),
         transport=model.Transport(),
         training=model.TrainingPlan(
-            model=Choice(kind="geomx-cnn"), data=Choice(kind="digits"), split=Choice(kind="iid"), batch_size=32,
-            rounds=rounds, evaluate_every=2, target_accuracy=0.8),
+            model=Choice(kind="geomx-cnn"),
+            data=Choice(kind="digits"),
+            split=Choice(kind="iid"),
+            batch_size=32,
+            rounds=rounds,
+            evaluate_every=2,
+            target_accuracy=0.8,
+        ),
         technique=model.TechniquePlan(
-            paradigm=Choice(kind="hips"), sync_tier1=Choice(kind="fsa"), sync_tier2=Choice(kind=sync),
-            optimizer=Choice(kind="adam"), codec_tier1=Choice(kind="none"), codec_tier2=Choice(kind="none"),
-            order=Choice(kind="fifo"), overlay_tier1=Choice(kind="star"), overlay_tier2=Choice(kind="star"),
-            shard=Choice(kind="hashed")),
-        timeouts=model.Timeouts(heartbeat_s=1, dead_after_s=9, step_deadline_s=30, run_deadline_s=600,
-                                tcp_user_timeout_s=30, rendezvous_s=30),
+            paradigm=Choice(kind="hips"),
+            sync_tier1=Choice(kind="fsa"),
+            sync_tier2=Choice(kind=sync),
+            optimizer=Choice(kind="adam"),
+            codec_tier1=Choice(kind="none"),
+            codec_tier2=Choice(kind="none"),
+            order=Choice(kind="fifo"),
+            overlay_tier1=Choice(kind="star"),
+            overlay_tier2=Choice(kind="star"),
+            shard=Choice(kind="hashed"),
+        ),
+        timeouts=model.Timeouts(
+            heartbeat_s=1,
+            dead_after_s=9,
+            step_deadline_s=30,
+            run_deadline_s=600,
+            tcp_user_timeout_s=30,
+            rendezvous_s=30,
+        ),
         warnings=("network.jitter has no effect here",),
-    )  # fmt: skip
+    )
 
 
 def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
@@ -79,8 +107,15 @@ def write_probes(plan: Plan, events: Path) -> None:
     for sample, (carried, flooded) in enumerate([(0, 0), (98, 0), (98, 200_000), (98, 400_000)]):
         for link in plan.network.links:
             sent = carried + (flooded if link is plan.network.links[-1] else 0)
-            log.write("probe", PROBES_S + 0.1 * sample, link=link.name, configured_bps=link.rate_bps, bytes=sent,
-                      dropped_packets=0, backlog_bytes=0)  # fmt: skip
+            log.write(
+                "probe",
+                PROBES_S + 0.1 * sample,
+                link=link.name,
+                configured_bps=link.rate_bps,
+                bytes=sent,
+                dropped_packets=0,
+                backlog_bytes=0,
+            )
         log.flush()
     log.close()
 
@@ -105,7 +140,7 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
             )
     on_progress({"kind": "evaluate", "accuracy": 0.93, "loss": 0.2, "round": 7, "t": 9.0, "snapshot_t": 8.8})
     on_progress({"kind": "warning", "message": "a trace change came 20 ms late"})
-    return SessionResult("done", "", 0)  # fmt: skip
+    return SessionResult("done", "", 0)
 
 
 def make_run(path: Path, *, drawn: bool = False, probes: bool = False, **options: Any) -> Path:
@@ -149,20 +184,38 @@ def _pairs() -> list[tuple[str, str]]:
 
 
 def _link(source: str, target: str) -> LinkPlan:
-    return LinkPlan(name=f"{source}>{target}", source=source, target=target, rate_bps=20e6, delay_s=0.05,
-                    queue_bytes=250_000)  # fmt: skip
+    return LinkPlan(
+        name=f"{source}>{target}", source=source, target=target, rate_bps=20e6, delay_s=0.05, queue_bytes=250_000
+    )
 
 
 def _nodes() -> list[NodePlan]:
-    nodes = [NodePlan(name="virginia/scheduler", role="scheduler", data_center="virginia", rank=0),
-             NodePlan(name="virginia/global0", role="global_server", data_center="virginia", rank=0,
-                      children=tuple(f"{site}/server0" for site in SITES))]  # fmt: skip
+    nodes = [
+        NodePlan(name="virginia/scheduler", role="scheduler", data_center="virginia", rank=0),
+        NodePlan(
+            name="virginia/global0",
+            role="global_server",
+            data_center="virginia",
+            rank=0,
+            children=tuple(f"{site}/server0" for site in SITES),
+        ),
+    ]
     for i, site in enumerate(SITES):
         workers = [f"{site}/worker{j}" for j in range(2)]
-        nodes.append(NodePlan(name=f"{site}/server0", role="server", data_center=site, rank=i,
-                              parents=("virginia/global0",), children=tuple(workers)))  # fmt: skip
-        nodes += [NodePlan(name=name, role="worker", data_center=site, rank=2 * i + j, parents=(f"{site}/server0",))
-                  for j, name in enumerate(workers)]  # fmt: skip
+        nodes.append(
+            NodePlan(
+                name=f"{site}/server0",
+                role="server",
+                data_center=site,
+                rank=i,
+                parents=("virginia/global0",),
+                children=tuple(workers),
+            )
+        )
+        nodes += [
+            NodePlan(name=name, role="worker", data_center=site, rank=2 * i + j, parents=(f"{site}/server0",))
+            for j, name in enumerate(workers)
+        ]
     return nodes
 
 
@@ -172,33 +225,57 @@ def _write_round(logs: dict[str, EventLog], round_: int, begin: float) -> float:
     for site in SITES:
         computed = begin + STEP_S[site]
         for worker in (f"{site}/worker0", f"{site}/worker1"):
-            logs[worker].write("compute", computed, t0=begin, work="step", round=round_, modelled_s=STEP_S[site],
-                               real_s=0.02, overrun=False)  # fmt: skip
+            logs[worker].write(
+                "compute",
+                computed,
+                t0=begin,
+                work="step",
+                round=round_,
+                modelled_s=STEP_S[site],
+                real_s=0.02,
+                overrun=False,
+            )
             for key in PAYLOAD:
                 _transfer(logs, worker, f"{site}/server0", "push", key, round_, computed, LAN_S, "lan")
         summed = computed + LAN_S + SUM_S
-        logs[f"{site}/server0"].write("compute", summed, t0=computed + LAN_S, work="sum", round=round_,
-                                      modelled_s=None, real_s=SUM_S, overrun=False)  # fmt: skip
+        logs[f"{site}/server0"].write(
+            "compute",
+            summed,
+            t0=computed + LAN_S,
+            work="sum",
+            round=round_,
+            modelled_s=None,
+            real_s=SUM_S,
+            overrun=False,
+        )
         for key in PAYLOAD:
             took, tier = (LAN_S, "lan") if site == "virginia" else (WAN_S, "wan")
             arrived = _transfer(logs, f"{site}/server0", "virginia/global0", "push", key, round_, summed, took, tier)
         arrivals[site] = arrived
     complete = max(arrivals.values())
     updated = complete + UPDATE_S
-    logs["virginia/global0"].write("compute", updated, t0=complete, work="optimizer", round=round_, modelled_s=None,
-                                   real_s=UPDATE_S, overrun=False)  # fmt: skip
+    logs["virginia/global0"].write(
+        "compute", updated, t0=complete, work="optimizer", round=round_, modelled_s=None, real_s=UPDATE_S, overrun=False
+    )
     last = max(arrivals, key=lambda site: arrivals[site])
     for site in (each for each in SITES if each != last):
-        logs["virginia/global0"].write("held", updated, round=round_, member=f"{site}/server0", by=f"{last}/server0",
-                                      held_s=round(complete - arrivals[site], 6))  # fmt: skip
+        logs["virginia/global0"].write(
+            "held",
+            updated,
+            round=round_,
+            member=f"{site}/server0",
+            by=f"{last}/server0",
+            held_s=round(complete - arrivals[site], 6),
+        )
     return max(_write_way_back(logs, site, round_, begin, updated) for site in SITES)
 
 
 def _write_way_back(logs: dict[str, EventLog], site: str, round_: int, begin: float, updated: float) -> float:
     took, tier = (LAN_S, "lan") if site == "virginia" else (WAN_S, "wan")
     for key in PAYLOAD:
-        logs["virginia/global0"].write("update", updated, key=key, round=round_, version=round_ + 1, contributors=3,
-                                      staleness=0)  # fmt: skip
+        logs["virginia/global0"].write(
+            "update", updated, key=key, round=round_, version=round_ + 1, contributors=3, staleness=0
+        )
         there = _transfer(logs, "virginia/global0", f"{site}/server0", "value", key, round_, updated, took, tier)
         for worker in (f"{site}/worker0", f"{site}/worker1"):
             end = _transfer(logs, f"{site}/server0", worker, "value", key, round_, there, LAN_S, "lan")
@@ -207,10 +284,30 @@ def _write_way_back(logs: dict[str, EventLog], site: str, round_: int, begin: fl
     return end
 
 
-def _transfer(logs: dict[str, EventLog], source: str, target: str, message: str, key: int, round_: int, t0: float,
-              took: float, tier: str) -> float:  # fmt: skip
-    logs[target].write("transfer", t0 + took, t0=t0, source=source, target=target, message=message, key=key,
-                       round=round_, payload_bytes=PAYLOAD[key], header_bytes=HEADER, tier=tier)  # fmt: skip
+def _transfer(
+    logs: dict[str, EventLog],
+    source: str,
+    target: str,
+    message: str,
+    key: int,
+    round_: int,
+    t0: float,
+    took: float,
+    tier: str,
+) -> float:
+    logs[target].write(
+        "transfer",
+        t0 + took,
+        t0=t0,
+        source=source,
+        target=target,
+        message=message,
+        key=key,
+        round=round_,
+        payload_bytes=PAYLOAD[key],
+        header_bytes=HEADER,
+        tier=tier,
+    )
     return t0 + took
 
 
@@ -218,16 +315,24 @@ def _write_monitor(plan: Plan, events: Path, end: float, rate_bps: float) -> Non
     log = EventLog(events, "monitor")
     sent = dict.fromkeys((link.name for link in plan.network.links), 0)
     for link in plan.network.links:
-        log.write("measured", 0.5, link=link.name, what="rate", planned=20e6, measured=19.8e6, tolerance=4e5,
-                  ok=True)  # fmt: skip
+        log.write("measured", 0.5, link=link.name, what="rate", planned=20e6, measured=19.8e6, tolerance=4e5, ok=True)
     for sample in range(int((end - START_S) / 0.1)):
         t = START_S + 0.1 * sample
         configured = rate_bps if (sample // 10) % 2 == 0 else rate_bps / 2
         for name in sent:
             sent[name] += int(configured / 8 * 0.1 * 0.96) if sample % 3 else 0
-            log.write("link", t, link=name, configured_bps=configured, bytes=sent[name], dropped_packets=2,
-                      backlog_bytes=1000 if sample % 3 else 0, busy_s=0.06 * sample, busy_bytes=sent[name],
-                      busy_possible_bytes=int(sent[name] / 0.96))  # fmt: skip
+            log.write(
+                "link",
+                t,
+                link=name,
+                configured_bps=configured,
+                bytes=sent[name],
+                dropped_packets=2,
+                backlog_bytes=1000 if sample % 3 else 0,
+                busy_s=0.06 * sample,
+                busy_bytes=sent[name],
+                busy_possible_bytes=int(sent[name] / 0.96),
+            )
         if sample % 10 == 0:
             log.write("machine", t, busy_share=0.5, steal_share=0.0)
             log.write("replay", t, link="virginia>tokyo", planned_t=t, late_s=0.001, what="rate_bps", value=configured)

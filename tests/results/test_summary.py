@@ -101,10 +101,32 @@ def test_start_up_traffic_is_counted_apart(tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
     log = EventLog(tmp_path / "events", "tokyo/server0")
-    log.write("transfer", 0.5, t0=0.4, source="virginia/global0", target="tokyo/server0", message="value", key=0,
-              round=-1, payload_bytes=4000, header_bytes=100, tier="wan")  # fmt: skip
-    log.write("transfer", 0.6, t0=0.5, source="virginia/scheduler", target="tokyo/server0", message="ready", key=-1,
-              round=0, payload_bytes=0, header_bytes=70, tier="wan")  # fmt: skip
+    log.write(
+        "transfer",
+        0.5,
+        t0=0.4,
+        source="virginia/global0",
+        target="tokyo/server0",
+        message="value",
+        key=0,
+        round=-1,
+        payload_bytes=4000,
+        header_bytes=100,
+        tier="wan",
+    )
+    log.write(
+        "transfer",
+        0.6,
+        t0=0.5,
+        source="virginia/scheduler",
+        target="tokyo/server0",
+        message="ready",
+        key=-1,
+        round=0,
+        payload_bytes=0,
+        header_bytes=70,
+        tier="wan",
+    )
     log.close()
     frames = tables.read(tmp_path)
     ending = summary.Ending("done", "", "", "", 1.0)
@@ -186,8 +208,11 @@ def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
 def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path) -> None:
     result = result_of(run)
     path = tmp_path / "result.json"
-    for change, accepted in (({"duration_s": 99.0, "volatile": {}}, True), ({"accuracy": 0.99}, False),
-                             ({"schema_version": 99}, False)):  # fmt: skip
+    for change, accepted in (
+        ({"duration_s": 99.0, "volatile": {}}, True),
+        ({"accuracy": 0.99}, False),
+        ({"schema_version": 99}, False),
+    ):
         path.write_text(json.dumps({**result, **change}))
         if accepted:
             assert summary.read_result(path)["duration_s"] == 99.0
@@ -237,17 +262,31 @@ def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
     ]
 
 
-@for_each(("rate", "busy", "word"), [
-    (19e6, 1.0, None), (12e6, 1.0, "reached 60% of its configured rate"), (12e6, 0.0, None),
-    (23e6, 0.0, "carried 115%"),
-    (6e6, 0.3, None),  # a third of the time at full speed: a burst, not a slow link
-])  # fmt: skip
+@for_each(
+    ("rate", "busy", "word"),
+    [
+        (19e6, 1.0, None),
+        (12e6, 1.0, "reached 60% of its configured rate"),
+        (12e6, 0.0, None),
+        (23e6, 0.0, "carried 115%"),
+        (6e6, 0.3, None),  # a third of the time at full speed: a burst, not a slow link
+    ],
+)
 def test_achieved_against_configured(tmp_path: Path, rate: float, busy: float, word: str | None) -> None:
     samples = [
-        {"t": 0.5 * i, "link": "a>b", "configured_bps": 20e6, "bytes": int(rate / 8 * 0.5 * i), "dropped_packets": 3,
-         "backlog_bytes": 1000, "busy_s": 0.5 * i * busy, "busy_bytes": int(rate / 8 * 0.5 * i),
-         "busy_possible_bytes": int(20e6 / 8 * 0.5 * i * busy)} for i in range(8)
-    ]  # fmt: skip
+        {
+            "t": 0.5 * i,
+            "link": "a>b",
+            "configured_bps": 20e6,
+            "bytes": int(rate / 8 * 0.5 * i),
+            "dropped_packets": 3,
+            "backlog_bytes": 1000,
+            "busy_s": 0.5 * i * busy,
+            "busy_bytes": int(rate / 8 * 0.5 * i),
+            "busy_possible_bytes": int(20e6 / 8 * 0.5 * i * busy),
+        }
+        for i in range(8)
+    ]
     report = assess(tmp_path, link=samples)
     assert report["links_while_running"][0]["dropped_packets"] == 3
     assert bool(report["reasons"]) == (word is not None)
@@ -257,8 +296,14 @@ def test_achieved_against_configured(tmp_path: Path, rate: float, busy: float, w
 def test_every_link_is_judged_by_its_own_rates_and_counters(tmp_path: Path) -> None:
     slow = {"link": "a>b", "configured_bps": 8e6, "dropped_packets": None, "backlog_bytes": 0}
     fast = {**slow, "link": "b>a", "configured_bps": 80e6, "dropped_packets": 7}
-    samples = [row for i in range(4) for row in ({**slow, "t": 0.5 * i, "bytes": 1000 + 700_000 * i},
-                                                 {**fast, "t": 0.5 * i + 0.1, "bytes": 5_000_000 * i})]  # fmt: skip
+    samples = [
+        row
+        for i in range(4)
+        for row in (
+            {**slow, "t": 0.5 * i, "bytes": 1000 + 700_000 * i},
+            {**fast, "t": 0.5 * i + 0.1, "bytes": 5_000_000 * i},
+        )
+    ]
     first, second = assess(tmp_path, link=samples)["links_while_running"]
     assert (first["link"], first["bytes"], first["dropped_packets"]) == ("a>b", 2_100_000, None)
     assert (first["highest_share"], first["achieved_share_when_busy"]) == (1.4, None)
@@ -294,8 +339,10 @@ def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
 ) -> None:
     """As with a trace whose steps are shorter than a sample; simulated links, and older runs, have no highest rate."""
     rates = {"configured_bps": 8e6, **({} if highest_bps is None else {"highest_bps": highest_bps})}
-    samples = [{"t": 0.5 * i, "link": "a>b", **rates, "bytes": 1_687_500 * i, "dropped_packets": 0,
-                "backlog_bytes": 1000} for i in range(4)]  # 27 Mbit/s  # fmt: skip
+    samples = [
+        {"t": 0.5 * i, "link": "a>b", **rates, "bytes": 1_687_500 * i, "dropped_packets": 0, "backlog_bytes": 1000}
+        for i in range(4)
+    ]  # 27 Mbit/s
     report = assess(tmp_path, link=samples)
     assert bool(report["reasons"]) is not ok
     assert report["links_while_running"][0]["highest_share"] == pytest.approx(27e6 / (highest_bps or 8e6))
@@ -303,8 +350,18 @@ def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
 
 @for_each(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])
 def test_overrun_steps(tmp_path: Path, over: int, status: str) -> None:
-    steps = [{"t0": 0.0, "t": 0.08 if i < over else 0.05, "work": "step", "round": i, "modelled_s": 0.05,
-              "real_s": 0.02, "overrun": i < over} for i in range(100)]  # a step may wait for a core  # fmt: skip
+    steps = [
+        {
+            "t0": 0.0,
+            "t": 0.08 if i < over else 0.05,
+            "work": "step",
+            "round": i,
+            "modelled_s": 0.05,
+            "real_s": 0.02,
+            "overrun": i < over,
+        }
+        for i in range(100)
+    ]  # a step may wait for a core
     report = assess(tmp_path, compute=steps)
     assert (report["status"], report["compute"]["overrun_steps"]) == (status, over)
     assert report["compute"]["worst_overrun_s"] == pytest.approx(0.03)
@@ -319,11 +376,15 @@ def test_late_trace_and_busy_machine(tmp_path: Path) -> None:
     assert virtual["status"] == "ok", "the virtual clock does not care for this machine"
 
 
-@for_each(("longer", "reason"), [
-    (1.02, None), (0.98, None),
-    (1.10, "took 220 ms, simulated packet by packet 200 ms (+10.0%): processes took the rest"),
-    (0.90, "took 180 ms, simulated packet by packet 200 ms (-10.0%)"),
-])  # fmt: skip
+@for_each(
+    ("longer", "reason"),
+    [
+        (1.02, None),
+        (0.98, None),
+        (1.10, "took 220 ms, simulated packet by packet 200 ms (+10.0%): processes took the rest"),
+        (0.90, "took 180 ms, simulated packet by packet 200 ms (-10.0%)"),
+    ],
+)
 def test_first_rounds_against_the_simulated_ones(tmp_path: Path, longer: float, reason: str | None) -> None:
     """Later rounds, and when a round began, do not matter."""
     names = ("tokyo/worker0", "tokyo/worker1")

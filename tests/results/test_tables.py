@@ -198,8 +198,10 @@ def test_rates_and_staleness_are_those_between_rounds() -> None:
     events += [event("round", node, t=2.5, round=0, loss=0.5) for node in workers]
     found = [scalar for each in events for scalar in series.take(each)]
     assert found == [
-        ("training/loss", 0, 1.5, 0.5), ("staleness", 0, 1.5, 1.5), ("link_mbit_per_s/virginia>tokyo", 0, 1.0, 2.0),
-    ]  # fmt: skip
+        ("training/loss", 0, 1.5, 0.5),
+        ("staleness", 0, 1.5, 1.5),
+        ("link_mbit_per_s/virginia>tokyo", 0, 1.0, 2.0),
+    ]
     again = [event("round", node, t=3.0, round=1, loss=0.5) for node in workers]
     assert [scalar.tag for each in again for scalar in series.take(each)] == ["training/loss"], "no newer sample"
 

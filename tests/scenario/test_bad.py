@@ -25,9 +25,13 @@ from topologies.generators import GENERATORS
 BAD = Path(__file__).parent / "bad"
 NAMES = sorted(path.stem for path in BAD.glob("*.yaml"))
 TABLES = {
-    "{sync}": SYNC, "{codec}": CODECS, "{paradigm}": PARADIGMS, "{optimizer}": OPTIMIZERS, "{generator}": GENERATORS,
+    "{sync}": SYNC,
+    "{codec}": CODECS,
+    "{paradigm}": PARADIGMS,
+    "{optimizer}": OPTIMIZERS,
+    "{generator}": GENERATORS,
     "{sections}": keys_of(MODEL),
-}  # fmt: skip
+}
 GOOD = """\
 version: 1
 name: good

@@ -18,8 +18,18 @@ from tests.scenario.test_rules import EXAMPLES, SCRIPTS, unchecked
 
 REMOVED = "-"  # before a path: "remove it"
 ALSO = "+"  # before a setting: a second refusal proposes it, or it is what is left when an option is removed
-OTHER = ("training", "workload", "cluster", "device.pace", "device.kind", "data_centers", "background",
-         "order={kind: dgt", "faults=[{kind: nan", "faults=[{kind: reorder")  # fmt: skip
+OTHER = (
+    "training",
+    "workload",
+    "cluster",
+    "device.pace",
+    "device.kind",
+    "data_centers",
+    "background",
+    "order={kind: dgt",
+    "faults=[{kind: nan",
+    "faults=[{kind: reorder",
+)
 """Examples of compute, data, scripts, sizes and names, whose cures choose no technique, begin with these."""
 
 

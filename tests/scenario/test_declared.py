@@ -90,18 +90,28 @@ def test_changes_are_those_that_are_written() -> None:
 
 def test_texts_below_the_fields_are_the_descriptions() -> None:
     assert texts_of(Pause) == {
-        "wait_s": "How long it lasts.", "until_s": "When the last one ends.", "names": "Who pauses.",
-    }  # fmt: skip
+        "wait_s": "How long it lasts.",
+        "until_s": "When the last one ends.",
+        "names": "Who pauses.",
+    }
     sections = json_schema()["$defs"]
-    missing = [(name, key) for name, section in sections.items() for key, about in section.get("properties", {}).items()
-               if key != "kind" and not about.get("description")]  # fmt: skip
+    missing = [
+        (name, key)
+        for name, section in sections.items()
+        for key, about in section.get("properties", {}).items()
+        if key != "kind" and not about.get("description")
+    ]
     assert missing == []
 
 
 def test_names_say_the_units_of_what_is_declared() -> None:
     suffixes = {"_s": "s", "_bps": "bit/s", "_bytes": "bytes"}
-    declared = [kind for module in (faults, job, network, run) for kind in vars(module).values()
-                if isinstance(kind, type) and kind.__module__ == module.__name__]  # fmt: skip
+    declared = [
+        kind
+        for module in (faults, job, network, run)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    ]
     wrong = [
         f"{kind.__name__}.{field.name}"
         for kind in declared

@@ -163,8 +163,14 @@ def test_the_file_of_all_techniques_misses_none_that_both_worlds_can_run() -> No
         found["shard"].add(technique.shard.kind)
         found["paradigm"].add(technique.paradigm.kind)
     both_worlds = {kind for kind, options in PARADIGMS.items() if not options.library and not options.cuts_models}
-    assert found == {"sync": set(SYNC), "codec": set(CODECS), "order": set(ORDERS), "overlay": set(OVERLAYS),
-                     "shard": set(SHARDS), "paradigm": both_worlds}  # fmt: skip
+    assert found == {
+        "sync": set(SYNC),
+        "codec": set(CODECS),
+        "order": set(ORDERS),
+        "overlay": set(OVERLAYS),
+        "shard": set(SHARDS),
+        "paradigm": both_worlds,
+    }
 
 
 @for_each(("text", "told"), [("fsa: hfa\n", "1:1: fsa: expected"), ("[fsa]\n", "expected a mapping")])

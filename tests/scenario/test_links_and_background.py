@@ -25,9 +25,13 @@ def plan_of(*overrides: str, on: str | None = None) -> Plan:
 
 def test_impairments_reach_both_directions_of_the_plan() -> None:
     plan = plan_of(
-        "links[0].loss=1 %", "links[0].loss_burst=4", "links[0].corruption=0.1 %", "links[0].duplication=2 %",
-        "links[0].reordering=3 %", "links[0].down=[{at: 10 s, until: 12 s}, {at: 20 s, until: 21 s}]",
-    )  # fmt: skip
+        "links[0].loss=1 %",
+        "links[0].loss_burst=4",
+        "links[0].corruption=0.1 %",
+        "links[0].duplication=2 %",
+        "links[0].reordering=3 %",
+        "links[0].down=[{at: 10 s, until: 12 s}, {at: 20 s, until: 21 s}]",
+    )
     for link in plan.network.links:
         assert (link.loss, link.loss_burst_packets, link.corruption) == (0.01, 4.0, 0.001)
         assert (link.duplication, link.reordering) == (0.02, 0.03)
@@ -64,8 +68,10 @@ def test_what_is_refused(override: str, message: str) -> None:
 
 
 def test_background_in_the_plan() -> None:
-    plan = plan_of(f"background=[{TCP}, {{kind: constant, from: west, to: east, rate: 5 Mbit/s, stop: 9 s}}]",
-                   "transport.parallel_streams=6")  # fmt: skip
+    plan = plan_of(
+        f"background=[{TCP}, {{kind: constant, from: west, to: east, rate: 5 Mbit/s, stop: 9 s}}]",
+        "transport.parallel_streams=6",
+    )
     tcp, constant = plan.background
     assert (tcp.kind, tcp.streams, tcp.stop_s) == ("tcp", 6, math.inf)
     assert (constant.rate_bps, constant.stop_s) == (5e6, 9.0)

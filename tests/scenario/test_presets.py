@@ -115,8 +115,12 @@ def test_what_a_scenario_says_itself_wins(more: str, path: str, value: object) -
 @for_each(
     ("name", "more", "told"),
     [
-        ("hfa", "sync: {kind: fsa}", "s.yaml:12:14: sync.kind: 'fsa' contradicts 'technique: hfa', which has 'hfa' "
-         "there (remove it, or 'technique: hfa')"),
+        (
+            "hfa",
+            "sync: {kind: fsa}",
+            "s.yaml:12:14: sync.kind: 'fsa' contradicts 'technique: hfa', which has 'hfa' "
+            "there (remove it, or 'technique: hfa')",
+        ),
         ("hfa", "sync: fsa", "s.yaml:12:7: sync.kind: 'fsa' contradicts 'technique: hfa'"),
         ("hfa", "sync: {tier1: fsa, tier2: fsa}", "sync.tier2.kind: 'fsa' contradicts 'technique: hfa'"),
         ("bisparse", "codec: fp16", "codec.tier2.kind: 'fp16' contradicts 'technique: bisparse'"),
@@ -127,7 +131,7 @@ def test_what_a_scenario_says_itself_wins(more: str, path: str, value: object) -
         ("hfa", "paradigm: ps", "with one tier there are no rounds inside a data centre to count (write 'k2: 1')"),
         ("fp16", "codec: {kind: fp16, ratio: 1}", "ratio: unknown key"),
     ],
-)  # fmt: skip
+)
 def test_what_contradicts_is_refused_with_place_and_cure(name: str, more: str, told: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(f"{FLAT}technique: {name}\n{more}\n", "s.yaml")
@@ -163,12 +167,14 @@ def test_overrides_come_after_the_technique() -> None:
         ("sync: hfa", "worker"),
         ("sync: {kind: hfa, k2: 1}\nparadigm: ps", "worker"),
         ("sync: hfa\nparadigm: allreduce", "global"),  # every worker steps anyway
-        ("sync: {tier1: fsa, tier2: mixedsync}\ncodec: {tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}",
-         "global"),
+        (
+            "sync: {tier1: fsa, tier2: mixedsync}\ncodec: {tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}",
+            "global",
+        ),
         ("codec: {tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}", "worker"),
         ("codec: {tier1: none, tier2: bisparse}", "global"),
     ],
-)  # fmt: skip
+)
 def test_the_optimizer_runs_where_the_techniques_need_it(more: str, place: str) -> None:
     assert optimizer_place(loads(FLAT + more)) == place
     written = loads(f"{FLAT.replace('0.02}', '0.02, at: auto}')}{more}")
@@ -206,8 +212,10 @@ def test_a_technique_of_a_user_s_file_has_a_preset(tmp_path: Path, monkeypatch: 
     assert loads(scenario.to_yaml()) == scenario
     assert [file.path for file in build_plan(scenario).code] == [str(tmp_path / "growing.py")]
     for name, told in {
-        "Unnamed": "'.*:Unnamed' declares no preset", "Missing": "defines no 'Missing'", "Preset": "none of the axes",
-    }.items():  # fmt: skip
+        "Unnamed": "'.*:Unnamed' declares no preset",
+        "Missing": "defines no 'Missing'",
+        "Preset": "none of the axes",
+    }.items():
         with pytest.raises(ScenarioError, match=told):
             load(tmp_path / "s.yaml", [f"technique=./growing.py:{name}"])
     (tmp_path / "elsewhere").mkdir()

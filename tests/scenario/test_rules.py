@@ -351,9 +351,11 @@ SCENARIOS = [(texts, unchecked(*texts)) for texts in (*EXAMPLES, *FURTHER)]
 def test_every_refusal_is_met_by_an_example() -> None:
     files = {rule.__code__.co_filename for rule in RULES}
     refusals = {
-        (file, node.lineno) for file in files for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
+        (file, node.lineno)
+        for file in files
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
         if isinstance(node, ast.Yield)
-    }  # fmt: skip
+    }
     met: set[tuple[str, int]] = set()
 
     def note(frame: FrameType, event: str, argument: object) -> Any:

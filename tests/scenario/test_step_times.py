@@ -44,9 +44,14 @@ def test_a_worker_comes_before_its_data_centre_and_the_others_keep_step_time(tmp
 
 @for_each(
     ("site", "worker", "expected"),
-    [("", "", [0.07, 0.1]), ("step_time: 90 ms", "", [0.07, 0.09]), ("", "step_time: 50 ms", [0.05, 0.1]),
-     ("step_time: 90 ms", "step_time: 50 ms", [0.05, 0.09]), ("speed: 2", "speed: 0.5", [0.14, 0.05])],
-)  # fmt: skip
+    [
+        ("", "", [0.07, 0.1]),
+        ("step_time: 90 ms", "", [0.07, 0.09]),
+        ("", "step_time: 50 ms", [0.05, 0.1]),
+        ("step_time: 90 ms", "step_time: 50 ms", [0.05, 0.09]),
+        ("speed: 2", "speed: 0.5", [0.14, 0.05]),
+    ],
+)
 def test_what_is_said_of_a_worker_comes_before_what_is_said_of_its_data_centre(
     site: str, worker: str, expected: list[float], tmp_path: Path
 ) -> None:

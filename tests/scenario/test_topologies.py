@@ -86,27 +86,39 @@ def test_what_is_resolved_needs_no_name() -> None:
         ("use: hmc5", "s.yaml:6:17: topology.use: 'hmc5' is no built-in topology (did you mean 'hmc4'?)"),
         ("use: hmc4, wokers: 2", "s.yaml:6:23: topology.wokers: unknown key (did you mean 'workers'?)"),
         ("use: hmc4, scale: 0", "s.yaml:6:30: topology.scale: 0 is outside [1e-06, 1e+06]"),
-        ("use: hmc4, sites: [us, mars]",
-         "s.yaml:6:35: topology.sites[1]: no data centre named 'mars' (one of us, eu, asia, aus)"),
-        ("use: dtfm10, streams: 4",
-         "s.yaml:6:34: topology.streams: has no effect on 'dtfm10', whose rates were not measured "
-         "with one connection (use hmc4 or aws11, or 'scale')"),
-        ("use: hmc4, rate: 5 Mbit/s",
-         "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which says it itself (it is for graph files and "
-         "measurements)"),
-        ("use: netstorm9, links: [{between: [h1, h9]}]",
-         "s.yaml:6:36: topology.links[0]: there is no link from 'h1' to 'h9' "
-         "(links here change others)"),
-        ("use: hmc4, links: [{rate: 1 Mbit/s}]",
-         "s.yaml:6:31: topology.links[0]: has no two ends (write 'between: [a, b]', "
-         "or 'from: a' and 'to: b')"),
-        ("use: net.json",
-         "s.yaml:6:17: topology.use: '.json' is no ending of a topology file "
-         "(one of .graphml, .gml, .xml, .yaml, .yml, or name a 'reader')"),
-        ("use: a.yaml",
-         "s.yaml:6:17: topology.use: file 'a.yaml' is relative to a scenario file, and this scenario is none"),
+        (
+            "use: hmc4, sites: [us, mars]",
+            "s.yaml:6:35: topology.sites[1]: no data centre named 'mars' (one of us, eu, asia, aus)",
+        ),
+        (
+            "use: dtfm10, streams: 4",
+            "s.yaml:6:34: topology.streams: has no effect on 'dtfm10', whose rates were not measured "
+            "with one connection (use hmc4 or aws11, or 'scale')",
+        ),
+        (
+            "use: hmc4, rate: 5 Mbit/s",
+            "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which says it itself (it is for graph files and "
+            "measurements)",
+        ),
+        (
+            "use: netstorm9, links: [{between: [h1, h9]}]",
+            "s.yaml:6:36: topology.links[0]: there is no link from 'h1' to 'h9' (links here change others)",
+        ),
+        (
+            "use: hmc4, links: [{rate: 1 Mbit/s}]",
+            "s.yaml:6:31: topology.links[0]: has no two ends (write 'between: [a, b]', or 'from: a' and 'to: b')",
+        ),
+        (
+            "use: net.json",
+            "s.yaml:6:17: topology.use: '.json' is no ending of a topology file "
+            "(one of .graphml, .gml, .xml, .yaml, .yml, or name a 'reader')",
+        ),
+        (
+            "use: a.yaml",
+            "s.yaml:6:17: topology.use: file 'a.yaml' is relative to a scenario file, and this scenario is none",
+        ),
     ],
-)  # fmt: skip
+)
 def test_mistakes_point_at_themselves(text: str, said: str) -> None:
     assert refusal(text) == said
 

@@ -81,12 +81,16 @@ def _site_nodes(shape: Shape, d: int) -> list[NodePlan]:
         NodePlan(name=server, role="server", data_center=_site(d), rank=d, parents=(HUB,), children=workers),
         *(
             NodePlan(
-                name=name, role="worker", data_center=_site(d), rank=d * shape.workers + w, parents=(server,),
+                name=name,
+                role="worker",
+                data_center=_site(d),
+                rank=d * shape.workers + w,
+                parents=(server,),
                 device=Device(step_time_s=_of(shape.step_s, d * shape.workers + w)),
             )
             for w, name in enumerate(workers)
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _links(shape: Shape, d: int) -> list[LinkPlan]:
@@ -94,11 +98,16 @@ def _links(shape: Shape, d: int) -> list[LinkPlan]:
     rate, delay = _of(shape.wan_bps, d), _of(shape.wan_delay_s, d) - shape.lan_delay_s
     return [
         LinkPlan(
-            name=f"{a}>{b}", source=a, target=b, rate_bps=rate, delay_s=delay,
-            queue_bytes=int(rate / 4 * delay) + 100_000, rate_trace=shape.trace,
+            name=f"{a}>{b}",
+            source=a,
+            target=b,
+            rate_bps=rate,
+            delay_s=delay,
+            queue_bytes=int(rate / 4 * delay) + 100_000,
+            rate_trace=shape.trace,
         )
         for a, b in ((_site(d), "hub"), ("hub", _site(d)))
-    ]  # fmt: skip
+    ]
 
 
 def star_roles(size_bytes: int, rounds: int) -> RoleMaker:
@@ -138,11 +147,12 @@ def heterogeneous(sites: int, workers: int, seed: int = 1) -> Shape:
     """Mixed rates (100-1000 Mbit/s), delays (5-100 ms) and lognormal step times, by seed."""
     draw = random.Random(seed)
     return Shape(
-        sites, workers,
+        sites,
+        workers,
         wan_bps=[draw.choice((100e6, 200e6, 500e6, 1000e6)) for _ in range(sites)],
         wan_delay_s=[draw.uniform(0.005, 0.1) for _ in range(sites)],
         step_s=[draw.lognormvariate(-1.9, 0.5) for _ in range(sites * workers)],
-    )  # fmt: skip
+    )
 
 
 def read_events(run_directory: Path, node: str = "") -> list[dict[str, Any]]:

@@ -127,15 +127,17 @@ def test_datagrams_that_a_link_drops_do_not_get_to_the_next_one() -> None:
     settings = plan(pairs, sites=3, routes=routes | {name: (name,) for name in ("dc2>dc1", "dc1>dc2")})
     settings = with_link(
         replace(settings, background=(traffic(rate_bps=95e6), traffic(source="dc2", rate_bps=1e6, stop_s=4.5))),
-        "dc0>dc2", loss_trace=Series(times_s=(0.0, 1.0, 2.0), values=(0.0, 0.5, 0.0)),
+        "dc0>dc2",
+        loss_trace=Series(times_s=(0.0, 1.0, 2.0), values=(0.0, 0.5, 0.0)),
         rate_trace=Series(times_s=(0.0, 3.0), values=(10e6, 20e6)),
         state_trace=Series(times_s=(0.0, 2.0, 3.0), values=(1.0, 0.0, 1.0)),
-    )  # fmt: skip
+    )
     network = Network(settings)
     network.links.start_traces(0.0)
     network.links.start_background(settings, 0.0)
-    first, second = (next(link for link in network.paths.links if link.plan.name == name)
-                     for name in ("dc0>dc2", "dc2>dc1"))  # fmt: skip
+    first, second = (
+        next(link for link in network.paths.links if link.plan.name == name) for name in ("dc0>dc2", "dc2>dc1")
+    )
     taken = []
     for until_s in (0.5, 1.5, 2.5, 3.5, 5.0):
         network.clock.run(until=until_s)

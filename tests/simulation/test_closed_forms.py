@@ -39,9 +39,13 @@ def test_multigps_divides_the_servers_port(servers: int) -> None:
 @for_each(("k1", "k2"), [(1, 1), (3, 2), (2, 4)])
 def test_hfa(k1: int, k2: int) -> None:
     """K2 rounds take K2(K1·c + 2(ε + M·W/C)) + 2(δ + M/U)."""
-    even = Even(rounds=2 * k2, settings=(
-        f"sync={{kind: hfa, k1: {k1}, k2: {k2}}}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
-    ))  # fmt: skip
+    even = Even(
+        rounds=2 * k2,
+        settings=(
+            f"sync={{kind: hfa, k1: {k1}, k2: {k2}}}",
+            "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
+        ),
+    )
     expected = 2 * (k2 * (k1 * even.step_s + 2 * even.lan_s) + 2 * even.wan_s())
     assert sum(Ran(even).rounds_s()) == pytest.approx(expected, rel=HEADERS)
 

@@ -69,9 +69,15 @@ def test_dgts_blocks_are_delivered_late_or_lost() -> None:
 def test_bisparses_bytes(ratio: float, sites: int) -> None:
     """Up 2·⌊tn⌋ words; down 2·D·⌊tn⌋, or dense where that is less: where D·t is more than a half."""
     codec = f"{{tier1: none, tier2: {{kind: bisparse, ratio: {ratio}, pull: sparse-sum}}}}"
-    even = Even(sites=sites, workers=1, rounds=2, settings=(
-        f"codec={codec}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
-    ))  # fmt: skip
+    even = Even(
+        sites=sites,
+        workers=1,
+        rounds=2,
+        settings=(
+            f"codec={codec}",
+            "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
+        ),
+    )
     words = 2 * int(ratio * M / 4)
     down = M if sites * words >= M / 4 else 4 * sites * words
     assert (down == M) == (sites * ratio > 0.5)
@@ -87,9 +93,13 @@ def test_bisparses_bytes(ratio: float, sites: int) -> None:
 def test_tsengines_trees_have_logarithmic_depth(sites: int, levels: int) -> None:
     """⌈log2(N + 1)⌉ transfers one after another, each way; what is asked and told takes some δ for each."""
     assert levels == math.ceil(math.log2(sites + 1))
-    even = Even(sites=sites, workers=1, delay_s=0.001, rounds=2, settings=(
-        "overlay={tier1: star, tier2: {kind: tsengine, ports: 1, chunk: 1 GB}}",
-    ))  # fmt: skip
+    even = Even(
+        sites=sites,
+        workers=1,
+        delay_s=0.001,
+        rounds=2,
+        settings=("overlay={tier1: star, tier2: {kind: tsengine, ports: 1, chunk: 1 GB}}",),
+    )
     floor = even.step_s + 2 * even.lan_s + 2 * levels * M * 8 / even.wan_bps
     first = Ran(even).rounds_s()[0]  # in which all begin together
     assert floor <= first <= floor * 1.01
@@ -105,9 +115,21 @@ SLICE = 16_384  # headers are less than a hundredth of it
 
 
 def two_layers(order: str, rate_bps: float) -> Ran:
-    return Ran(Even(sites=1, workers=1, wan_bps=rate_bps, step_s=0.1, rounds=5, settings=(
-        f"training.model={{kind: mlp, hidden: {HIDDEN}}}", "training.data=digits", "paradigm=ps", f"order={order}",
-    )))  # fmt: skip
+    return Ran(
+        Even(
+            sites=1,
+            workers=1,
+            wan_bps=rate_bps,
+            step_s=0.1,
+            rounds=5,
+            settings=(
+                f"training.model={{kind: mlp, hidden: {HIDDEN}}}",
+                "training.data=digits",
+                "paradigm=ps",
+                f"order={order}",
+            ),
+        )
+    )
 
 
 def period_s(ran: Ran) -> float:
@@ -144,13 +166,27 @@ def test_a_two_layer_pipeline(rate_bps: float) -> None:
 
 def test_the_order_of_the_pipelines() -> None:
     """max(computation, communication) ≤ P3 ≤ FIFO in slices ≤ FIFO of whole keys ≤ no overlap."""
-    orders = (f"{{kind: p3, slice: {SLICE} bytes}}", f"{{kind: fifo, overlap: layers, slice: {SLICE} bytes}}",
-              "{kind: fifo, overlap: layers, slice: whole}")  # fmt: skip
+    orders = (
+        f"{{kind: p3, slice: {SLICE} bytes}}",
+        f"{{kind: fifo, overlap: layers, slice: {SLICE} bytes}}",
+        "{kind: fifo, overlap: layers, slice: whole}",
+    )
     times = [period_s(two_layers(order, 1e8)) for order in orders]
-    none = Ran(Even(sites=1, workers=1, wan_bps=1e8, step_s=0.1, rounds=5, settings=(
-        f"training.model={{kind: mlp, hidden: {HIDDEN}}}", "training.data=digits", "paradigm=ps",
-        "order={kind: fifo, slice: whole}",
-    )))  # fmt: skip
+    none = Ran(
+        Even(
+            sites=1,
+            workers=1,
+            wan_bps=1e8,
+            step_s=0.1,
+            rounds=5,
+            settings=(
+                f"training.model={{kind: mlp, hidden: {HIDDEN}}}",
+                "training.data=digits",
+                "paradigm=ps",
+                "order={kind: fifo, slice: whole}",
+            ),
+        )
+    )
     times.append(none.rounds_s()[-1])
     assert all(less <= more * (1 + 1e-2) for less, more in itertools.pairwise(times))
     assert times[0] >= max(0.1, (FIRST + SECOND) * 8 / 1e8) * (1 - HEADERS)

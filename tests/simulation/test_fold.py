@@ -43,15 +43,18 @@ CASES = {
     "fsa": (),
     "whole keys": ("order={kind: fifo, slice: whole}", "device.variation=0.4"),
     "unequal steps": ("device.variation=0.4",),
-    "hfa": ("sync={kind: hfa, k1: 3, k2: 2}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
-            "device.variation=0.2"),
+    "hfa": (
+        "sync={kind: hfa, k1: 3, k2: 2}",
+        "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
+        "device.variation=0.2",
+    ),
     "p3": ("order={kind: p3, slice: 4 MB, overlap: none}", "device.variation=0.4"),
     "layers": ("order={kind: p3, slice: 4 MB, overlap: layers}",),
     "fp16": ("codec=fp16", "device.variation=0.4"),
     "twobit": ("codec=twobit", "device.variation=0.4", "device.codec_speed=0.1"),
     "sparse above": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.01}}",),
     "one tier": ("paradigm=ps", "device.variation=0.4"),
-}  # fmt: skip
+}
 
 
 def plan_of(*overrides: str) -> Plan:

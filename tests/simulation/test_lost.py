@@ -31,9 +31,11 @@ async def _receiver(world: World) -> None:
 def _losing_plan() -> Plan:
     """A run that continues without the worker, which is killed at 0.5 s."""
     return dataclasses.replace(
-        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=Recovery(on_failure="continue"),
+        tiny_plan([REMOTE, WORKER]),
+        back_end="simulate",
+        recovery=Recovery(on_failure="continue"),
         faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.5),),
-    )  # fmt: skip
+    )
 
 
 @for_each("network", ["tcp", "emulated"])
@@ -93,10 +95,11 @@ def test_a_loss_is_heard_when_the_end_of_a_connection_gets_through(up_s: float, 
         await world.sleep(30.0)
 
     plan = dataclasses.replace(
-        tiny_plan([REMOTE, WORKER], dead_after_s=1.0), back_end="simulate",
+        tiny_plan([REMOTE, WORKER], dead_after_s=1.0),
+        back_end="simulate",
         recovery=Recovery(on_failure="continue"),
         faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.3),),
-    )  # fmt: skip
+    )
     programs = {REMOTE: listener, WORKER: victim}
     exits = simulate(with_outage(plan, 0.2, up_s), lambda plan, node: programs[node.name], tmp_path, lambda event: None)
     assert exits[REMOTE].result == pytest.approx(heard_s + WAN_DELAY_S, abs=1e-3)
@@ -117,9 +120,11 @@ def test_the_others_wait_for_a_lost_node_that_comes_back(tmp_path: Path) -> None
         await world.send(REMOTE, Message(MessageKind.PUSH))
 
     plan = dataclasses.replace(
-        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=Recovery(on_failure="continue"),
+        tiny_plan([REMOTE, WORKER]),
+        back_end="simulate",
+        recovery=Recovery(on_failure="continue"),
         faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.3, for_s=1.0),),
-    )  # fmt: skip
+    )
     programs = {REMOTE: listener, WORKER: victim}
     exits = simulate(plan, lambda plan, node: programs[node.name], tmp_path, lambda event: None)
     assert exits[REMOTE].error is None

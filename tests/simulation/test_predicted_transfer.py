@@ -60,10 +60,13 @@ def drawn(seed: int, others: int) -> Case:
         tuple(draw.choice((0.0, draw.uniform(0, spread_s))) for _ in range(members)),
         tuple(draw.randint(1, 3) for _ in range(members)),
         tuple(draw.randint(-1, 2) for _ in range(members)),
-        size_bytes, port, port * draw.choice((0.3, 1.0, 5.0)), draw.uniform(0, 5e-4),
+        size_bytes,
+        port,
+        port * draw.choice((0.3, 1.0, 5.0)),
+        draw.uniform(0, 5e-4),
         tuple((draw.uniform(0, 1.5 * spread_s), draw.uniform(1e2, 1e6)) for _ in range(others)),
         draw.choice((0.5 * spread_s, 100.0)),
-    )  # fmt: skip
+    )
 
 
 class Members(WorkerGroup):
@@ -108,11 +111,16 @@ class Lan:
         ]
         self.connections = [
             FlowConnection(
-                self.clock, self.network, path, (0,), TCP, partial(self.server.deliver, copies=each.copies),
+                self.clock,
+                self.network,
+                path,
+                (0,),
+                TCP,
+                partial(self.server.deliver, copies=each.copies),
                 ConnectionGroup(each.copies, case.own_bytes_per_s),
             )
             for each in flow_groups
-        ]  # fmt: skip
+        ]
         server_path = ServerPath(self.network, self.server, self.port if predict else None, path.delay_s)
         self.members = Members(case.ready_s)
         return GroupConnections(self.clock, self.members, flow_groups, self.connections, server_path)
@@ -216,8 +224,12 @@ def test_a_run_is_the_same_as_that_of_the_members(
 ) -> None:
     counts.update(predicted=0, withdrawn=0)
     monkeypatch.setattr(link_monitor, "_SAMPLE_INTERVAL_S", 60.0)  # hours of virtual time
-    settings = ("device.variation=0.4", "training.model.buckets=1", "order={kind: fifo, slice: whole}",
-                "training.rounds=2")  # fmt: skip
+    settings = (
+        "device.variation=0.4",
+        "training.model.buckets=1",
+        "order={kind: fifo, slice: whole}",
+        "training.rounds=2",
+    )
     plan = plan_of(*settings, *LANS[name])
     whole = Ran(replace(plan, simulation=replace(plan.simulation, fold=False)), tmp_path / "whole")
     folded = Ran(plan, tmp_path / "folded")

@@ -67,9 +67,12 @@ def test_an_fsa_round_takes_its_closed_form(name: str, shape: Shape, tmp_path: P
     lan = shape.workers * 8 / shape.lan_bps
     wan = max(8 / shape.wan_bps, shape.sites * 8 / shape.hub_bps)  # type: ignore[operator]
     expected = (
-        shape.step_s + 2 * shape.lan_delay_s + (push_1 + value_1) * lan  # type: ignore[operator]
-        + 2 * shape.wan_delay_s + (push_2 + value_2) * wan  # type: ignore[operator]
-    )  # fmt: skip
+        shape.step_s
+        + 2 * shape.lan_delay_s
+        + (push_1 + value_1) * lan  # type: ignore[operator]
+        + 2 * shape.wan_delay_s
+        + (push_2 + value_2) * wan  # type: ignore[operator]
+    )
     assert exits["d0000/worker00"].at_s == pytest.approx(expected, rel=EXACT)
     assert len({exit_.at_s for name, exit_ in exits.items() if "worker" in name}) == 1, "identical ones end together"
 
@@ -174,8 +177,11 @@ def test_a_trace_counts_from_the_start_of_training_and_repeats(tmp_path: Path) -
     assert exits[HUB].error is None
     changes = [event for event in read_events(tmp_path, "links") if event["kind"] == "replay"]
     assert [(c["t"], c["value"]) for c in changes if c["link"] == "d0000>hub"][:4] == [
-        (0, 100e6), (0.5, 1e3), (1, 100e6), (1.5, 1e3),
-    ]  # fmt: skip
+        (0, 100e6),
+        (0.5, 1e3),
+        (1, 100e6),
+        (1.5, 1e3),
+    ]
 
 
 def test_link_samples_count_frames_of_what_was_sent(tmp_path: Path) -> None:
@@ -360,8 +366,12 @@ print(repr(max(exit_.at_s for exit_ in exits.values())))
 def test_equal_plans_give_equal_bits_in_any_process(tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path / "there")],
-        env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, timeout=240, check=True,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
     exits = simulate(star_plan(heterogeneous(8, 4)), star_roles(2_000_000, 3), tmp_path / "here", lambda event: None)
     assert child.stdout == f"{max(exit_.at_s for exit_ in exits.values())!r}\n"
     assert digest(tmp_path / "there") == digest(tmp_path / "here")

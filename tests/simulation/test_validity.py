@@ -75,14 +75,17 @@ simulation: {network: flows}
 """
 
 
-@for_each(("settings", "word"), [
-    ((), "bursts overflow the queue of [ab]>"),  # 0.795 s a round, packet by packet 0.928, emulated 0.945
-    (("topology.links[0].queue=500 KB",), ""),  # 0.845 and 0.843
-    (("topology.links[0].queue=500 KB", "topology.links[0].loss=0.5 %"), "0.5 % of the packets are lost"),
-    (("topology.links[0].delay=5 ms", "training.model={kind: mlp, hidden: 16}"), "the shaper of [ab]>[ab] passes"),
-    (("simulation.network=packets",), ""),
-    (("simulation.network=ideal",), ""),
-])  # fmt: skip
+@for_each(
+    ("settings", "word"),
+    [
+        ((), "bursts overflow the queue of [ab]>"),  # 0.795 s a round, packet by packet 0.928, emulated 0.945
+        (("topology.links[0].queue=500 KB",), ""),  # 0.845 and 0.843
+        (("topology.links[0].queue=500 KB", "topology.links[0].loss=0.5 %"), "0.5 % of the packets are lost"),
+        (("topology.links[0].delay=5 ms", "training.model={kind: mlp, hidden: 16}"), "the shaper of [ab]>[ab] passes"),
+        (("simulation.network=packets",), ""),
+        (("simulation.network=ideal",), ""),
+    ],
+)
 def test_a_small_run_doubts_itself_where_it_is_off(settings: tuple[str, ...], word: str, tmp_path: Path) -> None:
     found = warnings(tmp_path, *settings, scenario=TWO_SITES)
     assert [bool(re.match(word, message)) for message in found] == [True] * (word != "")

@@ -37,36 +37,54 @@ class Recipe:
 RECIPES: Mapping[str, Recipe] = {
     "lte-drive": Recipe(
         "a phone in a car: 0.3 to 40 Mbit/s, every half second",
-        "rate", 10e6, "walk", {"low": 0.03, "high": 4.0, "spread": 0.18, "step": 0.5, "length": 600.0, "seed": 11},
+        "rate",
+        10e6,
+        "walk",
+        {"low": 0.03, "high": 4.0, "spread": 0.18, "step": 0.5, "length": 600.0, "seed": 11},
     ),
     "wan-evening": Recipe(
         "a shared 100 Mbit/s path whose free rate halves in the evening: one day in minutes",
-        "rate", 100e6, "sine", {"low": 0.45, "high": 1.0, "period": 86_400.0, "step": 600.0},
+        "rate",
+        100e6,
+        "sine",
+        {"low": 0.45, "high": 1.0, "period": 86_400.0, "step": 600.0},
     ),
     "cloud-pair": Recipe(
         "one TCP stream between two clouds, 210 Mbit/s with random changes of some per cent, every second",
-        "rate", 210e6, "walk", {"low": 0.8, "high": 1.2, "spread": 0.03, "step": 1.0, "length": 600.0, "seed": 12},
+        "rate",
+        210e6,
+        "walk",
+        {"low": 0.8, "high": 1.2, "spread": 0.03, "step": 1.0, "length": 600.0, "seed": 12},
     ),
     "cross-traffic": Recipe(
         "100 Mbit/s, of which bulk transfers of others take nine tenths at random times",
-        "rate", 100e6, "markov",
+        "rate",
+        100e6,
+        "markov",
         {"low": 0.1, "high": 1.0, "mean_high": 20.0, "mean_low": 5.0, "length": 600.0, "seed": 13},
     ),
     "staircase": Recipe(
         "100, 50, 20, 5, 20, 50 Mbit/s for 30 s each: a test of adaptation",
-        "rate", 100e6, "levels", {"levels": "1 0.5 0.2 0.05 0.2 0.5", "every": 30.0},
+        "rate",
+        100e6,
+        "levels",
+        {"levels": "1 0.5 0.2 0.05 0.2 0.5", "every": 30.0},
     ),
     "reroute": Recipe(
         "a path whose one-way delay goes from 40 to 70 ms and back as routes change",
-        "delay", 0.04, "markov",
+        "delay",
+        0.04,
+        "markov",
         {"low": 1.0, "high": 1.75, "mean_high": 15.0, "mean_low": 45.0, "length": 600.0, "seed": 14},
     ),
     "loss-spells": Recipe(
         "spells of 2 % loss in a path that loses 0.01 %",
-        "loss", 0.02, "markov",
+        "loss",
+        0.02,
+        "markov",
         {"low": 0.005, "high": 1.0, "mean_high": 4.0, "mean_low": 40.0, "length": 600.0, "seed": 15},
     ),
-}  # fmt: skip
+}
 
 
 def library_trace(name: str) -> str:
@@ -79,10 +97,14 @@ def library_trace(name: str) -> str:
     trace = Trace(tuple(time for time, _ in steps), values, recipe.what, period_s, period_s)
     options_text = ", ".join(f"{key} {value}" for key, value in asdict(options).items())
     return to_text(
-        trace, "csv",
-        (f"SYNTHETIC: {recipe.about}.", f"Model: {recipe.model}, {options_text}; times {recipe.base:g}.",
-         "Made by tests/topologies/made.py; no measurement. Licence: CC0."),
-    )  # fmt: skip
+        trace,
+        "csv",
+        (
+            f"SYNTHETIC: {recipe.about}.",
+            f"Model: {recipe.model}, {options_text}; times {recipe.base:g}.",
+            "Made by tests/topologies/made.py; no measurement. Licence: CC0.",
+        ),
+    )
 
 
 def netstorm_rates(links: Iterable[tuple[str, str]], seed: int = SEED) -> str:

@@ -46,8 +46,14 @@ def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
 
 def test_hmc4_is_the_published_table() -> None:
     found = links("hmc4")
-    published = {("us", "eu"): (210, 103.1), ("us", "asia"): (130, 157.1), ("us", "aus"): (120, 176.1),
-                 ("eu", "asia"): (80, 253.1), ("eu", "aus"): (70, 272.05), ("asia", "aus"): (160, 131.4)}  # fmt: skip
+    published = {
+        ("us", "eu"): (210, 103.1),
+        ("us", "asia"): (130, 157.1),
+        ("us", "aus"): (120, 176.1),
+        ("eu", "asia"): (80, 253.1),
+        ("eu", "aus"): (70, 272.05),
+        ("asia", "aus"): (160, 131.4),
+    }
     assert len(found) == 2 * len(published)
     for (a, b), (mbit, round_trip_ms) in published.items():
         for link in (found[f"{a}>{b}"], found[f"{b}>{a}"]):

@@ -57,11 +57,16 @@ def test_the_seed_alone_decides(kind: str) -> None:
 @for_each(
     ("options", "wrong"),
     [
-        (Levels("1 x"), "levels"), (Levels(""), "levels"), (Levels("1 -1"), "levels"), (Sine(2.0, 1.0), "low"),
-        (Sine(period=1.0, step=2.0), "step"), (Walk(2.0, 1.0), "low"), (Redraw(length=1e9), "step"),
+        (Levels("1 x"), "levels"),
+        (Levels(""), "levels"),
+        (Levels("1 -1"), "levels"),
+        (Sine(2.0, 1.0), "low"),
+        (Sine(period=1.0, step=2.0), "step"),
+        (Walk(2.0, 1.0), "low"),
+        (Redraw(length=1e9), "step"),
         (Markov(low=2.0), "low"),
     ],
-)  # fmt: skip
+)
 def test_options_that_make_no_sense(options: Any, wrong: str) -> None:
     assert [option for option, _, _ in options.problems()] == [wrong]
 
@@ -70,8 +75,9 @@ def test_a_dumbbell_has_one_bottleneck() -> None:
     graph = Dumbbell(data_centers=5, rate=5e6, access_rate=50e6).build()
     assert routers(graph) == ["left", "right"] and len(data_centers(graph)) == 5
     assert [(a, b) for a, b, data in graph.edges(data=True) if data["rate_bps"] == 5e6] == [
-        ("left", "right"), ("right", "left"),
-    ]  # fmt: skip
+        ("left", "right"),
+        ("right", "left"),
+    ]
     assert not nx.is_connected(nx.restricted_view(graph.to_undirected(), [], [("left", "right")]))
 
 

@@ -50,17 +50,24 @@ def test_sndlib() -> None:
 @for_each(
     ("said", "rate"),
     [
-        ({"raw": "10e9"}, 10e9), ({"speed": "2.5", "units": "G"}, 2.5e9), ({"text": "155 Mbps"}, 155e6),
-        ({"text": "10-20Gbps"}, 10e9), ({"text": "STM-16"}, 2488.32e6), ({"text": "OC-48c"}, 2488.32e6),
+        ({"raw": "10e9"}, 10e9),
+        ({"speed": "2.5", "units": "G"}, 2.5e9),
+        ({"text": "155 Mbps"}, 155e6),
+        ({"text": "10-20Gbps"}, 10e9),
+        ({"text": "STM-16"}, 2488.32e6),
+        ({"text": "OC-48c"}, 2488.32e6),
         ({"text": "1 GB/s"}, 1e9),
-        ({}, 7e6), ({"text": "2x10GE ring"}, 7e6),
-        ({"text": "2 x 10 Gbps"}, 20e9), ({"text": "10 Gbps x 2"}, 20e9),
+        ({}, 7e6),
+        ({"text": "2x10GE ring"}, 7e6),
+        ({"text": "2 x 10 Gbps"}, 20e9),
+        ({"text": "10 Gbps x 2"}, 20e9),
         ({"text": "STM-16 x 2"}, 4976.64e6),
-        ({"raw": "2e10", "text": "2 x 10 Gbps"}, 20e9), ({"text": "1-2,5 Gbps"}, 1e9),
+        ({"raw": "2e10", "text": "2 x 10 Gbps"}, 20e9),
+        ({"text": "1-2,5 Gbps"}, 1e9),
         ({"text": "1.2.3 Gbps"}, 7e6),
         ({"text": f"{'9' * 400} x 10 Gbps"}, 7e6),
     ],
-)  # fmt: skip
+)
 def test_rates_come_from_where_they_can(said: dict[str, str], rate: float) -> None:
     graph = read(graphml(vertex("0"), vertex("1"), edge("0", "1", **said)), rate_bps=7e6)
     assert graph.edges["london", "paris"]["rate_bps"] == pytest.approx(rate)

@@ -45,10 +45,13 @@ def graphml(*parts: str) -> str:
 
 
 TRIANGLE = (
-    vertex("0"), vertex("1"), vertex("2"),
+    vertex("0"),
+    vertex("1"),
+    vertex("2"),
     edge("0", "1", raw="10000000000.0", speed="10", units="G", text="10 Gbps"),
-    edge("1", "2", raw="2500000000.0"), edge("2", "0", raw="155000000.0"),
-)  # fmt: skip
+    edge("1", "2", raw="2500000000.0"),
+    edge("2", "0", raw="155000000.0"),
+)
 
 GML = """\
 graph [

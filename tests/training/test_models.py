@@ -253,9 +253,16 @@ PARAMETERS = {
 }
 # "GFLOPS" of torchvision's weights, which are multiply-adds of one 224×224 image.
 GIGA_MULTIPLY_ADDS = {
-    "alexnet": 0.71, "resnet18": 1.81, "resnet50": 4.09, "resnet101": 7.80, "resnet152": 11.51, "vgg11": 7.61,
-    "vgg16": 15.47, "vgg19": 19.63, "convnext-large": 34.36,
-}  # fmt: skip
+    "alexnet": 0.71,
+    "resnet18": 1.81,
+    "resnet50": 4.09,
+    "resnet101": 7.80,
+    "resnet152": 11.51,
+    "vgg11": 7.61,
+    "vgg16": 15.47,
+    "vgg19": 19.63,
+    "convnext-large": 34.36,
+}
 
 
 @for_each("name", DECLARED)
@@ -293,8 +300,9 @@ def test_own_table(tmp_path: Path) -> None:
     shape = shape_of_model("declared", {"file": str(file)}, (), 0)
     assert shape.name == "mine"
     assert [(segment.name, segment.sizes, segment.forward_flops) for segment in shape.segments] == [
-        ("a", (10, 2), 100), ("b", (5,), 7000),
-    ]  # fmt: skip
+        ("a", (10, 2), 100),
+        ("b", (5,), 7000),
+    ]
 
 
 HEADER = "segment,key,elements,forward_flops\n"

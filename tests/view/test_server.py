@@ -75,7 +75,7 @@ def test_nothing_outside_of_the_page_is_served(server: ViewServer, run: Path) ->
         "%part?site=../..",
         "%runs/0/",
     ):
-        assert get(server, path)[:2] == (404, b""), path  # fmt: skip
+        assert get(server, path)[:2] == (404, b""), path
 
 
 def test_the_page_may_load_only_what_comes_with_it(server: ViewServer) -> None:
@@ -217,8 +217,21 @@ def test_a_notebook_shows_the_page_in_a_frame(run: Path) -> None:
 
 @pytest.mark.slow  # 15 s
 def test_a_run_opens_its_page_at_the_start_and_keeps_it_until_it_is_interrupted(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "testbed.cli.main", "run", "quickstart", "--on", "simulate", "--view", "--quiet",
-               "--set", "training.rounds=10", "--out", str(tmp_path / "run")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "run",
+        "quickstart",
+        "--on",
+        "simulate",
+        "--view",
+        "--quiet",
+        "--set",
+        "training.rounds=10",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     environment = {**os.environ, "BROWSER": "true"}
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment

@@ -51,11 +51,24 @@ TIERS = ("tier1", "tier2")
 CODE_PATTERN = r"^[^:]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*$"
 Table = Mapping[str, type[Any]]
 AXES: Mapping[str, Table] = {
-    "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
-    "overlay": OVERLAYS, "shard": SHARDS, "aggregation": AGGREGATION, "model": MODELS, "data": DATASETS,
-    "split": SPLITS, "loading": LOADINGS, "generator": GENERATORS, "trace": SYNTHETIC, "schedule": SCHEDULES,
-    "placement": PLACEMENTS, "replicas": REPLICAS,
-}  # fmt: skip
+    "paradigm": PARADIGMS,
+    "sync": SYNC,
+    "optimizer": OPTIMIZERS,
+    "codec": CODECS,
+    "order": ORDERS,
+    "overlay": OVERLAYS,
+    "shard": SHARDS,
+    "aggregation": AGGREGATION,
+    "model": MODELS,
+    "data": DATASETS,
+    "split": SPLITS,
+    "loading": LOADINGS,
+    "generator": GENERATORS,
+    "trace": SYNTHETIC,
+    "schedule": SCHEDULES,
+    "placement": PLACEMENTS,
+    "replicas": REPLICAS,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(tmp_path: Path) -> 
         ((SPARSE, ONE_EACH), (SPARSE, ONE_EACH)),
         pytest.param(("paradigm={kind: hips, inside: gloo}",), (RING,), marks=pytest.mark.slow),  # 10 s each
     ],
-)  # fmt: skip
+)
 def test_nodes_inherit_no_context(
     technique: tuple[str, ...], simulated_as: tuple[str, ...], tmp_path: Path, on_host: Callable[..., set[str]]
 ) -> None:

@@ -53,8 +53,11 @@ def strike(folder: Path, draw: random.Random) -> str:
     """Run, kill one process at a random moment, and return what is wrong then; empty if nothing is."""
     before, moment_s = state(), draw.uniform(0, LATEST_S)
     launcher = subprocess.Popen(
-        command("quickstart", *SHORT), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        command("quickstart", *SHORT),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     end_s = time.monotonic() + moment_s
     while time.monotonic() < end_s and launcher.poll() is None:
         time.sleep(0.05)

@@ -58,8 +58,9 @@ def test_both_lose_the_same_packets(results: Results, case: str) -> None:
 @both
 def test_settings_are_read_back(results: Results, method: str) -> None:
     assert [message.split(" of ")[0].rpartition(" ")[2] for message in results[method, "read_back"][1:]] == [
-        "delay_s", "loss",
-    ]  # fmt: skip
+        "delay_s",
+        "loss",
+    ]
 
 
 @both

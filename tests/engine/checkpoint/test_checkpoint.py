@@ -34,8 +34,13 @@ from testbed.training.learner import Score
 from tests.engine.runs import THREE_SITES
 from tests.for_each import for_each
 
-JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=13", "training.evaluate_every=4",
-       "device.variation=30 %", "checkpoint.every=3")  # fmt: skip
+JOB = (
+    "training.model={kind: mlp, hidden: 8}",
+    "training.rounds=13",
+    "training.evaluate_every=4",
+    "device.variation=30 %",
+    "checkpoint.every=3",
+)
 ADAM = "optimizer={kind: adam, learning_rate: 0.01}"
 HFA = ("sync={kind: hfa, k1: 2, k2: 2}", "optimizer={kind: adam, learning_rate: 0.01, at: worker}")
 
@@ -202,18 +207,29 @@ def test_random_cuts_of_one_run(tmp_path: Path) -> None:
 
 
 def test_a_reached_target_ends_everybody_though_others_wait_for_a_checkpoint(tmp_path: Path) -> None:
-    plan = plan_of("sync=mixedsync", "training.target_accuracy=20 %", "training.rounds=60",
-                   "optimizer={kind: sgd, learning_rate: 0.1}", "data_centers[east].device.speed=0.2",
-                   "checkpoint.every=5")  # fmt: skip
+    plan = plan_of(
+        "sync=mixedsync",
+        "training.target_accuracy=20 %",
+        "training.rounds=60",
+        "optimizer={kind: sgd, learning_rate: 0.1}",
+        "data_centers[east].device.speed=0.2",
+        "checkpoint.every=5",
+    )
     run(plan, tmp_path)
     assert max(event["round"] for event in events(tmp_path, "round")) < 59
 
 
 def test_workers_who_wait_for_a_checkpoint_take_part_in_the_average_at_the_end(tmp_path: Path) -> None:
     """In AD-PSGD the slow first worker reaches the target, and averages with the others before all have finished."""
-    plan = plan_of("paradigm={kind: gossip, algorithm: adpsgd}", "training.target_accuracy=20 %",
-                   "training.rounds=60", "training.evaluate_every=2", "optimizer={kind: sgd, learning_rate: 0.02}",
-                   "data_centers[hub].device.speed=0.3", "checkpoint.every=20")  # fmt: skip
+    plan = plan_of(
+        "paradigm={kind: gossip, algorithm: adpsgd}",
+        "training.target_accuracy=20 %",
+        "training.rounds=60",
+        "training.evaluate_every=2",
+        "optimizer={kind: sgd, learning_rate: 0.02}",
+        "data_centers[hub].device.speed=0.3",
+        "checkpoint.every=20",
+    )
     run(plan, tmp_path)
     assert max(event["round"] for event in events(tmp_path, "round")) < 59
 

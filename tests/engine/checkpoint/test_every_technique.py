@@ -23,14 +23,24 @@ from tests.engine.runs import THREE_SITES
 from tests.scenario.covering import filled
 
 SMALL = (
-    "training.model={kind: mlp, hidden: 8}", "training.rounds=6", "training.evaluate_every=2", "checkpoint.every=2",
-    "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9}", "device.variation=30 %",
-    "data_centers[west].device.speed=0.5", "data_centers[hub].global_servers=2",
-)  # fmt: skip
+    "training.model={kind: mlp, hidden: 8}",
+    "training.rounds=6",
+    "training.evaluate_every=2",
+    "checkpoint.every=2",
+    "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9}",
+    "device.variation=30 %",
+    "data_centers[west].device.speed=0.5",
+    "data_centers[hub].global_servers=2",
+)
 # few steps a round, and keys that are large enough for sparse codecs
-QUICK = {"hfa": ("sync.k1=2",), "diloco": ("sync.h=2",), "async_local_sgd": ("sync.h=2",),
-         "halos": ("sync.h=2", "sync.updates=2"), "deco": ("sync.every=2",),
-         **dict.fromkeys(("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"), ("codec.bound=100",))}  # fmt: skip
+QUICK = {
+    "hfa": ("sync.k1=2",),
+    "diloco": ("sync.h=2",),
+    "async_local_sgd": ("sync.h=2",),
+    "halos": ("sync.h=2", "sync.updates=2"),
+    "deco": ("sync.every=2",),
+    **dict.fromkeys(("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"), ("codec.bound=100",)),
+}
 LOSSY = ("links[*].loss=1 %", "links[*].queue=20 KB")
 ONE_BY_ONE: dict[str, Combination] = {
     f"{axis} {kind}": {axis: kind}
@@ -39,11 +49,17 @@ ONE_BY_ONE: dict[str, Combination] = {
     if axis != "sync" or SYNC[kind].pauses
 }
 INSIDE = {
-    **{f"all-reduce {kind}": [f"paradigm={{kind: allreduce, algorithm: {kind}}}", "data_centers[*].workers=1"]
-       for kind in (*ALL_REDUCE, *SPARSE)},
-    **{f"gossip {kind}": [f"paradigm={{kind: gossip, algorithm: {kind}}}",
-                          *(["sync={kind: diloco, h: 2}"] if each.changes else [])]
-       for kind, each in ALGORITHMS.items()},
+    **{
+        f"all-reduce {kind}": [f"paradigm={{kind: allreduce, algorithm: {kind}}}", "data_centers[*].workers=1"]
+        for kind in (*ALL_REDUCE, *SPARSE)
+    },
+    **{
+        f"gossip {kind}": [
+            f"paradigm={{kind: gossip, algorithm: {kind}}}",
+            *(["sync={kind: diloco, h: 2}"] if each.changes else []),
+        ]
+        for kind, each in ALGORITHMS.items()
+    },
     **{f"optimizer {kind}": [f"optimizer={{kind: {kind}, learning_rate: 0.01}}"] for kind in OPTIMIZERS},
     "layers": ["order={kind: fifo, overlap: layers}"],
     "pull differences": ["codec={kind: bisparse, ratio: 0.05, pull: difference, bound: 100}"],
@@ -59,31 +75,62 @@ INSIDE = {
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
     "dc-asgd by workers": ["sync=tap", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
-    "asynchronous routes": ["sync=ssp", "data_centers[*].workers=2",
-                            "overlay={kind: netstorm, chunk: 2000 bytes, change: 0.01, merge: exact}"],
+    "asynchronous routes": [
+        "sync=ssp",
+        "data_centers[*].workers=2",
+        "overlay={kind: netstorm, chunk: 2000 bytes, change: 0.01, merge: exact}",
+    ],
     "fragments": ["sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}", "optimizer.at=worker"],
     "fragments summed": ["paradigm=allreduce", "sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}"],
     "hfa sums": ["paradigm=allreduce", "sync={kind: hfa, k1: 2, k2: 2}", "codec={kind: topk, ratio: 0.1, bound: 100}"],
-    "diloco shares its outer steps": ["paradigm={kind: allreduce, optimizer_work: update, shared_by: all}",
-                                      "sync={kind: diloco, h: 2}"],
+    "diloco shares its outer steps": [
+        "paradigm={kind: allreduce, optimizer_work: update, shared_by: all}",
+        "sync={kind: diloco, h: 2}",
+    ],
     "esync sums": ["paradigm=allreduce", "sync=esync"],
     "esync mixes": ["paradigm={kind: gossip, algorithm: sgp}", "sync=esync"],
     "hfa mixes": ["paradigm=gossip", "sync={kind: hfa, k1: 2, k2: 2}", "codec=fp16"],
     "diloco by pairs": ["paradigm={kind: gossip, algorithm: adpsgd}", "sync={kind: diloco, h: 2}"],
-    "rows": ["paradigm={kind: hips, pull: rows}", "training.model={kind: recommender, rows: 300, width: 4, hidden: 8}",
-             "training.data={kind: clicks, categories: 200, train_samples: 2000, test_samples: 200}"],
-    "sums inside": ["paradigm={kind: hips, inside: ring}", "data_centers[*].workers=2",
-                    "codec={tier1: none, tier2: {kind: topk, ratio: 0.1, bound: 100}}"],
-    "pipeline over servers": ["paradigm={kind: pipeline, stages: 2, replicas: hips}", "sync={kind: diloco, h: 2}",
-                              "optimizer.at=worker"],
+    "rows": [
+        "paradigm={kind: hips, pull: rows}",
+        "training.model={kind: recommender, rows: 300, width: 4, hidden: 8}",
+        "training.data={kind: clicks, categories: 200, train_samples: 2000, test_samples: 200}",
+    ],
+    "sums inside": [
+        "paradigm={kind: hips, inside: ring}",
+        "data_centers[*].workers=2",
+        "codec={tier1: none, tier2: {kind: topk, ratio: 0.1, bound: 100}}",
+    ],
+    "pipeline over servers": [
+        "paradigm={kind: pipeline, stages: 2, replicas: hips}",
+        "sync={kind: diloco, h: 2}",
+        "optimizer.at=worker",
+    ],
     "no central worker": ["data_centers[hub].workers=0"],
-    "slower and slower": ["sync=esync", "optimizer.at=worker",
-                          "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
-}  # fmt: skip
+    "slower and slower": [
+        "sync=esync",
+        "optimizer.at=worker",
+        "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]",
+    ],
+}
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
-QUICKLY = ("dgt 4-bit", "netstorm plans anew", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
-           "asynchronous routes", "dc-asgd by workers", "fragments", "fragments summed",
-           "hfa sums", "diloco shares its outer steps", "esync mixes", "rows", "sums inside")  # fmt: skip
+QUICKLY = (
+    "dgt 4-bit",
+    "netstorm plans anew",
+    "dc-asgd",
+    "slower and slower",
+    "gossip adpsgd",
+    "layers",
+    "asynchronous routes",
+    "dc-asgd by workers",
+    "fragments",
+    "fragments summed",
+    "hfa sums",
+    "diloco shares its outer steps",
+    "esync mixes",
+    "rows",
+    "sums inside",
+)
 
 
 def texts_of(combination: Combination) -> list[str]:

@@ -87,8 +87,11 @@ def test_who_was_lost_stays_lost(tmp_path: Path) -> None:
 
 def test_if_one_is_lost_while_all_write_they_write_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = run_until(plan_of(*EVERY, CONTINUE), tmp_path / "calm")
-    saved = next(event for event in calm if event["kind"] == "wait" and event["waiting_for"] == "barrier 'saved/1'"
-                 and event["node"] == "west/worker0")  # fmt: skip
+    saved = next(
+        event
+        for event in calm
+        if event["kind"] == "wait" and event["waiting_for"] == "barrier 'saved/1'" and event["node"] == "west/worker0"
+    )
     barrier_s = saved["t0"] + 0.001  # it has written, and others wait for it
     begin_s = next(event["t"] for event in calm if event["kind"] == "train")
     written: list[tuple[int, str]] = []

@@ -17,8 +17,19 @@ from testbed.results.events import read
 from tests.cli import forked
 from tests.engine.runs import THREE_SITES
 
-JOB = ("--set", "training.model={kind: mlp, hidden: 32}", "--set", "training.rounds=40", "--set",
-       "training.evaluate_every=20", "--set", "checkpoint.every=4", "--on", "local", "--quiet")  # fmt: skip
+JOB = (
+    "--set",
+    "training.model={kind: mlp, hidden: 32}",
+    "--set",
+    "training.rounds=40",
+    "--set",
+    "training.evaluate_every=20",
+    "--set",
+    "checkpoint.every=4",
+    "--on",
+    "local",
+    "--quiet",
+)
 
 
 def command(out: Path, *more: str) -> list[str]:

@@ -145,8 +145,10 @@ def test_a_state_that_could_not_be_loaded_is_named_when_it_is_kept() -> None:
 
 
 def test_a_script_without_the_loop_is_warned(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path / "script", LOOP.replace("store.steps(12, model=model, optimizer=optimizer, "
-                   "scheduler=scheduler)", "range(4)"))  # fmt: skip
+    plan = plan_of(
+        tmp_path / "script",
+        LOOP.replace("store.steps(12, model=model, optimizer=optimizer, scheduler=scheduler)", "range(4)"),
+    )
     events = run_until(plan, tmp_path / "run")
     (warning,) = (
         event["message"] for event in events if event["kind"] == "warning" and "store.steps" in event["message"]

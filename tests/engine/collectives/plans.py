@@ -13,9 +13,15 @@ from tests.engine.collectives.worlds import names_of
 
 
 def serverless_plan(
-    groups: list[int], paradigm: str, options: dict[str, Any], *, rounds: int = 4, model: Choice | None = None,
-    step_times_s: dict[str, float] | None = None, **training: Any,
-) -> Plan:  # fmt: skip
+    groups: list[int],
+    paradigm: str,
+    options: dict[str, Any],
+    *,
+    rounds: int = 4,
+    model: Choice | None = None,
+    step_times_s: dict[str, float] | None = None,
+    **training: Any,
+) -> Plan:
     """Workers of data centres a, b, …; digits, a small perceptron, SGD."""
     names = names_of(groups)
     plan = tiny_plan([*names, "a/scheduler"])
@@ -23,13 +29,19 @@ def serverless_plan(
         replace(plan.node(name), device=Device(step_time_s=(step_times_s or {}).get(name, 0.01))) for name in names
     )
     job = TrainingPlan(
-        model=model or Choice(kind="mlp", options={"hidden": 24}), data=Choice(kind="digits"),
-        split=Choice(kind="iid"), batch_size=8, rounds=rounds, evaluate_every=2, **training,
-    )  # fmt: skip
+        model=model or Choice(kind="mlp", options={"hidden": 24}),
+        data=Choice(kind="digits"),
+        split=Choice(kind="iid"),
+        batch_size=8,
+        rounds=rounds,
+        evaluate_every=2,
+        **training,
+    )
     technique = replace(
-        plan.technique, paradigm=Choice(kind=paradigm, options=options),
+        plan.technique,
+        paradigm=Choice(kind=paradigm, options=options),
         optimizer=Choice(kind="sgd", options={"learning_rate": 0.02}),
-    )  # fmt: skip
+    )
     nodes = (*(replace(worker, rank=rank) for rank, worker in enumerate(workers)), plan.node("a/scheduler"))
     return replace(plan, nodes=nodes, training=job, technique=technique)
 

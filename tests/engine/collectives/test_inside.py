@@ -21,9 +21,12 @@ from tests.for_each import for_each
 RING = "paradigm={kind: hips, inside: ring}"
 ROUNDS = 4
 SMALL = (
-    "training.model={kind: mlp, hidden: 24}", f"training.rounds={ROUNDS}", "data_centers[hub].workers=2",
-    "training.evaluate_every=2", "device.step_time=20 ms",
-)  # fmt: skip
+    "training.model={kind: mlp, hidden: 24}",
+    f"training.rounds={ROUNDS}",
+    "data_centers[hub].workers=2",
+    "training.evaluate_every=2",
+    "device.step_time=20 ms",
+)
 ELEMENTS = 64 * 24 + 24 + 24 * 10 + 10
 AT_WORKERS = "optimizer={kind: adam, at: worker}"
 TECHNIQUES: dict[str, tuple[str, ...]] = {
@@ -38,7 +41,7 @@ TECHNIQUES: dict[str, tuple[str, ...]] = {
     "loss at the sender": ("order={kind: dgt, block: 512 bytes, adaptive: true}", "links[*].loss=1 %"),
     "overlay above": ("overlay={tier1: star, tier2: {kind: tree, chunk: 2 KB}}",),
     "stops at the target": ("training.target_accuracy=0.2", "training.rounds=30"),
-}  # fmt: skip
+}
 
 
 def transfers(run_: Simulated, message: str, source: str = "", target: str = "") -> list[int]:

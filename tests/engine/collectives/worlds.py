@@ -38,9 +38,12 @@ class Virtual:
         self._runs += 1
         plan = plan or tiny_plan(programs)
         exits = simulate(
-            plan, lambda plan, node: programs[node.name], self._directory / str(self._runs), lambda event: None,
+            plan,
+            lambda plan, node: programs[node.name],
+            self._directory / str(self._runs),
+            lambda event: None,
             self._options,
-        )  # fmt: skip
+        )
         for exit_ in exits.values():
             if exit_.error is not None:
                 raise exit_.error

@@ -19,9 +19,12 @@ from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Part
 from tests.for_each import for_each
 
 CODECS: dict[str, dict[str, Any]] = {
-    "fp16": {}, "twobit": {"threshold": 0.02}, "topk": {"ratio": 0.05, "bound": 100},
-    "bisparse": {"ratio": 0.05, "bound": 100, "momentum": 0}, "randomk": {"ratio": 0.05, "bound": 100},
-}  # fmt: skip
+    "fp16": {},
+    "twobit": {"threshold": 0.02},
+    "topk": {"ratio": 0.05, "bound": 100},
+    "bisparse": {"ratio": 0.05, "bound": 100, "momentum": 0},
+    "randomk": {"ratio": 0.05, "bound": 100},
+}
 
 
 class Alone:
@@ -160,8 +163,9 @@ def test_the_sum_stays_where_lan_and_wan_rounds_alternate() -> None:
             (rank, to): Message(
                 MessageKind.GOSSIP, 0, round_, {"weight": 1.0}, await ends[rank].sent(to, models[rank], round_)
             )
-            for rank, part in enumerate(parts) for to in part.sends
-        }  # fmt: skip
+            for rank, part in enumerate(parts)
+            for to in part.sends
+        }
         came = [[sent[source, rank] for source, _ in part.receives] for rank, part in enumerate(parts)]
         return [
             (await end.mixed(model, 1.0, part, messages))[0]

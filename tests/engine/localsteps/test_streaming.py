@@ -27,9 +27,11 @@ from tests.for_each import for_each
 
 FRAGMENTS, H = 4, 12
 DEEP = (
-    "training.model={kind: mlp, hidden: 64, layers: 4}", "training.evaluate_every=4", "device.step_time=20 ms",
+    "training.model={kind: mlp, hidden: 64, layers: 4}",
+    "training.evaluate_every=4",
+    "device.step_time=20 ms",
     "optimizer={kind: adam, learning_rate: 0.003, at: worker}",
-)  # fmt: skip
+)
 PLAIN = f"sync={{kind: diloco, h: {H}, outer_momentum: 0.6}}"
 STREAMED = f"sync={{kind: diloco, h: {H}, outer_momentum: 0.6, fragments: {FRAGMENTS}}}"
 LATE = f"sync={{kind: diloco, h: {H}, outer_momentum: 0.6, fragments: {FRAGMENTS}, overlap_steps: 2}}"
@@ -132,8 +134,13 @@ def test_what_is_refused(texts: tuple[str, ...], words: str) -> None:
 
 def test_more_fragments_than_tensors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="the model has 4 tensors"):
-        trained(tmp_path / "run", STREAMED.replace("fragments: 4", "fragments: 5"), "ps", 2,
-                "training.model={kind: mlp, hidden: 8, layers: 1}")  # fmt: skip
+        trained(
+            tmp_path / "run",
+            STREAMED.replace("fragments: 4", "fragments: 5"),
+            "ps",
+            2,
+            "training.model={kind: mlp, hidden: 8, layers: 1}",
+        )
 
 
 def test_steps_meanwhile_are_put_on_top_of_a_late_fragment() -> None:
@@ -190,5 +197,7 @@ def test_a_state_in_main_memory_goes_on_where_the_model_is() -> None:
     elsewhere.load_state(here | {"kept/0": torch.ones(3)})
     tensors = {name: each for name, each in elsewhere.state().items() if isinstance(each, torch.Tensor)}
     assert {name: each.device.type for name, each in tensors.items()} == {
-        "optimizer/0/value": "meta", "outer/0": "meta", "kept/0": "cpu",  # which follows when it is mixed in
-    }  # fmt: skip
+        "optimizer/0/value": "meta",
+        "outer/0": "meta",
+        "kept/0": "cpu",  # which follows when it is mixed in
+    }

@@ -23,9 +23,11 @@ from tests.for_each import for_each
 from tests.pairs import in_turn
 
 SMALL = (
-    "training.model={kind: mlp, hidden: 16}", "training.rounds=6", "training.evaluate_every=3",
+    "training.model={kind: mlp, hidden: 16}",
+    "training.rounds=6",
+    "training.evaluate_every=3",
     "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9, at: worker}",
-)  # fmt: skip
+)
 STEPS = {
     "hfa": "{kind: hfa, k1: 3, k2: 2}",
     "hfa one tier": "{kind: hfa, k1: 3, k2: 1}",
@@ -65,10 +67,16 @@ def test_an_optimizer_steps_with_what_it_steps_with_beside_servers(at: str, tmp_
 
 
 def test_hierarchical_top_k_is_dense_in_rounds_inside_a_data_centre(tmp_path: Path) -> None:
-    texts = (*SMALL, "sync={kind: hfa, k1: 2, k2: 3}", "data_centers[*].workers=2", "training.rounds=2",
-             "training.evaluate_every=1")  # fmt: skip
-    ring, top_k = (run(tmp_path / kind, *texts, f"paradigm={{kind: allreduce, algorithm: {kind}}}")
-                   for kind in ("ring", "hitopk"))  # fmt: skip
+    texts = (
+        *SMALL,
+        "sync={kind: hfa, k1: 2, k2: 3}",
+        "data_centers[*].workers=2",
+        "training.rounds=2",
+        "training.evaluate_every=1",
+    )
+    ring, top_k = (
+        run(tmp_path / kind, *texts, f"paradigm={{kind: allreduce, algorithm: {kind}}}") for kind in ("ring", "hitopk")
+    )
     assert crossing(top_k, "collective") == set()
     assert top_k.hashes() == ring.hashes() and len(ring.hashes()) == 3
 
@@ -147,8 +155,13 @@ def test_fast_workers_take_the_steps_that_fit(paradigm: str, tmp_path: Path) -> 
 
 
 def test_all_stop_after_a_round_that_crossed(tmp_path: Path) -> None:
-    texts = ("training.rounds=300", "training.evaluate_every=1", "training.target_accuracy=0.7", "paradigm=allreduce",
-             "sync={kind: hfa, k1: 2, k2: 3}")  # fmt: skip
+    texts = (
+        "training.rounds=300",
+        "training.evaluate_every=1",
+        "training.target_accuracy=0.7",
+        "paradigm=allreduce",
+        "sync={kind: hfa, k1: 2, k2: 3}",
+    )
     result = run(tmp_path / "run", *SMALL, *texts)
     rounds = {len(result.of_kind("round", worker)) for worker in WORKERS}
     assert len(rounds) == 1 and rounds.pop() % 3 == 0
@@ -159,8 +172,15 @@ def test_all_stop_after_a_round_that_crossed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["fp16", "{kind: topk, ratio: 0.1, bound: 100}", "{kind: bisparse, bound: 100}"])
 @pytest.mark.parametrize("steps", ["hfa", "diloco"])
 def test_codecs_carry_changes_of_models(steps: str, codec: str, tmp_path: Path) -> None:
-    result = run(tmp_path / "run", *SMALL, f"sync={STEPS[steps]}", f"codec={codec}", "paradigm=allreduce",
-                 "training.rounds=20", "optimizer.momentum=0")  # fmt: skip
+    result = run(
+        tmp_path / "run",
+        *SMALL,
+        f"sync={STEPS[steps]}",
+        f"codec={codec}",
+        "paradigm=allreduce",
+        "training.rounds=20",
+        "optimizer.momentum=0",
+    )
     assert len(result.hashes()) == 1
     losses = [event["loss"] for event in result.of_kind("round", "hub/worker0")]
     assert losses[-1] < 0.9 * losses[0]

@@ -15,8 +15,12 @@ from tests.engine.runs import run
 from tests.for_each import for_each
 
 ROUNDS = 2
-SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.rounds={ROUNDS}", "training.evaluate_every=2",
-         "topology.data_centers[1].workers=1")  # fmt: skip
+SMALL = (
+    "training.model={kind: mlp, hidden: 8}",
+    f"training.rounds={ROUNDS}",
+    "training.evaluate_every=2",
+    "topology.data_centers[1].workers=1",
+)
 LOADED = {"cached": ", rate: 1 Gbit/s, latency: 1 ms"}  # options that a kind cannot do without
 KINDS = {
     **{f"all-reduce {kind}": f"paradigm={{kind: allreduce, algorithm: {kind}}}" for kind in (*ALL_REDUCE, *SPARSE)},

@@ -13,9 +13,13 @@ from tests.engine.runs import Simulated, run
 from tests.pairs import in_turn
 
 SMALL = (
-    "training.model={kind: mlp, hidden: 16}", "training.rounds=6", "training.evaluate_every=3",
-    "optimizer={kind: sgd, learning_rate: 0.02}", "data_centers[*].workers=3", "data_centers[west].device.speed=0.5",
-)  # fmt: skip
+    "training.model={kind: mlp, hidden: 16}",
+    "training.rounds=6",
+    "training.evaluate_every=3",
+    "optimizer={kind: sgd, learning_rate: 0.02}",
+    "data_centers[*].workers=3",
+    "data_centers[west].device.speed=0.5",
+)
 TREES = (
     "{kind: tree, degree: 1, merge: exact}",
     "{kind: netstorm, merge: exact, chunk: 1000 bytes, change: 0}",
@@ -58,16 +62,30 @@ def test_every_contribution_is_applied_once(paradigm: str, sync: str, overlay: s
 
 def test_no_member_waits_for_a_slow_one_below_it(tmp_path: Path) -> None:
     """In a chain below the server, hub's pushes go on while west's worker is ten times slower."""
-    texts = (*SMALL, "sync=tap", "paradigm=ps", "data_centers[west].device.speed=0.1", "data_centers[*].workers=1",
-             "training.rounds=20")  # fmt: skip
+    texts = (
+        *SMALL,
+        "sync=tap",
+        "paradigm=ps",
+        "data_centers[west].device.speed=0.1",
+        "data_centers[*].workers=1",
+        "training.rounds=20",
+    )
     result = run(tmp_path / "run", *texts, f"overlay={TREES[0]}")
     assert result.round_s("hub/worker0") < 0.2
     assert result.round_s("west/worker0", skip=0) > 1
 
 
 def test_a_tree_of_fast_links_goes_around_a_slow_one(tmp_path: Path) -> None:
-    texts = (*SMALL, "sync=tap", "paradigm=ps", "data_centers[*].workers=1", "training.model.hidden=512",
-             "device.step_time=10 ms", "links[0].rate=1 Mbit/s", "training.rounds=20")  # fmt: skip
+    texts = (
+        *SMALL,
+        "sync=tap",
+        "paradigm=ps",
+        "data_centers[*].workers=1",
+        "training.model.hidden=512",
+        "device.step_time=10 ms",
+        "links[0].rate=1 Mbit/s",
+        "training.rounds=20",
+    )
     star = run(tmp_path / "star", *texts)
     routed = run(tmp_path / "routed", *texts, "overlay={kind: netstorm, merge: exact}")
     assert len(routed.of_kind("round", "east/worker0")) > 2 * len(star.of_kind("round", "east/worker0"))

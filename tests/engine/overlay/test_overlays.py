@@ -108,11 +108,13 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulated]:
     rounds = {"star": 3, "tree": 3, "tsengine": 7, "netstorm": 7}
     return {
         kind: run(
-            tmp_path_factory.mktemp(kind) / "run", f"overlay={{tier1: star, tier2: {kind}}}",
-            f"training.rounds={count}", scenario=NINE_SITES,
+            tmp_path_factory.mktemp(kind) / "run",
+            f"overlay={{tier1: star, tier2: {kind}}}",
+            f"training.rounds={count}",
+            scenario=NINE_SITES,
         )
         for kind, count in rounds.items()
-    }  # fmt: skip
+    }
 
 
 @for_each("kind", ["tree", "tsengine", "netstorm"])

@@ -11,9 +11,15 @@ from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.engine.runs import THREE_SITES
 
 # west's way up takes about a second for a model, its way down little
-SLOW = ("topology.links[1].rate=20 Mbit/s", "topology.links[1].reverse={rate: 2 Mbit/s}", "training.rounds=5",
-        "training.evaluate_every=5", "topology.links[2].delay=100 ms", "transport.unsent_limit=16 KiB",
-        "training.model=cnn")  # fmt: skip
+SLOW = (
+    "topology.links[1].rate=20 Mbit/s",
+    "topology.links[1].reverse={rate: 2 Mbit/s}",
+    "training.rounds=5",
+    "training.evaluate_every=5",
+    "topology.links[2].delay=100 ms",
+    "transport.unsent_limit=16 KiB",
+    "training.model=cnn",
+)
 
 
 def places_of_the_first_layer(run: Finished) -> list[float]:

@@ -126,8 +126,11 @@ def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradien
 # Of the workers 0, 1 and 2, of which the last two share a data centre, only worker 2 has a gradient: a step of all
 # three is along a third of it, and a step of its data centre along a half.
 SHARES = {
-    "fsa": ("", 1 / 3), "bsp": ("", 1 / 3),
-    "mixedsync": ("", 1 / 2), "tap": ("", 1), "ssp": (", staleness: 1", 1),
+    "fsa": ("", 1 / 3),
+    "bsp": ("", 1 / 3),
+    "mixedsync": ("", 1 / 2),
+    "tap": ("", 1),
+    "ssp": (", staleness: 1", 1),
     "hfa": (", k1: 1, k2: 1, weights: worker", 1 / 3),
     "esync": (", fixed_steps: 1, weights: worker", 1 / 3),
     "diloco": (", h: 1, weights: worker, outer_learning_rate: 1, outer_momentum: 0", 1 / 3),
@@ -135,7 +138,7 @@ SHARES = {
     "halos": (", h: 1, dynamic: false, local_learning_rate: 1, local_momentum: 0, local_buffer: 1", 1),
     "quorum": (", h: 1, outer_learning_rate: 1, outer_momentum: 0, quorum: 1", 1 / 2),
     "decoupled": (", h: 1, outer_learning_rate: 1, outer_momentum: 0, quorum: 1", 1 / 2),
-}  # fmt: skip
+}
 
 
 @for_each(
@@ -221,11 +224,15 @@ def test_frozen_parameters_do_not_travel_until_they_are_unfrozen(sync: str, tmp_
         assert len(set(workers.values())) == 1
 
 
-@for_each("settings", [
-    ("sync=fsa",), ("sync=tap",),
-    ("sync=mixedsync", "overlay={tier1: tree, tier2: star}", "data_centers[east].workers=4"),
-    ("sync={kind: hfa, k1: 1, k2: 1}", "overlay={tier1: tree, tier2: tree}"),
-])  # fmt: skip
+@for_each(
+    "settings",
+    [
+        ("sync=fsa",),
+        ("sync=tap",),
+        ("sync=mixedsync", "overlay={tier1: tree, tier2: star}", "data_centers[east].workers=4"),
+        ("sync={kind: hfa, k1: 1, k2: 1}", "overlay={tier1: tree, tier2: tree}"),
+    ],
+)
 def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(
     settings: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -241,9 +248,14 @@ def test_a_script_may_choose_the_compression_as_the_scenario_does(tmp_path: Path
     said = run(tmp_path / "2", "codec={tier1: none, tier2: fp16}", scenario=theirs)
     plain = run(tmp_path / "3", scenario=theirs)
     assert says.hashes() == said.hashes() != plain.hashes()
-    moved = [sum(event["payload_bytes"] for event in each.of_kind("transfer")
-                 if event["tier"] == "wan" and event["round"] >= 0 and event["message"] in ("push", "value"))
-             for each in (says, plain)]  # fmt: skip
+    moved = [
+        sum(
+            event["payload_bytes"]
+            for event in each.of_kind("transfer")
+            if event["tier"] == "wan" and event["round"] >= 0 and event["message"] in ("push", "value")
+        )
+        for each in (says, plain)
+    ]
     assert 2 * moved[0] == moved[1] > 0
     assert values_sha256(sockets(own)["east/worker0"]) in says.hashes()
 
@@ -298,8 +310,11 @@ def test_a_scripts_own_priorities_hold_on_the_wan(order: str, tmp_path: Path) ->
     waits_at_the_sender = ("transport.unsent_limit=4 KiB", "topology.links[*].queue=16 KiB")
     order, rate = f"order={{kind: {order}}}", "topology.links[*].rate=2 Mbit/s"
     done = run(tmp_path / "run", order, rate, *waits_at_the_sender, scenario=path)
-    keys = [event["key"] for event in done.of_kind("transfer", "hub/global0")
-            if event["message"] == "push" and event["tier"] == "wan" and event["round"] == 1]  # fmt: skip
+    keys = [
+        event["key"]
+        for event in done.of_kind("transfer", "hub/global0")
+        if event["message"] == "push" and event["tier"] == "wan" and event["round"] == 1
+    ]
     urgent, early = ([place for place, key in enumerate(keys) if (key >= 20) == is_urgent] for is_urgent in (1, 0))
     assert len(urgent) == len(early) == 20
     assert sum(urgent) < sum(early)
@@ -502,11 +517,16 @@ for round_ in range(3):
 """
 
 
-@for_each(("sync", "steps", "counted"), [
-    ("fsa", "pass", 1),
-    ("{kind: hfa, k1: 5, k2: 1}", "pass", 5), ("{kind: hfa, k1: 5, k2: 2}", "store.step(); store.step()", 2),
-    ("{kind: diloco, h: 4}", "pass", 4), ("{kind: esync, fixed_steps: 2}", "pass", 2),
-])  # fmt: skip
+@for_each(
+    ("sync", "steps", "counted"),
+    [
+        ("fsa", "pass", 1),
+        ("{kind: hfa, k1: 5, k2: 1}", "pass", 5),
+        ("{kind: hfa, k1: 5, k2: 2}", "store.step(); store.step()", 2),
+        ("{kind: diloco, h: 4}", "pass", 4),
+        ("{kind: esync, fixed_steps: 2}", "pass", 2),
+    ],
+)
 def test_a_push_of_models_ends_the_local_steps_of_its_round(
     sync: str, steps: str, counted: int, tmp_path: Path
 ) -> None:

@@ -35,9 +35,12 @@ class Later(DiLoCo):
 def test_the_upper_tier_does_not_erase_what_the_lower_assigns(tmp_path: Path) -> None:
     (tmp_path / "later.py").write_text(LATER)
     settings = (
-        "training.model={kind: mlp, hidden: 8}", "training.rounds=9", "training.evaluate_every=9",
-        f"sync={{kind: '{tmp_path}/later.py:Later', h: 1}}", "optimizer={kind: sgd, at: worker}",
-    )  # fmt: skip
+        "training.model={kind: mlp, hidden: 8}",
+        "training.rounds=9",
+        "training.evaluate_every=9",
+        f"sync={{kind: '{tmp_path}/later.py:Later', h: 1}}",
+        "optimizer={kind: sgd, at: worker}",
+    )
     plan = build_plan(loads(THREE_SITES.read_text(), overrides=settings, folder=THREE_SITES.parent), "simulate")
     seen: dict[str, list[int]] = {}
 

@@ -18,9 +18,13 @@ from tests.engine.sync.constant import SIZES, use_constants
 from tests.for_each import for_each
 
 JOB = (
-    "training.rounds=6", "training.evaluate_every=6", "device.step_time=10 ms", "device.variation=60 %",
-    "data_centers[east].workers=3", "data_centers[east].worker_devices={worker1: {speed: 0.3}}",
-)  # fmt: skip
+    "training.rounds=6",
+    "training.evaluate_every=6",
+    "device.step_time=10 ms",
+    "device.variation=60 %",
+    "data_centers[east].workers=3",
+    "data_centers[east].worker_devices={worker1: {speed: 0.3}}",
+)
 GRADIENTS = (0.5, 0.6, 0.7, 0.8, 0.9)  # of hub's, east's and west's workers
 SYNC = ("tap", "{tier1: tap, tier2: {kind: ssp, staleness: 1}}", "{tier1: {kind: ssp, staleness: 1}, tier2: tap}")
 

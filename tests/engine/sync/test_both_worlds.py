@@ -109,8 +109,11 @@ def test_one_step_for_each_push_of_a_data_centre(world: str, tmp_path: Path) -> 
     """Row 19, for every key."""
     done = everywhere(world, tmp_path, *REAL, SGD, "sync=mixedsync", "device.variation=80 %")
     made = [(event["contributors"][0], event["round"], event["key"]) for event in done.of_kind("update")]
-    sent = [(site, *push) for site in ("hub/server0", "east/server0", "west/server0")
-            for push in pushes(done, site, "hub/global0")]  # fmt: skip
+    sent = [
+        (site, *push)
+        for site in ("hub/server0", "east/server0", "west/server0")
+        for push in pushes(done, site, "hub/global0")
+    ]
     assert sorted(made) == sorted(sent)
     assert abs(len(done.of_kind("round")) - 4 * 4) <= 1  # rounds, workers; those of east make theirs together
 

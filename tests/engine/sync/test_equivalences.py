@@ -74,8 +74,14 @@ def test_dcasgd_without_compensation_is_sgd(tmp_path: Path) -> None:
 
 def test_wan_and_lan_exchanges_of_hfa(tmp_path: Path) -> None:
     """Row 26: per key, floor(rounds / K1) over the LAN and floor(rounds / (K1 K2)) over the WAN; row 28."""
-    done = run(tmp_path, *SMALL[:1], "training.rounds=7", "training.evaluate_every=7",
-               "sync={kind: hfa, k1: 2, k2: 3}", local(0.05))  # fmt: skip
+    done = run(
+        tmp_path,
+        *SMALL[:1],
+        "training.rounds=7",
+        "training.evaluate_every=7",
+        "sync={kind: hfa, k1: 2, k2: 3}",
+        local(0.05),
+    )
     pushes = [event for event in done.of_kind("transfer") if event["message"] == "push"]
     up = [event["round"] for event in pushes if event["source"] == "west/server0" and event["key"] == 0]
     inside = [event for event in pushes if event["source"] == "west/worker0" and event["key"] == 0]
@@ -102,9 +108,14 @@ def test_the_record_says_who_waited_for_a_slow_party(tmp_path: Path) -> None:
 
 def test_a_target_that_is_reached_between_two_wan_rounds_ends_the_run_at_the_next(tmp_path: Path) -> None:
     """Only one data centre hears of it at once; were it to stop alone, the others would wait for it for ever."""
-    settings = ("training.target_accuracy=0.2", "training.evaluate_every=1", "training.rounds=60",
-                "sync={kind: hfa, k1: 2, k2: 3}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
-                "training.model={kind: mlp, hidden: 16}")  # fmt: skip
+    settings = (
+        "training.target_accuracy=0.2",
+        "training.evaluate_every=1",
+        "training.rounds=60",
+        "sync={kind: hfa, k1: 2, k2: 3}",
+        "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
+        "training.model={kind: mlp, hidden: 16}",
+    )
     result = run(tmp_path, *settings)
     (rounds,) = {event["rounds"] for event in result.of_kind("final") if event["role"] == "worker"}
     assert rounds < 60 and rounds % 3 == 0

@@ -100,8 +100,9 @@ def test_hfa_of_the_original_example(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @for_each(("weights", "expected"), [("party", 14 / 3), ("worker", 18 / 4)])
 @for_each("paradigm", ["hips", "ps"])
-@for_each("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0",
-                                  "esync, fixed_steps: 1"])  # fmt: skip
+@for_each(
+    "sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0", "esync, fixed_steps: 1"]
+)
 def test_weights_of_a_mean(
     sync: str, paradigm: str, weights: str, expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,8 +118,14 @@ def test_weights_by_samples(paradigm: str, tmp_path: Path, monkeypatch: pytest.M
     """Row 29: every sample counts the same, wherever it lies."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
     monkeypatch.setattr("testbed.engine.aggregation_weights.samples_of", lambda plan: [100, 200, 300, 400])
-    run = simulated(tmp_path, "sync={kind: hfa, k1: 1, k2: 1, weights: sample}", f"paradigm={paradigm}", LOCAL,
-                    "training.rounds=1", "training.evaluate_every=1")  # fmt: skip
+    run = simulated(
+        tmp_path,
+        "sync={kind: hfa, k1: 1, k2: 1, weights: sample}",
+        f"paradigm={paradigm}",
+        LOCAL,
+        "training.rounds=1",
+        "training.evaluate_every=1",
+    )
     mean = (100 * 1 + 200 * 3 + 300 * 5 + 400 * 9) / 1000
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(mean)] * 4
 
@@ -134,9 +141,15 @@ def test_dilocos_outer_step_has_nesterovs_momentum(world: str, tmp_path: Path, m
 
 
 ASYNCHRONOUS = [
-    ("hips", "mixedsync"), ("hips", "tap"), ("hips", "{kind: ssp, staleness: 1}"), ("hips", "{tier1: ssp, tier2: tap}"),
-    ("ps", "tap"), ("ps", "{kind: ssp, staleness: 0}"), ("ps", "{kind: ssp, staleness: 2}"), ("ps", "mixedsync"),
-]  # fmt: skip
+    ("hips", "mixedsync"),
+    ("hips", "tap"),
+    ("hips", "{kind: ssp, staleness: 1}"),
+    ("hips", "{tier1: ssp, tier2: tap}"),
+    ("ps", "tap"),
+    ("ps", "{kind: ssp, staleness: 0}"),
+    ("ps", "{kind: ssp, staleness: 2}"),
+    ("ps", "mixedsync"),
+]
 
 
 @pytest.mark.parametrize(("paradigm", "sync"), ASYNCHRONOUS)
@@ -154,12 +167,20 @@ def test_no_gradient_is_lost_or_counted_twice(
     with pytest.MonkeyPatch.context() as patch:
         use_constants(patch, power_of_two)
         run = simulated(
-            tmp_path_factory.mktemp("run"), f"paradigm={paradigm}", f"sync={sync}", SGD, "training.rounds=4",
-            f"seed={seed}", "device.variation=80 %", f"data_centers[east].device.speed={speed:.3f}",
-        )  # fmt: skip
+            tmp_path_factory.mktemp("run"),
+            f"paradigm={paradigm}",
+            f"sync={sync}",
+            SGD,
+            "training.rounds=4",
+            f"seed={seed}",
+            "device.variation=80 %",
+            f"data_centers[east].device.speed={speed:.3f}",
+        )
     last = max(run.of_kind("update"), key=lambda event: (event["t"], event["version"]))
-    pushes = sum(event["message"] == "push" and event["target"] == "hub/global0" and event["key"] == 0
-                 for event in run.of_kind("transfer"))  # fmt: skip
+    pushes = sum(
+        event["message"] == "push" and event["target"] == "hub/global0" and event["key"] == 0
+        for event in run.of_kind("transfer")
+    )
     assert last["version"] == pushes, "one optimizer step for each push"
     (final,) = {event["parameters_sha256"] for event in run.of_kind("final") if event["role"] == "global_server"}
     expected = torch.full((5,), -sum(2.0 ** WORKERS.index(event["node"]) for event in run.of_kind("round")))
@@ -176,11 +197,15 @@ def test_dcasgd_compensates_from_what_each_member_last_pulled(
     """Rows 22 and 23: replayed, update by update, by the formula of the paper with one backup per member."""
     use_constants(monkeypatch, lambda rank, values: 0.5 + 0.1 * rank)
     run = simulated(
-        tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.rounds=5", "device.variation=60 %",
+        tmp_path,
+        f"paradigm={paradigm}",
+        f"sync={sync}",
+        "training.rounds=5",
+        "device.variation=60 %",
         f"optimizer={{kind: dcasgd, learning_rate: 0.1, compensation: 0.4, momentum: {momentum}}}",
         "device.step_time=10 ms",
         "data_centers[west].device.speed=0.4",
-    )  # fmt: skip
+    )
     updates = sorted((e for e in run.of_kind("update") if e["key"] == 0), key=lambda event: event["version"])
     gradients = {"hub": [0.5], "east": [0.6, 0.7], "west": [0.8]}
     per_worker = dict(zip(WORKERS, (0.5, 0.6, 0.7, 0.8), strict=True))

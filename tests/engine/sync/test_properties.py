@@ -38,9 +38,12 @@ class Cluster:
 
 SPEED = st.floats(0.2, 1)
 CLUSTERS = st.builds(
-    Cluster, st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 3)), st.tuples(SPEED, SPEED, SPEED),
-    st.floats(0, 0.6), st.integers(0, 10**6),
-)  # fmt: skip
+    Cluster,
+    st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(SPEED, SPEED, SPEED),
+    st.floats(0, 0.6),
+    st.integers(0, 10**6),
+)
 
 
 def train(folder: pytest.TempPathFactory, cluster: Cluster, *overrides: str) -> Simulated:
@@ -72,8 +75,10 @@ def test_fsa_is_training_in_a_single_process(
 @few
 def test_ssp_0_is_bsp(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same rhythm, and the same values, which everybody has when all have pushed."""
-    ssp, bsp = (train(tmp_path_factory, cluster, "paradigm=ps", sync, sgd(0.05))
-                for sync in ("sync={kind: ssp, staleness: 0}", "sync=bsp"))  # fmt: skip
+    ssp, bsp = (
+        train(tmp_path_factory, cluster, "paradigm=ps", sync, sgd(0.05))
+        for sync in ("sync={kind: ssp, staleness: 0}", "sync=bsp")
+    )
     assert torch.allclose(values(ssp, cluster), values(bsp, cluster), atol=2e-6)
     begins = [{e["round"]: e["t0"] for e in each.of_kind("round", cluster.last_worker)} for each in (ssp, bsp)]
     assert begins[0] == pytest.approx(begins[1], rel=0.05)

@@ -44,15 +44,29 @@ def rounds(run: Simulated) -> Counter[str]:
 @given(workers=WORKERS, speeds=SPEEDS, bound=st.integers(0, 3), seed=st.integers(0, 10**6), early=st.booleans())
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_bounded_staleness_always_ends(
-    paradigm: str, sync: str, workers: tuple[int, ...], speeds: tuple[float, ...], bound: int, seed: int, early: bool,
+    paradigm: str,
+    sync: str,
+    workers: tuple[int, ...],
+    speeds: tuple[float, ...],
+    bound: int,
+    seed: int,
+    early: bool,
     tmp_path_factory: pytest.TempPathFactory,
-) -> None:  # fmt: skip
+) -> None:
     """Unequal numbers of workers, unequal speeds, the evaluator fast or slow; a reached target ends everybody."""
     sites = [f"data_centers[{number}].workers={count}" for number, count in enumerate(workers)]
     devices = [f"data_centers[{number}].device.speed={speed}" for number, speed in enumerate(speeds)]
     goal = ("training.target_accuracy=50 %", "training.evaluate_every=2") if early else ()
-    run = go(tmp_path_factory, f"paradigm={paradigm}", f"sync={sync % bound}", f"seed={seed}", *sites, *devices, *goal,
-             "device.variation=60 %")  # fmt: skip
+    run = go(
+        tmp_path_factory,
+        f"paradigm={paradigm}",
+        f"sync={sync % bound}",
+        f"seed={seed}",
+        *sites,
+        *devices,
+        *goal,
+        "device.variation=60 %",
+    )
     done = rounds(run)
     assert len(done) == sum(workers)
     made, scored = done.total(), [event["round"] for event in run.of_kind("evaluate")]
@@ -69,6 +83,11 @@ def test_bounded_staleness_always_ends(
 def test_a_target_reached_inside_a_data_centre_ends_all_at_the_next_round_across(
     k2: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = go(tmp_path_factory, f"sync={{kind: hfa, k1: 1, k2: {k2}}}", "training.target_accuracy=50 %",
-             "optimizer={kind: sgd, learning_rate: 1, at: worker}", "training.evaluate_every=1")  # fmt: skip
+    run = go(
+        tmp_path_factory,
+        f"sync={{kind: hfa, k1: 1, k2: {k2}}}",
+        "training.target_accuracy=50 %",
+        "optimizer={kind: sgd, learning_rate: 1, at: worker}",
+        "training.evaluate_every=1",
+    )
     assert set(rounds(run).values()) == {-(-3 // k2) * k2}  # scored after rounds 0 and 1, known at round 2

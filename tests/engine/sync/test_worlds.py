@@ -13,8 +13,12 @@ from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.for_each import for_each
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios" / "sync"
-SHORT = ("training.rounds=2", "training.evaluate_every=2", "training.target_accuracy=null",
-         "training.model={kind: mlp, hidden: 32}")  # fmt: skip
+SHORT = (
+    "training.rounds=2",
+    "training.evaluate_every=2",
+    "training.target_accuracy=null",
+    "training.model={kind: mlp, hidden: 32}",
+)
 EXTRA = {"esync": ("sync={kind: esync, fixed_steps: 2}",)}
 
 

@@ -21,9 +21,13 @@ ROUNDS = 3
 HIDDEN = 64
 ELEMENTS = 64 * HIDDEN + HIDDEN + HIDDEN * 10 + 10
 SETTINGS = (
-    f"training.model={{kind: mlp, hidden: {HIDDEN}}}", f"training.rounds={ROUNDS}", "training.evaluate_every=10",
-    "device.step_time=5 ms", "data_centers[hub].workers=3", "data_centers[east].workers=2",
-)  # fmt: skip
+    f"training.model={{kind: mlp, hidden: {HIDDEN}}}",
+    f"training.rounds={ROUNDS}",
+    "training.evaluate_every=10",
+    "device.step_time=5 ms",
+    "data_centers[hub].workers=3",
+    "data_centers[east].workers=2",
+)
 GLOO = "paradigm={kind: hips, inside: gloo}"
 
 

@@ -83,8 +83,9 @@ def test_processes_get_what_torchrun_sets_and_placeholders(folder: Path) -> None
 def test_one_process_per_host_stands_for_its_workers(folder: Path) -> None:
     run(folder, command=["echo", "{rank} of {world_size}: {workers} workers"], per="host")
     assert {name: text.strip() for name, text in logs(folder).items()} == {
-        "a.host": "0 of 2: 1 workers", "b.host": "1 of 2: 2 workers",
-    }  # fmt: skip
+        "a.host": "0 of 2: 1 workers",
+        "b.host": "1 of 2: 2 workers",
+    }
     assert (folder / "run" / "logs" / "hosts").read_text() == "localhost\n" * 3
 
 
@@ -160,9 +161,13 @@ def test_a_server_is_stopped_when_the_clients_are_done(folder: Path) -> None:
     client = f"import socket; socket.create_connection(('127.0.0.1', {port})); print('reached')"
     (folder / "client.py").write_text(client)
     done = run(
-        folder, first=f"python serve.py {port}", command="python client.py", listens=port, ends="others",
+        folder,
+        first=f"python serve.py {port}",
+        command="python client.py",
+        listens=port,
+        ends="others",
         timeout="20 s",
-    )  # fmt: skip
+    )
     assert done.status.state == "done"
     assert logs(folder)["b.worker0"] == logs(folder)["b.worker1"] == "reached\n"
 
@@ -202,9 +207,11 @@ def test_the_first_may_be_the_only_one_and_ends_the_rest(folder: Path) -> None:
 
 @for_each(
     ("shell", "how"),
-    [("echo before; echo the cause >&2; exit 3", "exit status 3: the cause"),
-     ("echo before; kill -9 $$", r"signal 9, SIGKILL \(by itself or another process\): before")],
-)  # fmt: skip
+    [
+        ("echo before; echo the cause >&2; exit 3", "exit status 3: the cause"),
+        ("echo before; kill -9 $$", r"signal 9, SIGKILL \(by itself or another process\): before"),
+    ],
+)
 def test_the_message_names_node_end_and_last_line(folder: Path, shell: str, how: str) -> None:
     with pytest.raises(RunFailed, match=rf"b/worker0 \(rank 1\) (ended with|was ended by) {how}") as caught:
         run(folder, command=["sh", "-c", f"if [ $RANK = 1 ]; then {shell}; fi; sleep 60"])
@@ -325,7 +332,7 @@ def test_what_has_no_effect_is_refused_with_place_and_cure(folder: Path) -> None
         "workload={script: steps.py, ends: first}": "workload.ends: has no effect on 'script'",
         "workload={ends: first}": "write 'command: python train.py'",
         "workload.env.A-B=1": "not an override",
-    }.items():  # fmt: skip
+    }.items():
         with pytest.raises(ScenarioError) as caught:
             load(file, [change])
         assert words in str(caught.value) and change.partition("=")[0].rpartition(".")[0] in str(caught.value)
@@ -377,8 +384,13 @@ def test_a_program_can_be_built_of_sections(folder: Path) -> None:
 
 def test_the_traffic_of_a_data_centre_counts_once_when_its_first_process_has_ended() -> None:
     plan, moved = make_plan(), {"tokyo": {"up": 3, "down": 4}, "hub": {"up": 9, "down": 9}}
-    shown, running = state.initial(plan), {node: SimpleNamespace(status=lambda now_s: {"kind": "status", "t": now_s})
-                                           for node in ("tokyo/worker0", "tokyo/worker1")}  # fmt: skip
+    shown, running = (
+        state.initial(plan),
+        {
+            node: SimpleNamespace(status=lambda now_s: {"kind": "status", "t": now_s})
+            for node in ("tokyo/worker0", "tokyo/worker1")
+        },
+    )
     watched: Any = Supervisor.__new__(Supervisor)
     watched._plan, watched._running, watched._report = plan, running, shown.take
     watched._hosts = SimpleNamespace(traffic=lambda: moved)

@@ -22,9 +22,15 @@ from testbed.simulation.paths import PathTable, WanLink
 from testbed.simulation.tcp_model import TcpModel
 
 _CHANGES = [
-    ("rate", 2e6), ("rate", 0.0), ("rate", 5e7), ("delay", 0.005), ("delay", 0.1), ("loss", 0.02), ("state", 0.0),
+    ("rate", 2e6),
+    ("rate", 0.0),
+    ("rate", 5e7),
+    ("delay", 0.005),
+    ("delay", 0.1),
+    ("loss", 0.02),
+    ("state", 0.0),
     ("state", 1.0),
-]  # fmt: skip
+]
 _SIZES = (60, 1448, 5000, 30_000, 30_000, 100_000, 700_000, 2_000_000)
 _END_S = 300.0
 
