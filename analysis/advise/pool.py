@@ -5,6 +5,7 @@ A process with threads, as a notebook's, must not be forked: there, one after an
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,16 +71,14 @@ def _forked(tasks: Iterator[Task[Key]], jobs: int) -> Iterator[tuple[Task[Key], 
 def _fork(task: Task[Key], folder: Path) -> Child:
     def body() -> int:
         found = _tried(task)
-        _place(folder).write_bytes(pickle.dumps(found))
+        _place(folder, os.getpid()).write_bytes(pickle.dumps(found))
         return 0
 
     return fork_point(body)
 
 
-def _place(folder: Path, pid: int | None = None) -> Path:
-    import os
-
-    return folder / f"{os.getpid() if pid is None else pid}.pickle"
+def _place(folder: Path, pid: int) -> Path:
+    return folder / f"{pid}.pickle"
 
 
 def _result_of(child: Child, folder: Path) -> Observation:

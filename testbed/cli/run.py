@@ -142,13 +142,13 @@ def _run(
         outcome, stored = launch.finish(
             run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
         )
-    if outcome.status not in ("done", "degraded"):
+    if outcome.status not in ("done", "reduced"):
         with suppress(OSError):  # no one reads it
             print("testbed: " + outcome.message.replace("\n", "\n         "), file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if not arguments.json:
         with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the run keeps its code
-            _print_summary(stored, told=outcome.status not in ("done", "degraded"))
+            _print_summary(stored, told=outcome.status not in ("done", "reduced"))
     if page and outcome.exit_code != INTERRUPTED.exit_code:
         interrupts.deferred = False
         page.stay()

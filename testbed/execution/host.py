@@ -140,7 +140,7 @@ class _Watched:
             traceback.print_exception(error)
             return _unforeseen(error, self._resumed, self._deployment.plan)
         if self._lost:
-            return SessionResult("degraded", f"continued without {', '.join(self._lost)}", 0)
+            return SessionResult("reduced", f"continued without {', '.join(self._lost)}", 0)
         return SessionResult("done", "", 0)
 
     def _failed(self, error: TestbedError) -> SessionResult:

@@ -142,7 +142,7 @@ def conclude(
     content = msgspec.json.decode(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
     report = fidelity.assess(frames, content, capabilities, outcome.status, equal_every=_equal_every(here or plan))
-    ended_well = outcome.status in ("done", "degraded")
+    ended_well = outcome.status in ("done", "reduced")
     all_tell = plan.program is None and plan.pipeline is None
     told = frames["rounds"] if all_tell else of_tellers(frames["rounds"])
     reason = spoilt_values(frames["finals"]) or divergence(told, frames["accuracy"], plan.training.rounds)

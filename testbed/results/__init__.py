@@ -1,4 +1,4 @@
 """The files of a run directory, and how they are read again."""
 
-COMPLETED = ("done", "degraded", "diverged")
+COMPLETED = ("done", "reduced", "diverged")
 FINISHED = (*COMPLETED, "failed", "interrupted")  # states of runs; see ``rundir``

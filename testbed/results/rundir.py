@@ -9,7 +9,7 @@
     status.json      state and owner                 summary.txt  figure.png  log  host.log
     tensorboard/     wandb/  mlflow/  what --log wrote
 
-``status`` goes pending → running → done | degraded | diverged | failed | interrupted. A run in progress whose owner is
+``status`` goes pending → running → done | reduced | diverged | failed | interrupted. A run in progress whose owner is
 dead has crashed; the owner is identified by boot, process number and start time. Of an owner on another machine, or in
 another container, that is not known: it is taken for dead when nothing in the directory has changed for an hour.
 """
@@ -61,7 +61,7 @@ _OF_KERNEL = (".progress", ".clock", ".exact.json", ".kernel.log")  # of an exac
 _RESERVE = ".status.reserve"
 _RESERVE_BYTES = 8192
 _LONGEST_MESSAGE_BYTES = 6000  # as JSON, in a status that is written into the reserve
-State = Literal["pending", "running", "crashed", "done", "degraded", "diverged", "failed", "interrupted"]
+State = Literal["pending", "running", "crashed", "done", "reduced", "diverged", "failed", "interrupted"]
 _LARGEST_BYTES = 128 << 20  # of a JSON file: thirty times the plan of ten thousand data centres
 
 

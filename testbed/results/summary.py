@@ -4,7 +4,7 @@
 field                  unit        meaning
 =====================  ==========  ========================================================================
 schema_version                     of this file
-status                             done | degraded (nodes were lost) | diverged | failed | interrupted
+status                             done | reduced (nodes were lost) | diverged | failed | interrupted
 message                            cause, unless it is done
 name, seed, back_end               from the Plan
 plan_sha256                        of ``plan.json``
@@ -113,7 +113,7 @@ class RunResult(TypedDict):
     """The fields of ``result.json`` and their types; see the module's docstring."""
 
     schema_version: int
-    status: Literal["done", "degraded", "diverged", "failed", "interrupted"]
+    status: Literal["done", "reduced", "diverged", "failed", "interrupted"]
     message: str
     name: str
     seed: int

@@ -87,7 +87,7 @@ def compare(path: Path, folder: Path, cluster: Raylets | None) -> str:
             "" if found.get("rounds") else f"ended with {found.get('status')}: {found.get('message')} {output[-300:]}"
         )
     expected = result_of(simulated)
-    if found.get("status") not in ("done", "degraded"):
+    if found.get("status") not in ("done", "reduced"):
         return f"ended with {found.get('status')}: {found.get('message')} {output[-300:]}"
     if found["rounds"] != expected["rounds"]:
         return f"{found['rounds']} rounds, simulated {expected['rounds']}"

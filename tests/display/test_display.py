@@ -322,6 +322,6 @@ def compared(*differences: dict[str, Any]) -> str:
 
 
 def test_a_comparison_says_which_runs_were_not_done() -> None:
-    states = ("interrupted", "failed", "diverged", "degraded")
+    states = ("interrupted", "failed", "diverged", "reduced")
     text = compared(*({"run": "b", "status": state} for state in states))
     assert all(text.count(state) == 1 for state in states) and "done" not in text

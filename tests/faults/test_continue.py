@@ -162,7 +162,7 @@ def test_the_last_worker_is_the_end(tmp_path: Path) -> None:
 
 def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
     outcome = attempt(plan_of(CONTINUE, faults(KILLS["worker"])), tmp_path, lambda event: None)
-    assert (outcome.status, outcome.message, outcome.exit_code) == ("degraded", "continued without east/worker1", 0)
+    assert (outcome.status, outcome.message, outcome.exit_code) == ("reduced", "continued without east/worker1", 0)
     back = attempt(plan_of(CONTINUE, faults(f"{KILLS['worker']}, for: 200 ms")), tmp_path / "2", lambda event: None)
     assert back.status == "done"
     leaves = faults("kind: leave, node: east/worker1, round: 5")

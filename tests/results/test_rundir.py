@@ -50,7 +50,7 @@ def test_a_live_run_is_refused_with_its_process(tmp_path: Path) -> None:
         claim(tmp_path / "run", PLAN, again=True)
 
 
-@for_each("state", ["done", "degraded"])
+@for_each("state", ["done", "reduced"])
 def test_a_finished_run_is_done_once(tmp_path: Path, state: str) -> None:
     claim(tmp_path / "run", PLAN).set_status(state, PLAN)
     with pytest.raises(AlreadyDone):

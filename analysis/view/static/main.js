@@ -505,7 +505,8 @@ class Page {
       byId("summary").textContent = "The run begins: its network is being made, and its nodes start.";
       return;
     }
-    byId("summary").textContent = `${seconds(t, this.end)} of ${seconds(this.end)}. ${told.join("; ")}.`;
+    const then = this.runs.length > 1 ? "." : ":"; // each of several begins with its name
+    byId("summary").textContent = `${seconds(t, this.end)} of ${seconds(this.end)}${then} ${told.join("; ")}.`;
   }
 }
 
