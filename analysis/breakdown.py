@@ -27,7 +27,7 @@ workers of a data centre sum among themselves, and one of them pushes for all, s
 **In a pipeline** a worker waits within its step, too, for activations and their gradients. A pause before a pass is LAN
 or WAN time while the message is on its way that came last before that pass, and waiting before it was sent.
 
-**A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise encodes or decodes
+**A server**, or a replica of one, has no rounds of its own: while any worker is in a round it *computes*, otherwise encodes or decodes
 (*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
 """
 
@@ -52,6 +52,7 @@ from testbed.results.intervals import Intervals, union
 from testbed.results.summary import absences
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
+SERVERS = ("global_server", "replica", "server")  # roles, in the order of their rows
 UPWARDS = ("push", "merge")
 DOWNWARDS = ("value", "spread")
 """Messages with contributions, and with values: directly to or from a server, or relayed by an overlay."""
@@ -128,9 +129,9 @@ def _some(rounds: pd.DataFrame) -> list[int] | None:
 
 
 def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows of ``per_node`` by data centre as in the Plan, and in each global servers, servers, workers."""
+    """Return the rows of ``per_node`` by data centre as in the Plan, and in each global servers, replicas, servers, workers."""
     sites = [site["name"] for site in plan["network"]["sites"]]
-    roles = ["global_server", "server", "worker"]
+    roles = [*SERVERS, "worker"]
     ranks = {"data_center": sites.index, "role": roles.index, "node": str}
     return split.sort_values(list(ranks), key=lambda column: column.map(ranks[column.name]), ignore_index=True)
 
@@ -349,7 +350,7 @@ def _servers(frames: Frames) -> pd.DataFrame:
     most = int(rounds.groupby("node").size().max())
     absent = absences(frames["faults"], float(rounds["t0_s"].min()), float(rounds["t_s"].max()))
     during = _During(frames, ("source", "target"))
-    servers = nodes[nodes["role"].isin(("server", "global_server"))].drop_duplicates("node", keep="last")
+    servers = nodes[nodes["role"].isin(SERVERS)].drop_duplicates("node", keep="last")
     rows = {}
     for server, role in zip(servers["node"].tolist(), servers["role"].tolist(), strict=True):
         present = training.minus(union(absent.get(server, [])))

@@ -107,6 +107,21 @@ def test_a_server_counts_in_the_rounds_until_its_loss(tmp_path: Path) -> None:
     assert split.loc["a/server0", [*COLUMNS, "rounds"]].tolist() == [2, 0, 0, 0, 8, 1]
 
 
+def test_a_replica_that_takes_over_has_a_row_of_its_own(tmp_path: Path) -> None:
+    """A copy of the values is 1 s on its way to it in the first round; it makes the update of the second."""
+    write(
+        tmp_path / "events",
+        hop("a/global0", "a/replica0", "copy", 8, 9),
+        ("a/replica0", "compute", 12, 14, {"work": "optimizer"}),
+        ("a/worker0", "round", 0, 10, {"loss": 1.0, "samples": 32}),
+        ("a/worker0", "round", 10, 20, {"loss": 1.0, "samples": 32, "round": 1}),
+        ("a/worker0", "start", 0, 0, {"role": "worker", "data_center": "a"}),
+        ("a/replica0", "start", 0, 0, {"role": "replica", "data_center": "a"}),
+    )
+    split = breakdown.per_node(tables.read(tmp_path)).set_index("node")
+    assert split.loc["a/replica0", [*COLUMNS, "rounds"]].tolist() == [1, 0, 0.5, 0, 8.5, 2]
+
+
 def test_intervals() -> None:
     some = union([(5, 6), (0, 2), (1, 3), (4, 4), (8, 7)])
     assert some.edges.tolist() == [[0, 3], [5, 6]]
