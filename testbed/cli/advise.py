@@ -34,17 +34,17 @@ DEFAULT_BUDGET_S = 120.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=scenario_file, help="scenario file (YAML), or the name of a shipped scenario")
     parser.add_argument(
-        "--goal", metavar="accuracy=A", help="what is to be reached; default: training.target_accuracy of the scenario"
+        "--goal", metavar="accuracy=A", help="goal to reach; default: training.target_accuracy of the scenario"
     )
     parser.add_argument(
-        "--least", default="time", metavar="MEASURE", help="what is to be least: time, bytes or money; default: time"
+        "--least", default="time", metavar="MEASURE", help="what to minimise: time, bytes or money; default: time"
     )
     parser.add_argument(
         "--require",
         action="append",
         default=[],
         metavar="WHAT",
-        help="no-udp: no unreliable datagrams; fp32: tensors travel as they are; points=1: at most one point of "
+        help="no-udp: no unreliable datagrams; fp32: tensors travel uncompressed; points=1: at most one point of "
         "accuracy lost at the end; may be repeated",
     )
     parser.add_argument(
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tune",
         metavar="NAME=LOW..HIGH",
-        help="search this option of the optimizer for each technique, as learning_rate=3e-4..1e-1; needs Optuna",
+        help="search this option of the optimizer for each technique, e.g. learning_rate=3e-4..1e-1; needs Optuna",
     )
     parser.add_argument(
         "--trials", type=whole, default=4, metavar="N", help="runs of each search of --tune; default: %(default)s"
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help="change one value"
     )
-    parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds; default: 120")
+    parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds that the answer may take; default: 120")
     parser.add_argument(
         "--simulations",
         type=whole,
@@ -73,10 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make at most N simulations instead, which gives the same answer on every machine",
     )
     parser.add_argument("--jobs", type=whole, metavar="N", help="simulations at once; default: the number of cores")
-    parser.add_argument("--confirm", type=whole, metavar="N", help="run the best N whole, and say what following cost")
+    parser.add_argument("--confirm", type=whole, metavar="N", help="also run the best N in full, and compare")
     parser.add_argument("--on", choices=BACK_ENDS, help="where --confirm runs them; default: the scenario's back end")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go; default: advice/NAME")
-    parser.add_argument("--again", action="store_true", help="replace the advice that is there")
+    parser.add_argument("--again", action="store_true", help="replace the advice in --out")
     add_allow_code(parser)
 
 

@@ -1,6 +1,6 @@
 """Compare runs, or the points of a sweep: a table (terminal, CSV, LaTeX) and a figure.
 
-Of runs, the simulator's error as well, where one ran in both worlds. Of a sweep, which point is best, with the interval
+For runs, also the simulator's error, if one ran in both worlds. For a sweep, also the best point, with the interval
 over seeds and how many of them decide it, and a page (HTML).
 """
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("comparison"),
         metavar="DIR",
-        help="where comparison.csv, .tex, .png and .pdf go, and .html of a sweep; default: comparison/",
+        help="folder for comparison.csv, .tex, .png and .pdf, and for a sweep also .html; default: comparison/",
     )
     parser.add_argument(
         "--columns", type=whole, choices=(1, 2), default=2, help="columns of a paper that the figure fills; default: 2"

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--kind", type=_list, default=(), metavar="KIND[,…]", help="only events of these kinds")
     parser.add_argument("--node", type=_list, default=(), metavar="NODE[,…]", help="only events that these nodes wrote")
-    parser.add_argument("--follow", action="store_true", help="print what comes until the run has ended")
+    parser.add_argument("--follow", action="store_true", help="go on printing new events until the run has ended")
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Build the user-mode kernel that ``--on exact`` runs in, once per user, or say what it was made of.
+"""Build the user-mode kernel for ``--on exact``, once per user, or show what it was made of.
 
 The source (Debian's package of Linux) is downloaded and its SHA-256 checked; the kernel goes to
 ``~/.cache/testbed/exact`` (``XDG_CACHE_HOME``). No root is needed. It takes about 10 minutes of processor time.

@@ -16,7 +16,7 @@ FORMATS = ("perfetto", "csv", "chakra", "goal", "tensorboard", "wandb", "mlflow"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(parser)
     parser.add_argument("--format", choices=FORMATS, default="perfetto", help="default: perfetto")
-    parser.add_argument("--round", type=whole, metavar="N", help="of traces: this training round alone, from 0 on")
+    parser.add_argument("--round", type=whole, metavar="N", help="in traces, only this training round, counted from 0")
     parser.add_argument("--out", type=Path, default=Path("export"), metavar="DIR", help="default: export/")
 
 

@@ -52,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATH=V,V",
         dest="settings",
-        help="a setting of every run; several values of a setting that the study does not vary make a figure each",
+        help="a setting of every run; if the study does not vary it, each value makes a figure",
     )
     parser.add_argument("--only", default="", metavar="LABEL,…", help="only these variants")
-    parser.add_argument("--seeds", type=whole, metavar="N", help="instead of the study's own number")
+    parser.add_argument("--seeds", type=whole, metavar="N", help="number of seeds; default: the study's own")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     add_cluster(parser)

@@ -142,7 +142,7 @@ def add_base(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="of a sweep: the point that others are compared with, e.g. sync=fsa; default: the first; may be repeated",
+        help="in a sweep, the point that others are compared with, e.g. sync=fsa; default: the first; may be repeated",
     )
 
 
@@ -151,7 +151,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         metavar="TARGET",
-        help="times to it are compared: '95 %%', 0.95 or loss=2.5; default: the first run's",
+        help="accuracy or loss to which times are compared: '95 %%', 0.95 or loss=2.5; default: the first run's",
     )
 
 

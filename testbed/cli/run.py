@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue from the newest complete checkpoint of RUN, in a new run directory",
     )
     add_cluster(
-        parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: of the one of this machine"
+        parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: the cluster of this machine"
     )
     add_log(parser)
     parser.add_argument(
-        "--alone", action="store_true", help="of several jobs: also run each by itself, to compare its rounds"
+        "--alone", action="store_true", help="also run each of several jobs by itself, to compare its rounds"
     )
     parser.add_argument("--view", action="store_true", help="open a page that follows the run, and stays until Ctrl-C")
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary, or the result as JSON")

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scenario",
         type=scenario_file,
-        help="scenario, with or without a section sweep; or a file with that section only",
+        help="scenario, with or without a section 'sweep'; or a file with 'scenario' and 'sweep' only",
     )
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument(
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--techniques",
         metavar="NAME,…",
-        help="presets, each instead of the techniques of the scenario; all: every one that can run on it",
+        help="presets that replace the techniques of the scenario, one at a time; all: every one that can run on it",
     )
     parser.add_argument(
         "--tune",

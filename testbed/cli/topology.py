@@ -1,6 +1,6 @@
 """Show a network: data centres and links as tables, picture, JSON or YAML. Without a name, list all built-in ones.
 
-``testbed topology import rtt.csv bandwidth.csv --yaml net.yaml`` makes one of what was measured between its sites.
+``testbed topology import rtt.csv bandwidth.csv --yaml net.yaml`` makes a network from measurements between its sites.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="as beside 'use' or 'measurements', or a generator's option: --set scale=10",
+        help="a key that stands beside 'use' or 'measurements', or a generator's option: --set scale=10",
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
-    parser.add_argument("--yaml", type=Path, metavar="FILE", help="write it out, to edit and use")
+    parser.add_argument("--yaml", type=Path, metavar="FILE", help="write the network to a file that you can edit and use")
     add_allow_code(parser)
 
 

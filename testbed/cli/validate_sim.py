@@ -1,7 +1,7 @@
 """Validate the simulator against the emulation, or exact runs: every technique at every rate and delay on both.
 
 Prints the error of the mean round time at each point, the median, the 95th percentile and the worst, and the rank
-correlation of the techniques (Kendall's tau, also with equal times as ties); writes errors.csv and error-map.png. Each
+correlation of the techniques (Kendall's tau, also with equal times as ties). Writes errors.csv and error-map.png. Each
 back end is a sweep in a directory of its own, so that finished runs are not repeated, and a grid may be interrupted and
 extended. Against exact runs the machine's speed and load have no effect. With --repeats every point runs several times
 on both, each time with another seed: means are compared, and the first two measured runs with each other, which bounds

@@ -1,7 +1,7 @@
-"""Open a page that plays a run back, or follows it while it runs; of several runs side by side; or of a sweep.
+"""Open a page that plays a run back, or follows it while it runs. It also shows several runs side by side, or a sweep.
 
-The page is served to this machine alone, at an address that cannot be guessed, until Ctrl-C. It loads nothing from
-anywhere. With --save it is one file, to be shared.
+The page is served only to this machine, at an address that cannot be guessed, until Ctrl-C. It loads nothing from
+elsewhere. With --save it is one file that you can share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from testbed.cli.options import Outcome, whole, write
 from testbed.errors import ScenarioError
 
-HELP = "open a page that plays a run back or follows it, or one of a sweep"
+HELP = "open a page that plays a run back or follows it, or shows a sweep"
 
 
 _LAST_PORT = 65535
@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about += "the directory of a sweep or of several jobs, or a folder of runs"
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=about)
     parser.add_argument(
-        "--save", type=Path, metavar="FILE", help="write a page that holds everything, and serve nothing"
+        "--save", type=Path, metavar="FILE", help="write the page to one self-contained file, and do not serve it"
     )
-    parser.add_argument("--port", type=whole, default=0, help="of the page's address; default: one that is free")
-    parser.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
+    parser.add_argument("--port", type=whole, default=0, help="port of the page; default: a free one")
+    parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
