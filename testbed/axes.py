@@ -125,7 +125,8 @@ class Axis(Mapping[str, type[T]], Generic[T]):
             return kind
         if folder is None and not Path(place).is_absolute():
             raise AxisError(
-                f"'{place}' is relative to a scenario file, and this scenario is none", "write its whole path"
+                f"'{place}' is relative to a scenario file, but there is none",
+                "write its whole path",
             )
         path = ((folder or Path("/")) / place).resolve()
         if not path.is_file():

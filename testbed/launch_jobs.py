@@ -95,7 +95,7 @@ def _are_done(directory: Path, jobs: Sequence[Job], again: bool) -> bool:
     """Return whether a directory has the finished runs of these jobs. Raise ``ScenarioError`` if it has others."""
     held = {path.name for path in directory.iterdir()} if directory.exists() else set()
     if not has_jobs(directory) and held - {JOBS}:
-        raise ScenarioError(f"{directory}: is not empty and not that of a run with jobs; give another --out")
+        raise ScenarioError(f"{directory}: is not empty, and holds no run with jobs; give another --out")
     if again or not has_jobs(directory):
         return False
     places = {job.name: folder(directory, job.name) for job in jobs}

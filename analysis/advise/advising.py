@@ -81,7 +81,7 @@ def wish(scenario: Scenario, words: Words) -> Wish:
     goal = read_goal(words.goal, words.least, own)
     if goal.least == MONEY and words.prices is None:
         raise ScenarioError(
-            f"--least {MONEY}: nothing is known of what this network costs; give --prices FILE.csv "
+            f"--least {MONEY}: the prices of this network are unknown; give --prices FILE.csv "
             f"(columns {','.join(COLUMNS)})"
         )
     prices = read_prices(words.prices) if words.prices else None
@@ -89,7 +89,7 @@ def wish(scenario: Scenario, words: Words) -> Wish:
     if words.tune is not None:
         if goal.target is None:
             raise ScenarioError(
-                "--tune: a value is searched with which a goal is reached soonest; add --goal accuracy=0.9, or loss=2.5"
+                "--tune: searches the value that reaches a goal soonest; add --goal accuracy=0.9, or loss=2.5"
             )
         tune = tuning_range(words.tune, words.trials)
         import_optuna()

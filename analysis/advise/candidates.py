@@ -129,13 +129,13 @@ def refuse_what_is_not_simulated(scenario: Scenario) -> None:
     """Raise ``ScenarioError``, in plain words, for what a simulation says nothing about."""
     if scenario.workload is not None:
         raise ScenarioError(
-            "advise: I do not know: this scenario runs a user's own program, script or traced job, whose technique is "
-            "its own; give 'training' a model and data to compare techniques"
+            "advise: no techniques to compare: this scenario runs a program, script or traced job, which has a "
+            "technique of its own; give 'training' a model and data to compare techniques"
         )
     if scenario.faults:
         raise ScenarioError(
-            "advise: I do not know: which technique is best where nodes or links fail depends on when they do; leave "
-            "'faults' out, and compare the best three with them by `testbed sweep`"
+            "advise: which technique is best where nodes or links fail depends on when they fail; leave "
+            "'faults' out, and then compare the best three with faults by `testbed sweep`"
         )
 
 

@@ -28,7 +28,7 @@ class Confirmed:
 def refuse_what_runs_do_not_tell(advice: Advice) -> None:
     """Raise ``ScenarioError`` where a run does not measure what is to be least."""
     if advice.goal.least == MONEY:
-        raise ScenarioError("--confirm: runs tell times and bytes, and no money; confirm with --least time, or bytes")
+        raise ScenarioError("--confirm: runs measure time and bytes, not money; confirm with --least time, or bytes")
     if not advice.ranked:
         raise ScenarioError("--confirm: no technique reaches the goal, so there is nothing to confirm")
 

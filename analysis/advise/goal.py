@@ -35,10 +35,12 @@ def read_goal(text: str | None, least: str, own: Target | None) -> Goal:
     name, equals, _ = text.partition("=")
     if name.strip() not in (ACCURACY, LOSS) or not equals:
         if name.strip() in MEASURES and not equals:
-            raise ScenarioError(f"--goal {text}: write '--least {name.strip()}'; --goal says what is to be reached")
+            raise ScenarioError(
+                f"--goal {text}: write '--least {name.strip()}'; --goal is for the accuracy or loss to reach"
+            )
         raise ScenarioError(
             f"--goal {text}: not a goal; write 'accuracy=0.9' (or 'accuracy=90 %'), or 'loss=2.5', and '--least "
-            f"{'|'.join(MEASURES)}' for what is to be least on the way there"
+            f"{'|'.join(MEASURES)}' for what to minimise on the way there"
         )
     try:
         target = Target.parsed(text)

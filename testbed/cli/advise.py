@@ -65,7 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help="change one value"
     )
-    parser.add_argument("--budget", type=decimal, default=DEFAULT_BUDGET_S, metavar="S", help="seconds that the answer may take; default: 120")
+    parser.add_argument(
+        "--budget",
+        type=decimal,
+        default=DEFAULT_BUDGET_S,
+        metavar="S",
+        help="seconds that the answer may take; default: 120",
+    )
     parser.add_argument(
         "--simulations",
         type=whole,

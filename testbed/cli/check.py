@@ -25,11 +25,9 @@ _SET = "check with this option of the technique, e.g. --set ratio=0.05; may be r
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("technique", metavar="TECHNIQUE", help="FILE.py:Class, package.module:Class, or a name")
-    parser.add_argument(
-        "--axis", default="", help="axis, such as codec, if several have this name; figure: a study"
-    )
+    parser.add_argument("--axis", default="", help="axis, such as codec, if several have this name; figure: a study")
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", dest="options", help=_SET)
-    parser.add_argument("--file", type=Path, help="file for a topology reader or trace format to read, instead of its sample")
+    parser.add_argument("--file", type=Path, help="input of a topology reader or trace format, instead of its sample")
     parser.add_argument("--quick", action="store_true", help="leave out the trainings in both worlds")
 
 

@@ -180,10 +180,10 @@ def sweep_among(paths: Sequence[Path], base: Sequence[str]) -> Path | None:
     sweep = next((path for path in paths if is_sweep(path)), None)
     if sweep is not None and len(paths) > 1:
         raise ScenarioError(
-            f"{sweep}: is a sweep, which stands alone; leave the others out, or give runs of it by name"
+            f"{sweep}: a sweep cannot be compared with others; give it alone, or name single runs of it"
         )
     if sweep is None and base:
-        raise ScenarioError("--base: is for a sweep; of runs, the first one given is the base")
+        raise ScenarioError("--base: is only for a sweep; among runs, the first one given is the base")
     return sweep
 
 

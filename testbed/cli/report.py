@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     path: Path = arguments.out or folder / "report.html"
     if path.suffix.lower() == ".pdf":
         raise ScenarioError(
-            f"--out {path}: names the page; write {path.with_suffix('.html')}, and print it in a browser"
+            f"--out {path}: a report is an HTML page; write {path.with_suffix('.html')}, and print it in a browser"
         )
     text = _page(arguments)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _page(arguments: argparse.Namespace) -> str:
         target = target_of(arguments.target)
         return page_of_sweep(compare_sweep(load_sweep(sweep), target, base_of(arguments.base)))
     if arguments.target is not None:
-        raise ScenarioError("--target: is for a sweep; of runs, `testbed compare` takes one")
+        raise ScenarioError("--target: is only for a sweep; to compare runs, use `testbed compare`")
     from analysis.load import load
     from analysis.report.page import page
 

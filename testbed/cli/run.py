@@ -120,7 +120,7 @@ def _run(
 
     plan = build_plan(scenario)
     if arguments.cluster and not plan.is_spread:
-        raise ScenarioError(f"--cluster: {plan.title} is on this machine alone; add --on cluster")
+        raise ScenarioError(f"--cluster: {plan.title} runs on this machine only; add --on cluster")
     launch.check_before_training(scenario, plan)
     _check_resume(arguments)
     followers: list[Follower] = [LiveLog(arguments.log)] if arguments.log else []

@@ -192,7 +192,7 @@ class CheckpointFiles:
                     "placement that it was made with, or begin anew"
                 )
         if about.job_sha256 != self._job:
-            raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
+            raise ScenarioError(f"{path}: belongs to another job; resume the scenario that made it")
         same_clock = self._resumes_clock or not about.of_another_run
         return Checkpoint(path, about.round, states, about.instant, about.members, same_clock)
 

@@ -151,7 +151,7 @@ def _make_slicer(plan: Plan) -> Slicer:
         found = kind(options).cut(shard.slices(sizes, servers))
         if whole_tensors and len(found) > len(sizes):
             raise ScenarioError(
-                f"optimizer: '{plan.technique.optimizer.kind}' takes norms of whole tensors, and here servers update "
+                f"optimizer: '{plan.technique.optimizer.kind}' needs norms of whole tensors, but here servers update "
                 "slices of them; write 'at: worker', 'order: fifo', or a larger bound for 'shard'"
             )
         return found

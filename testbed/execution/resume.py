@@ -71,7 +71,7 @@ def find(run: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first. Raise ``ScenarioError`` if it has none."""
     found = sorted((run / FOLDER).glob("ckpt-*"), key=lambda each: (len(each.name), each.name))
     if not found and not run.is_dir():
-        raise ScenarioError(f"{run}: there is no such folder; name that of a run, such as runs/NAME")
+        raise ScenarioError(f"{run}: there is no such folder; name a run directory, such as runs/NAME")
     if not found:
         raise ScenarioError(
             f"{run}: holds no checkpoint; runs keep them if the scenario says 'checkpoint: {{every: 10}}'"

@@ -90,8 +90,8 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
     if job.cluster:
         if any(point.plan.is_spread for point in job.points):
             raise ScenarioError(
-                "--cluster: a point takes one machine, and this scenario takes several for each run; leave --cluster "
-                "out, and runs take them one after the other, or give another --on"
+                "--cluster: a point may use one machine, but a run of this scenario uses several; leave --cluster "
+                "out to make the runs one after the other, or give another --on"
             )
         with joined(job.cluster, job.points) as files:  # raises before anything is written
             return _execute(job, on_state, warn, files)

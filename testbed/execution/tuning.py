@@ -299,7 +299,7 @@ def _search(point: SweepPoint, range_: TuningRange, seed: int) -> ValueSearch:
     section, _, option = range_.path.partition(".")
     own = getattr(getattr(point.scenario, section).options, option, None)
     if not isinstance(own, float | int) or own <= 0:
-        raise ScenarioError(f"--tune: of {_named(point.settings)}, {range_.path} is no number above 0")
+        raise ScenarioError(f"--tune: {range_.path} of {_named(point.settings)} is not a number above 0")
     return ValueSearch(point.settings, Grid(range_, own), seed, point.plan.training.target)
 
 

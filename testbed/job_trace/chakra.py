@@ -47,7 +47,7 @@ def check_version(version: str, where: str, cure: str) -> None:
     """
     match = _VERSION.fullmatch(version)
     if version and not match:
-        raise ScenarioError(f"{where}: its version, '{version}', is no version; write the trace again")
+        raise ScenarioError(f"{where}: '{version}' is not a version; write the trace again")
     found = tuple(map(int, match[1].split("."))) if match else VERSION
     if found != VERSION:
         which, age = ("oldest", "a newer") if found < VERSION else ("newest", "an older")
@@ -98,7 +98,7 @@ class _Reader:
         ids = Counter(record.id for record in found)
         if len(ids) < len(found):
             [(twice, _)] = ids.most_common(1)
-            raise ScenarioError(f"{self._where}, node {twice}: there are two nodes of this id; write the trace again")
+            raise ScenarioError(f"{self._where}, node {twice}: two nodes have this id; write the trace again")
         nodes = tuple(self._node(record, ids) for record in found)
         if not nodes:
             raise ScenarioError(f"{self._where}: has no node; write the trace again")
@@ -304,7 +304,7 @@ class _Reader:
         after = record.data_deps if self._from_pytorch else (*record.data_deps, *record.ctrl_deps)
         for other in after:
             if other not in ids:
-                raise ScenarioError(f"{place}: waits for node {other}, which the file has not; write the trace again")
+                raise ScenarioError(f"{place}: waits for node {other}, which is not in the file; write the trace again")
         return tuple(dict.fromkeys(after))
 
     def _group(self, attributes: Mapping[str, Any], place: str) -> str:

@@ -197,7 +197,7 @@ class _Linked:
             problem = "the profiler's events have no 'Record function id', by which they are linked"
             raise ScenarioError(f"{self._where}: {problem}; profile with PyTorch 2.1 or newer")
         if not self._host.keys() & self._nodes.keys():
-            raise ScenarioError(f"{self._where}: have no operator in common; they are of two different runs")
+            raise ScenarioError(f"{self._where}: have no operator in common, so they come from two different runs")
 
     def _read(self, path: Path, kind: type[T], what: str) -> T:
         try:
@@ -265,7 +265,7 @@ class _Linked:
         operation = next((found for found in _OPERATIONS if found.replace("_", "") in name), "")
         if not operation:
             place = f"{self._where}, node {node.id} '{node.name}'"
-            raise ScenarioError(f"{place}: is no collective operation that is known here; leave it out of the profile")
+            raise ScenarioError(f"{place}: is not a known collective operation; leave it out of the profile")
         root = numbers[0] if operation in model.ROOTED and numbers else -1
         size = 0 if operation == model.BARRIER else size
         return TraceNode(

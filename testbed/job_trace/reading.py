@@ -50,7 +50,7 @@ def files_of(trace: Path) -> list[Path]:
         raise ScenarioError(f"{trace}: there is no such trace; name a folder, or a path with '{RANK}' in it")
     missing = next(rank for rank in range(len(found) + 1) if rank not in found)
     if missing < len(found):
-        raise ScenarioError(f"{trace}: there is no file of rank {missing}, and one of rank {max(found)}")
+        raise ScenarioError(f"{trace}: rank {missing} has no file, but rank {max(found)} has one")
     return [found[rank] for rank in range(len(found))]
 
 
@@ -61,7 +61,7 @@ def read_rank(trace: str, rank: int, kineto: str = "") -> RankTrace:
         return chakra.read(path, rank)
     times = files_of(Path(kineto))
     if rank >= len(times):
-        raise ScenarioError(f"{kineto}: there is no file of rank {rank}, and one in {trace}")
+        raise ScenarioError(f"{kineto}: rank {rank} has no file here, but one in {trace}")
     return pytorch.read(path, times[rank], rank)
 
 

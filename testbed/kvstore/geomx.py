@@ -61,7 +61,7 @@ def create(name: str = "dist_sync") -> GeoMXStore:
         if job.at_server:
             raise ScenarioError(f"create({name!r}): {says} do not wait for each other; write create('dist_async')")
         raise ScenarioError(
-            f"create({name!r}): {says} wait for each other; write create('dist_sync'), or a sync with which they do not"
+            f"create({name!r}): {says} wait for each other; write create('dist_sync'), or a sync without such waits"
         )
     return GeoMXStore(store, name)
 
@@ -130,7 +130,7 @@ class GeoMXStore:
         """
         if self.store.job.contribution != "gradient":
             raise ScenarioError(
-                f"set_optimizer: by 'sync: {self.store.job.sync}' of the scenario models travel, not gradients; "
+                f"set_optimizer: with the scenario's 'sync: {self.store.job.sync}' models travel, not gradients; "
                 f"step a torch optimizer in the script; {what_to_push(self.store.job)}"
             )
         kind, chosen = (optimizer, options) if isinstance(optimizer, str) else server_options(optimizer)

@@ -84,7 +84,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self.store = store or connect()
         if self.store.keys:
             raise ScenarioError(
-                "GeoOptimizer: the store has keys already, of another GeoOptimizer or of the script's own; give all "
+                "GeoOptimizer: the store already has keys, from another GeoOptimizer or from the script; give all "
                 "parameters to one optimizer, as groups of parameters"
             )
         if not 0 <= clip_norm < math.inf:

@@ -129,8 +129,8 @@ class _Maker:
         segments = len(shape.segments)
         if parts > segments:
             raise ScenarioError(
-                f"paradigm.stages: {stages} stages of {chunks} parts each are {parts}, and '{shape.name}' has "
-                f"{segments} segments, which are not cut; write fewer stages, or a deeper model"
+                f"paradigm.stages: {stages} stages of {chunks} parts each need {parts} segments, and '{shape.name}' "
+                f"has {segments}, which cannot be cut further; write fewer stages, or a deeper model"
             )
         if shape.tied and stages > 1:
             raise ScenarioError(
@@ -141,7 +141,7 @@ class _Maker:
         last = [part[-1] for part in found[:-1] if not shape.segments[part[-1]].outputs]
         if last and self._training.compute == "modelled":
             raise ScenarioError(
-                f"training.model: of segment {last[0]} of '{shape.name}' the size of activations is unknown, so "
+                f"training.model: the size of the activations of segment {last[0]} of '{shape.name}' is unknown, so "
                 "nothing would travel between stages; write a declared model by name, or 'compute: real'"
             )
         return found
@@ -175,7 +175,7 @@ class _Maker:
         elements = [prod(shape.dimensions) for shape in sent]
         if elements and max(elements) < bound:
             raise ScenarioError(
-                f"paradigm.{name}: '{choice.kind}' sends what has less than {bound} elements as it is, and a "
+                f"paradigm.{name}: '{choice.kind}' sends tensors of less than {bound} elements as they are, and a "
                 f"micro-batch's activations have {max(elements)}; write 'bound: {max(2, min(elements))}', larger "
                 "micro-batches, or 'none'"
             )

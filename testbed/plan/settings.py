@@ -127,7 +127,7 @@ def program_of(scenario: Scenario, topology: Topology) -> Program | None:
     workers = tuple(counts if workload.per == "host" else [1] * sum(counts))
     if workload.ends == "others" and len(workers) == 1:
         raise ScenarioError(
-            "workload.ends: no process but the first is started, as the topology has one "
+            "workload.ends: only the first process is started, because the topology has one "
             f"{'data centre with workers' if workload.per == 'host' else 'worker'}; write 'ends: all'"
         )
     return made_from(Program, workload, workers=workers)
@@ -149,7 +149,9 @@ def traced_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> TracedJob 
     every = [name for here in workers.values() for name in here]
     where = f"{scenario.place_of('workload', 'trace')}: workload.trace"
     if len(every) != count:
-        raise ScenarioError(f"{where}: has {count} ranks, and the topology {len(every)} workers; write as many of them")
+        raise ScenarioError(
+            f"{where}: has {count} ranks, but the topology has {len(every)} workers; give it {count} workers"
+        )
     if not workload.placement:
         return made_from(TracedJob, workload, ranks=tuple(every))
     by_rank: dict[int, str] = {}
@@ -164,7 +166,7 @@ def traced_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> TracedJob 
         here = workers.get(site, [])
         ranks = workload.placement.get(site, ())
         if len(here) != len(ranks):
-            raise ScenarioError(f"{where}: '{site}' has {len(here)} workers for {len(ranks)} ranks; write as many")
+            raise ScenarioError(f"{where}: '{site}' has {len(here)} workers for {len(ranks)} ranks; write one for each")
         by_rank.update(zip(ranks, here, strict=True))
     return made_from(TracedJob, workload, ranks=tuple(by_rank[rank] for rank in range(count)))
 

@@ -114,7 +114,7 @@ def read_tree(
         where = root.keys.get("jobs")
         if where:
             cure = "`testbed run FILE` runs its jobs; for one of them, write a scenario of its own"
-            raise ScenarioError(f"{where}: jobs: this takes a scenario without 'jobs' ({cure})")
+            raise ScenarioError(f"{where}: jobs: this command needs a scenario without 'jobs' ({cure})")
         root.entries.pop("sweep", None)
         swept = root.keys.pop("sweep", None)
     context: dict[str, Any] = {"folder": given.folder, "allow_code": given.allow_code, "code": [], "traces": []}

@@ -163,9 +163,7 @@ def markdown(cells: Iterable[Cell]) -> str:
     reasons = list(dict.fromkeys(cell.refused for cell in cells if cell.refused))
     marks = {reason: chr(ord("a") + number) for number, reason in enumerate(reasons)}
     works = sum(cell.refused is None for cell in cells)
-    head = (
-        f"{works} of {len(cells)} pairs work, and so does whatever is made of such pairs only; the others are refused:"
-    )
+    head = f"{works} of {len(cells)} pairs work, and so does any combination of such pairs. The others are refused:"
     notes = [f"* ({mark}) {reason}" for reason, mark in marks.items()]
     table = _table(cells, marks)
     return "\n".join([head, "", *table, "", *_left_out(), "", *notes, "", *_needs(cells), "", *_tiers()]) + "\n"
@@ -176,8 +174,8 @@ def _left_out() -> list[str]:
     libraries = ", ".join(f"`{kind}`" for kind, each in PARADIGMS.shipped.items() if each.library)
     cuts = ", ".join(f"`{kind}`" for kind, each in PARADIGMS.shipped.items() if each.cuts_models)
     return [
-        f"A {cuts} goes with what the paradigm of its `replicas` goes with, but for what it refuses by itself "
-        f"(docs/how-to/pipelines.md). {libraries}: with the defaults of other axes only."
+        f"A {cuts} goes with what the paradigm of its `replicas` goes with, except what it refuses itself "
+        f"(docs/how-to/pipelines.md). {libraries} works only with the defaults of the other axes."
     ]
 
 
@@ -218,7 +216,7 @@ def _needs(cells: list[Cell]) -> list[str]:
         for first, second in pairs.items():
             joined[", ".join(f"`{kind}`" for kind in second)].append(f"`{first}`")
         lines += [f"* `{need}`: {', '.join(first)} with {second}" for second, first in joined.items()]
-    return ["Some need something beside them:", "", *lines]
+    return ["Some pairs need a setting besides:", "", *lines]
 
 
 def _tiers() -> list[str]:

@@ -216,7 +216,7 @@ class Workload(Program, TracedJob):
             yield given[-1], f"stands beside a {'command' if self.is_program else given[0]}", "remove one of the two"
             return
         if self.ends == "others" and not self.command:
-            yield "ends", "no process but the first is started", "write 'command' for the others"
+            yield "ends", "only the first process is started", "write 'command' for the others"
         for key in other_than_default(self, *_OF_PROGRAMS) if given else ():
             yield key, f"has no effect on '{given[0]}'", "remove it, or write 'command: …'"
         for key in other_than_default(self, *_OF_TRACES) if not self.trace else ():

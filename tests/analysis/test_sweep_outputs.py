@@ -193,10 +193,10 @@ def test_with_one_seed_it_says_what_cannot_be_said(sweep: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["compare", "{sweep}", "{sweep}/runs/hfa-seed1"], "is a sweep, which stands alone"),
+        (["compare", "{sweep}", "{sweep}/runs/hfa-seed1"], "a sweep cannot be compared with others"),
         (["compare", "{sweep}/nosuchsweep"], "nosuchsweep: there is no such folder"),
         (["report", "{sweep}/nosuchsweep"], "nosuchsweep: there is no such folder"),
-        (["compare", "{sweep}/runs/hfa-seed1", "--base", "sync=fsa"], "--base: is for a sweep"),
+        (["compare", "{sweep}/runs/hfa-seed1", "--base", "sync=fsa"], "--base: is only for a sweep"),
         (["report", "{sweep}", "--base", "codec=none"], "the sweep does not vary codec"),
         (["figure", "{sweep}", "--quick"], "--quick: is for a study"),
         (["figure", "{sweep}", "--set", "codec=none"], "--set: is for a study"),
@@ -232,7 +232,11 @@ def test_report_and_figure_of_a_sweep_take_a_base_and_a_target(
     assert command.main(["figure", str(sweep), "--target", "2"]) == 2
     assert command.main(["figure", "six-way", "--base", "sync=hfa"]) == 2
     told = capsys.readouterr().err
-    assert "--target: is for a sweep" in told and "is no accuracy between" in told and "--base: is for a sweep" in told
+    assert (
+        "--target: is only for a sweep" in told
+        and "is no accuracy between" in told
+        and "--base: is only for a sweep" in told
+    )
 
 
 def test_who_reached_the_target_and_ended_below_it_is_told(compared: SweepComparison) -> None:

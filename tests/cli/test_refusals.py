@@ -22,7 +22,7 @@ QUICKSTART = str(Path(__file__).parents[2] / "scenarios" / "quickstart.yaml")
     [
         (["run", QUICKSTART, "--again"], "--again: has no effect without --out"),
         (["check", "stale", "--axis", "figure", "--set", "a=1"], "--set: has no effect on the axis figure"),
-        (["report", "runs/one", "--out", "a.pdf"], "--out a.pdf: names the page; write a.html"),
+        (["report", "runs/one", "--out", "a.pdf"], "--out a.pdf: a report is an HTML page; write a.html"),
         (["plan", QUICKSTART, "--table", "--json"], "--table: has no effect with --json"),
         (["shell", QUICKSTART, "--json"], "--json: has no effect on a shell"),
         (["validate-sim", QUICKSTART, "--jobs", "-1"], "--jobs -1: at least 1"),

@@ -30,7 +30,7 @@ def plan_of(*overrides: str) -> Plan:
 @for_each("overrides", [(SLICES,), ("shard=multigps",)])
 def test_lars_takes_no_norms_of_slices(overrides: tuple[str, ...]) -> None:
     """Each slice would have a ratio of its own, and the result would depend on how tensors are cut."""
-    with pytest.raises(ScenarioError, match=r"'lars' takes norms of whole tensors.*write 'at: worker'"):
+    with pytest.raises(ScenarioError, match=r"'lars' needs norms of whole tensors.*write 'at: worker'"):
         slicer_of(plan_of(LARS, *overrides))(SIZES, 2, None)
     for whole in ((), ("order={kind: p3, slice: 1 MB, overlap: none}",), ("shard={kind: multigps, bound: 100000}",)):
         assert len(slicer_of(plan_of(LARS, *whole))(SIZES, 2, None)) == 3
@@ -40,7 +40,7 @@ def test_lars_takes_no_norms_of_slices(overrides: tuple[str, ...]) -> None:
 
 
 def test_a_run_says_so(tmp_path: Path) -> None:
-    assert "'lars' takes norms of whole tensors" in str(run(tmp_path, LARS, SLICES).error)
+    assert "'lars' needs norms of whole tensors" in str(run(tmp_path, LARS, SLICES).error)
 
 
 @for_each(

@@ -169,11 +169,11 @@ MM = [event("aten::mm", 0, 1, **of(2))]
     "nodes, events, problem",
     [
         ([node(2, "aten::mm", [])], [event("aten::mm", 0, 1)], "have no 'Record function id'"),
-        ([node(9, "aten::mm", [])], MM, "have no operator in common; they are of two different runs"),
+        ([node(9, "aten::mm", [])], MM, "have no operator in common, so they come from two different runs"),
         (
             [node(2, "aten::mm", []), node(3, "gloo:unheard_of", [])],
             [*MM, event("gloo:unheard_of", 1, 2, "user_annotation", **of(3))],
-            "node 3 'gloo:unheard_of': is no collective operation that is known here",
+            "node 3 'gloo:unheard_of': is not a known collective operation",
         ),
     ],
 )

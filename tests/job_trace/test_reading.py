@@ -61,7 +61,7 @@ def test_ranks_are_found_by_number(tmp_path: Path) -> None:
     assert files_of(tmp_path) == files_of(tmp_path / "step_{rank}.et") == expected
     assert files_of(expected[3]) == [expected[3]]
     (tmp_path / "step_4.et").unlink()
-    with pytest.raises(ScenarioError, match="there is no file of rank 4, and one of rank 10"):
+    with pytest.raises(ScenarioError, match="rank 4 has no file, but rank 10 has one"):
         files_of(tmp_path)
     (tmp_path / "other_3.et").touch()
     with pytest.raises(ScenarioError, match=r"are both of rank 3; write the path with '\{rank\}'"):
@@ -105,7 +105,7 @@ def test_an_old_schema_is_refused(tmp_path: Path, metadata: str) -> None:
         ("9.0", "newest that is read"),
         ("0.0.5", "newest that is read"),
         ("1.2.0-chakra.0.1.0", "newest that is read"),
-        ("new", "its version, 'new', is no version"),
+        ("new", "'new' is not a version"),
     ],
 )
 def test_an_unknown_schema_is_refused(tmp_path: Path, version: str, problem: str) -> None:
@@ -148,8 +148,8 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
 @for_each(
     "text, problem",
     [
-        (NODE + '"COMP_NODE", "dataDeps": ["7"]}', "node 1 'all': waits for node 7, which the file has not"),
-        (NODE + '"COMP_NODE", "ctrlDeps": ["7"]}', "node 1 'all': waits for node 7, which the file has not"),
+        (NODE + '"COMP_NODE", "dataDeps": ["7"]}', "node 1 'all': waits for node 7, which is not in the file"),
+        (NODE + '"COMP_NODE", "ctrlDeps": ["7"]}', "node 1 'all': waits for node 7, which is not in the file"),
         (NODE + '"COMM_SEND_NODE"}', "node 1 'all': lacks attribute 'comm_size'"),
         (NODE + '"COMM_COLL_NODE"}', "node 1 'all': lacks attribute 'comm_type'"),
         (
@@ -161,7 +161,7 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
             '"int64Val": "8"}, {"name": "involved_dim", "boolList": {"values": [true, false]}}]}',
             "node 1 'all': its group is told by dimensions of a topology",
         ),
-        (NODE + '"COMP_NODE"}{"id": "1", "type": "COMP_NODE"}', "node 1: there are two nodes of this id"),
+        (NODE + '"COMP_NODE"}{"id": "1", "type": "COMP_NODE"}', "node 1: two nodes have this id"),
         (NODE + '"COMP_NODE"}{"id":', "what follows node 1 is no node of Chakra"),
         (NODE + '"NO_NODE"}', "node 1 'all': has type 'NO_NODE', which is none of INVALID_NODE, METADATA_NODE, "),
         (NODE + '"COMP_NODE"}\n[1, 2]', "what follows node 1 is no node of Chakra, as it is no JSON object"),

@@ -255,6 +255,6 @@ def test_jobs_are_not_deployed_by_one_run(tmp_path: Path) -> None:
 
 
 def test_what_takes_one_scenario_refuses_several() -> None:
-    told = r"this takes a scenario without 'jobs' \(`testbed run FILE` runs its jobs; for one"
+    told = r"this command needs a scenario without 'jobs' \(`testbed run FILE` runs its jobs; for one"
     with pytest.raises(ScenarioError, match=told):
         load(path_of("shared/two-jobs"))

@@ -115,7 +115,7 @@ def test_what_is_resolved_needs_no_name() -> None:
         ),
         (
             "use: a.yaml",
-            "s.yaml:6:17: topology.use: file 'a.yaml' is relative to a scenario file, and this scenario is none",
+            "s.yaml:6:17: topology.use: file 'a.yaml' is relative to a scenario file, but there is none",
         ),
     ],
 )

@@ -123,7 +123,7 @@ def timing_of(schedule: Schedule, tasks: Tasks, shape: PipelineShape) -> Timing:
         if done[stage] < len(mine):
             raise ScenarioError(
                 f"paradigm.schedule: '{name}' waits for ever: stage {stage} is to compute {_text(mine[done[stage]])}, "
-                "and the stages before and after it come to what this needs only later; change the order of its tasks"
+                "which needs passes that the stages beside it compute only later; change the order of its tasks"
             )
     return clockwork.timing
 

@@ -24,7 +24,7 @@ def beside(file: str, info: ValidationInfo) -> Path:
     """
     folder: Path | None = (info.context or {}).get("folder")
     if folder is None:
-        raise refuse(f"file '{file}' is relative to a scenario file, and this scenario is none")
+        raise refuse(f"file '{file}' is relative to a scenario file, but there is none")
     try:
         path = (folder / file).resolve()
         is_loop = path.is_symlink()  # which Python 3.13 leaves as it is

@@ -123,7 +123,7 @@ def merging_needs_rounds_and_dense_payloads(scenario: Scenario) -> Found:
             if not overlay.declared.routes:
                 yield Violation(
                     ("overlay", tier),
-                    f"'{overlay.kind}' brings together contributions to one round, to merge them on their way, and "
+                    f"'{overlay.kind}' merges the contributions of one round on their way, and "
                     "here each is applied by itself, as it comes",
                     f"write overlay: {kinds(OVERLAYS, lambda each: each.routes)} with 'merge: exact', "
                     f"'{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",

@@ -168,7 +168,7 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
             )
         if parameter.dtype != torch.float32:
             raise ScenarioError(
-                f"training.model: '{kind}': the parameter '{name}' is {parameter.dtype}, and what is trained is "
+                f"training.model: '{kind}': the parameter '{name}' is {parameter.dtype}, but parameters are trained as "
                 "float32; write model.float() ('training.precision: bf16' computes with less)"
             )
     if buffers := [name for name, _ in model.named_buffers()]:

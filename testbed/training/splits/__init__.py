@@ -144,7 +144,7 @@ def parse_shares(text: str, workers: int) -> list[float]:
     if shares and len(shares) != workers:
         raise ScenarioError(f"training.split.shares: has {len(shares)} numbers, and {workers} workers train")
     if shares and not (all(0 <= share < 1e12 for share in shares) and any(shares)):
-        raise ScenarioError(f"training.split.shares: '{text}' has a number below 0, or none above")
+        raise ScenarioError(f"training.split.shares: '{text}' contains a negative number, or no positive one")
     return shares
 
 

@@ -216,7 +216,7 @@ def test_activations_pass_through_codecs_and_training_goes_on(codec: str) -> Non
 
 
 def test_what_has_too_few_segments_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="has 5 segments, which are not cut; write fewer stages"):
+    with pytest.raises(ScenarioError, match="has 5, which cannot be cut further; write fewer stages"):
         trained(6, 1, pipeline(6))
 
 

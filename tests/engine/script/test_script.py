@@ -397,7 +397,7 @@ def test_whoever_connects_has_the_scripts_one_store(tmp_path: Path) -> None:
     second = "GeoOptimizer(torch.optim.SGD(torch.nn.Linear(3, 3).parameters(), lr=0.1))"
     path = scenario(tmp_path / "b", ONE_STORE.replace("SECOND", second))
     error = errors(tmp_path / "two", scenario=path)["hub/worker0"]
-    assert "mine.py:6: ScenarioError: GeoOptimizer: the store has keys already" in error
+    assert "mine.py:6: ScenarioError: GeoOptimizer: the store already has keys" in error
 
 
 def test_every_script_has_random_numbers_of_its_own_and_leaves_ours_alone(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def free_port() -> int:
 def test_a_run_that_would_wait_for_no_process_is_refused(folder: Path) -> None:
     data_centers = "[{name: a, central: true, workers: 0}, {name: b, workers: 1}]"
     one = (f"topology.data_centers={data_centers}", "workload.ends=others")
-    with pytest.raises(ScenarioError, match=r"workload.ends: no process but the first is started.*one worker; write"):
+    with pytest.raises(ScenarioError, match=r"workload.ends: only the first process is started.*one worker; write"):
         build_plan(load(folder / "program.yaml", one), "local")
     several = (f"topology.data_centers={data_centers.replace('1}', '3}')}", "workload.ends=others")
     assert build_plan(load(folder / "program.yaml", several), "local").program
