@@ -640,7 +640,7 @@ def compare(
             f"compare: expected a sweep, or a list of runs or run directories, got {named!r}; write [{runs!r}]"
         )
     if base:
-        raise ScenarioError("compare: base: is for a sweep; of runs, the first one is the base")
+        raise ScenarioError("compare: base: is only for a sweep; among runs, the first one is the base")
     runs = list(directory)
     if not runs:
         raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")

@@ -76,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.studies.study import find
 
     if given := [name for name in ("base", "target") if getattr(arguments, name)]:
-        raise ScenarioError(f"--{given[0]}: is for a sweep; a study has its own")
+        raise ScenarioError(f"--{given[0]}: is only for a sweep; a study has its own")
     name, study = find(arguments.name)
     check_jobs(arguments.jobs)
     request = _request(arguments, name)
