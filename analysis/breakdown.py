@@ -27,8 +27,9 @@ workers of a data centre sum among themselves, and one of them pushes for all, s
 **In a pipeline** a worker waits within its step, too, for activations and their gradients. A pause before a pass is LAN
 or WAN time while the message is on its way that came last before that pass, and waiting before it was sent.
 
-**A server**, or a replica of one, has no rounds of its own: while any worker is in a round it *computes*, otherwise encodes or decodes
-(*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
+**A server**, or a replica of one, has no rounds of its own: while any worker is in a round it *computes*, otherwise
+encodes or decodes (*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer,
+otherwise it *waits*.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _some(rounds: pd.DataFrame) -> list[int] | None:
 
 
 def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows of ``per_node`` by data centre as in the Plan, and in each global servers, replicas, servers, workers."""
+    """Return ``per_node`` by data centre as in the Plan; in each, global servers, replicas, servers, workers."""
     sites = [site["name"] for site in plan["network"]["sites"]]
     roles = [*SERVERS, "worker"]
     ranks = {"data_center": sites.index, "role": roles.index, "node": str}
