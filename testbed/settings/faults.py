@@ -146,7 +146,7 @@ def _repetition(fault: Fault) -> Iterator[Problem]:
     elif fault.every_s is not None and fault.every_s <= (fault.duration_s or 0.0):
         yield "every", f"{fault.every_s:g} s is not longer than the {fault.duration_s:g} s that each one lasts", ""
     elif fault.times is not None and fault.times > 1 and fault.duration_s is None:
-        yield "times", "the first one lasts for good", "write 'for: 1 s'"
+        yield "times", "the first fault never ends", "write 'for: 1 s'"
 
 
 def _how(fault: Fault) -> Iterator[Problem]:
@@ -155,7 +155,7 @@ def _how(fault: Fault) -> Iterator[Problem]:
         if is_given and fault.kind not in field.metadata["of"]:
             yield key_of(field), f"has no effect on '{fault.kind}'", "remove it"
         if not is_given and _is_needed(field, fault.kind):
-            yield (), f"'{fault.kind}' says no {key_of(field)}", f"write '{key_of(field)}: …'"
+            yield (), f"'{fault.kind}' needs '{key_of(field)}'", f"write '{key_of(field)}: …'"
     if fault.kind in _NEEDS_END and fault.duration_s is None:
         yield (), f"'{fault.kind}' has no end", "write 'for: 5 s'"
     if fault.kind in MEMBER_KINDS and fault.duration_s is not None:

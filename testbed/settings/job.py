@@ -225,7 +225,7 @@ class Workload(Program, TracedJob):
             yield "listens", "no process waits for the first", "remove it, or write 'command' for the others"
         placed = [rank for ranks in self.placement.values() for rank in ranks]
         if sorted(placed) != list(range(len(placed))):
-            yield "placement", "does not have each rank from 0 on once", "write {tokyo: [0, 1], virginia: [2, 3]}"
+            yield "placement", "must name each rank, from 0 on, exactly once", "write {tokyo: [0, 1], virginia: [2, 3]}"
         yield from self._problems_of_texts()
 
     def _problems_of_texts(self) -> Iterator[Problem]:

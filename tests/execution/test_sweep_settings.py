@@ -336,7 +336,7 @@ def test_techniques_replace_those_of_the_scenario_and_what_cannot_run_is_left_ou
     ]
     assert [each.optimizer.options["at"] for each in techniques] == ["worker", "global"]
     assert [*found.left_out] == ["hitopk"]
-    assert found.left_out["hitopk"].startswith("paradigm.algorithm: 'hitopk' sums over the workers of one number in")
+    assert found.left_out["hitopk"].startswith("paradigm.algorithm: 'hitopk' sums over equally numbered workers")
     assert found.sweep.varied() == ("technique", "links[*].rate")
     index = index_of(found.points, path, found.sweep, found.left_out)
     (tmp_path / "sweep.json").write_text(json.dumps(index), encoding="utf-8")

@@ -118,7 +118,7 @@ REFUSED = [
     ("round: 3", "attack: copy, strength: 2", "has no effect on 'copy'"),
     ("at: 3 s", "attack: copy", "happens in a round"),
     ("round: 3, for: 1 s", "attack: copy", "has no effect on 'attack'"),
-    ("round: 3", "factor: 2", "'attack' says no attack"),
+    ("round: 3", "factor: 2", "'attack' needs 'attack'"),
 ]
 
 

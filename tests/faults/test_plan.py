@@ -137,7 +137,7 @@ def test_what_happens_to_packets_ends_as_the_link_was(text: str, trace: str, val
         ("kind: duplicate, share: 1 %", "simulate", "in virtual time packets come once and in order"),
         ("kind: reorder, share: 1 %", "simulate", "in virtual time packets come once and in order"),
         ("kind: corrupt, share: 1 %", "local", "hit links, and loopback has none"),
-        ("kind: corrupt", "simulate", "'corrupt' says no share"),
+        ("kind: corrupt", "simulate", "'corrupt' needs 'share'"),
         ("kind: corrupt, share: 1 %, burst: 3", "simulate", "burst: has no effect on 'corrupt'"),
         ("kind: loss, loss: 1 %, share: 3 %", "simulate", "share: has no effect on 'loss'"),
     ],

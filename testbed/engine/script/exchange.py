@@ -556,7 +556,7 @@ def _why_servers_do_not_clip(plan: Plan) -> str:
     if len(plan.with_role("global_server")) > 1:
         return "each of several global servers has a part of the parameters; write 'global_servers: 1'"
     if plan.with_role("server") and not SYNC[plan.technique.sync_tier1.kind].waits:
-        return "gradients of several workers go up mingled; write 'sync: mixedsync', or 'paradigm: ps'"
+        return "gradients of several workers go up as one sum; write 'sync: mixedsync', or 'paradigm: ps'"
     if plan.recovery.on_failure == "continue":
         return "a gradient of a worker that is lost may come in part; write 'on_failure: restart'"
     return ""

@@ -73,7 +73,7 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
         problem = f"'{order.kind}' follows the training loss, and those of a script are its own"
         yield Violation(("order",), problem, f"write 'adaptive: false', or 'order: {ORDERS.default}'")
     for kind in sorted({"nan", "attack"}.intersection(fault.kind for fault in scenario.faults)):
-        problem = f"of kind '{kind}' spoil a gradient of the testbed's own step, and a script computes its own"
+        problem = f"of kind '{kind}' spoil a gradient that the testbed computes, but a script computes its own"
         yield Violation(("faults",), problem, "remove them; the script may push what it likes")
 
 

@@ -95,7 +95,7 @@ def pairs_wait_for_no_other_worker(scenario: Scenario) -> Found:
         )
     if algorithm.changes and pushed(scenario) is Contribution.GRADIENT:
         local = kinds(SYNC, lambda sync: sync.waits and sync.contribution is not Contribution.GRADIENT)
-        problem = "averages how far local steps move a model, and here a step is of one gradient"
+        problem = "averages the changes that local steps make, but here each step follows one gradient"
         yield Violation(("paradigm", "algorithm"), problem, f"write sync: {local}, or another algorithm")
     if (algorithm.pairwise or algorithm.changes) and scenario.codec.tier2.kind != CODECS.default:
         problem = "a pair of workers moves by the difference of its models, which both must know exactly"
@@ -144,7 +144,7 @@ def gossip_options_have_an_effect(scenario: Scenario) -> Found:
         yield Violation(("paradigm", "step"), problem, "write 'step: 0', or choose a codec")
     default = type(paradigm.options)().gradients
     if paradigm.options.gradients != default and pushed(scenario) is not Contribution.GRADIENT:
-        problem = f"says what a gradient counts for, and with '{scenario.sync.tier1.kind}' workers mix whole models"
+        problem = f"sets the weight of a gradient, but with '{scenario.sync.tier1.kind}' workers mix whole models"
         yield Violation(("paradigm", "gradients"), problem, f"write '{default}'")
 
 
@@ -157,7 +157,7 @@ def equal_ranks_are_in_all_data_centers(scenario: Scenario) -> Found:
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{site}: {count}" for site, count in [*sizes.items()][:_SHOWN])
         flat = next(kind for kind, each in SPARSE.items() if not each.hierarchical)
-        problem = f"'{name}' sums over the workers of one number in all data centres, which differ in size ({shown})"
+        problem = f"'{name}' sums over equally numbered workers of all data centres, but these differ in size ({shown})"
         yield Violation(("paradigm", "algorithm"), problem, f"write as many workers in each, or 'algorithm: {flat}'")
 
 

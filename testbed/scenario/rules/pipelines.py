@@ -28,7 +28,7 @@ def stages_have_workers(scenario: Scenario) -> Found:
     stages = stages_of(scenario)
     if workers == 0 or workers % stages:
         fewer = max((count for count in range(1, workers + 1) if workers % count == 0 and count <= stages), default=1)
-        problem = f"{workers} workers are no whole number of replicas of {stages} stages"
+        problem = f"{workers} workers cannot be divided into replicas of {stages} stages"
         yield Violation(("paradigm", "stages"), problem, f"write 'stages: {fewer}', or other numbers of workers")
         return
     idle = [site.name for site in sites if site.central and not site.workers]
@@ -48,7 +48,7 @@ def micro_batches_cut_the_batch(scenario: Scenario) -> Found:
         problem = f"{pipeline.micro_batches} micro-batches of a batch of {batch} samples"
         yield Violation(("paradigm", "micro_batches"), problem, f"write {batch} or less, or a larger training.batch")
     if scenario.training.accumulate > 1:
-        problem = "cuts a batch, and micro-batches of the pipeline are its parts"
+        problem = "cuts a batch, but the pipeline already cuts it into micro-batches"
         cure = f"write 'accumulate: 1' and 'paradigm: {{micro_batches: {scenario.training.accumulate}}}'"
         yield Violation(("training", "accumulate"), problem, cure)
     schedule = pipeline.schedule.declared(pipeline.schedule.options)
@@ -92,7 +92,7 @@ def feedback_is_of_codecs(scenario: Scenario) -> Found:
     if pipeline is None or not pipeline.error_feedback:
         return
     if pipeline.activations.declared.exact and pipeline.activation_gradients.declared.exact:
-        problem = "adds what codecs of activations leave out, and activations and their gradients travel as they are"
+        problem = "adds what codecs of activations leave out, but no such codec is chosen"
         cure = "remove it, or write a codec, e.g. 'paradigm: {activations: fp16}'"
         yield Violation(("paradigm", "error_feedback"), problem, cure)
 
@@ -108,14 +108,14 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
     exchange = exchanging(scenario)
     sync = scenario.sync.tier1
     if any(not tier.declared.waits or tier.declared.assigns_steps or tier.declared.lags for _, tier in scenario.sync):
-        problem = "workers make steps of their own number, and those of one pipeline make each step together"
+        problem = "workers make different numbers of steps, but those of one pipeline make each step together"
         fitting = kinds(SYNC, lambda each: each.waits and not each.assigns_steps and not each.lags)
         yield ("sync",), problem, f"write sync: {fitting}"
     elif sync.declared.streaming(sync.options) is not None:
         problem = "fragments are of a whole model, and each stage has a part of it"
         yield ("sync",), problem, f"write 'sync: {{kind: {sync.kind}}}' without fragments and overlap_steps"
     if getattr(scenario.optimizer.options, "clip_norm", 0):
-        problem = "is the norm of the gradient of the whole model, and each stage has a part of it"
+        problem = "is the norm of the gradient of the whole model, but each stage has only a part of it"
         yield ("optimizer", "clip_norm"), problem, "write 'clip', which is of elements, or remove it"
     has_servers = exchange.paradigm.declared.tiers > 0  # without, no order has an effect
     if has_servers and overlaps(exchange):

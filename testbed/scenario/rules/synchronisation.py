@@ -63,11 +63,11 @@ def fragments_travel_by_themselves(scenario: Scenario) -> Found:
     changed = [each.name for each in fields(sync.options) if each.name in ("fragments", "overlap_steps")]
     cure = f"write sync: {{kind: {sync.kind}}} without {' and '.join(changed)}"
     if not scenario.paradigm.declared.global_sum:
-        problem = "fragments of the model have outer steps of all workers together, and here there is no such sum"
+        problem = "fragments need outer steps along a sum over all workers, and here there is no such sum"
         yield Violation(("sync",), problem, f"{cure}, or paradigm: {kinds(PARADIGMS, lambda each: each.global_sum)}")
     faced = (scenario.sync.tier2,) if tiers_of(scenario) == 1 else (scenario.sync.tier1, scenario.sync.tier2)
     if scenario.recovery.on_failure == "continue" and any(tier.declared.waits for tier in faced):
-        problem = "goes on from whole models, and fragments of several rounds make one up"
+        problem = "goes on from whole models, but with fragments a model is made of several rounds"
         yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or {cure.removeprefix('write ')}")
     if any(overlay.declared.relays for _, overlay in scenario.overlay):
         problem = "keys that travel together are merged when all of them are there, and a fragment has some of them"
@@ -90,7 +90,7 @@ def late_answers_are_of_whole_rounds(scenario: Scenario) -> Found:
         problem = f"with '{scenario.sync.tier1.kind}' workers go on without answers to their last pushes, and {reason}"
         yield Violation(("sync",), problem, f"write sync: {fitting}")
     if scenario.recovery.on_failure == "continue":
-        problem = "makes the round under way once more, and here several are"
+        problem = "repeats the round under way, but here several rounds are under way"
         yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or sync: {fitting}")
 
 
@@ -182,12 +182,12 @@ def moments_are_averaged_at_servers(scenario: Scenario) -> Found:
     lossy = [codec.kind for _, codec in scenario.codec if not codec.declared.exact]
     inside = sums_inside_data_centers(scenario) or inside_of(asdict(scenario.paradigm.options))
     if tiers_of(scenario) == 0 or inside or is_scripted(scenario):
-        yield Violation(where, "are averaged by servers, of the workers' own optimizers", "write 0")
+        yield Violation(where, "are averaged by servers, and only those of the workers' own optimizers", "write 0")
     elif sync.declared.streaming(sync.options) is not None:
         yield Violation(where, "are of the whole model, and here fragments of it travel", "write 0")
     elif together or lossy or scenario.order.declared.best_effort:
         other = (together + lossy + [scenario.order.kind])[0]
-        problem = f"travel in some rounds and whole, and '{other}' wants the same in every round, or sends a part"
+        problem = f"travel whole and only in some rounds, but '{other}' needs the same in every round, or sends a part"
         yield Violation(where, problem, "write 0")
 
 
@@ -288,7 +288,9 @@ def norms_need_whole_gradients(scenario: Scenario) -> Found:
         problem = "the norm is that of all parameters, and each of several global servers has a part of them"
         yield Violation(where, problem, f"write 'global_servers: 1'{on_workers}")
     if tiers_of(scenario) == 2 and not scenario.sync.tier1.declared.waits:
-        problem = f"with '{scenario.sync.tier1.kind}' inside data centres, gradients of several workers go up mingled"
+        problem = (
+            f"with '{scenario.sync.tier1.kind}' inside data centres, gradients of several workers go up as one sum"
+        )
         yield Violation(where, problem, "write 'paradigm: ps', or 'sync: mixedsync'")
     if scenario.recovery.on_failure == "continue":
         problem = "a gradient of which only some parameters have come when its worker is lost has no norm"

@@ -38,8 +38,7 @@ def difference_follows_parameters(scenario: Scenario) -> Found:
     for tier in tiers_of_differences(scenario) if sums_come_down else ():
         yield Violation(
             ("codec", tier),
-            "'pull: difference' follows parameters, and to workers with an optimizer of their own sums of gradients "
-            "come down",
+            "'pull: difference' needs parameters, but workers with an optimizer of their own receive sums of gradients",
             "write 'pull: sparse-sum'",
         )
 
@@ -153,8 +152,8 @@ def blocks_may_be_lost(scenario: Scenario) -> Found:
         yield Violation(
             ("order",),
             f"'{order.kind}' cuts payloads into blocks and ranks these by the magnitudes of their elements. The "
-            "payloads of this codec on tier 2 are not the tensor element by element, but codes or chosen entries: a "
-            "block of them has no magnitude, and none in earlier rounds",
+            "payloads of this codec on tier 2 are not the tensor element by element, but codes or chosen entries, so a "
+            "block of them has no magnitude",
             f"write 'codec: {{tier1: …, tier2: {dense[0]}}}'" + "".join(f" or 'tier2: {kind}'" for kind in dense[1:]),
         )
     if pushed(scenario) is Contribution.MODEL and not order.declared.repairs_losses(order.options):

@@ -221,9 +221,9 @@ def test_what_has_too_few_segments_is_refused() -> None:
 
 
 REFUSED = [
-    ("paradigm.stages=3", "4 workers are no whole number of replicas of 3 stages"),
+    ("paradigm.stages=3", "4 workers cannot be divided into replicas of 3 stages"),
     ("paradigm.micro_batches=11", "11 micro-batches of a batch of 10 samples"),
-    ("training.accumulate=2", "micro-batches of the pipeline are its parts"),
+    ("training.accumulate=2", "the pipeline already cuts it into micro-batches"),
     ("paradigm.schedule=interleaved", "9 micro-batches are no multiple of 2 stages"),
     ("paradigm.cuts=3 1", "are not 1 ascending numbers"),
     ("sync=tap", "make each step together"),
