@@ -440,7 +440,7 @@ def test_sums_come_down_to_optimizers_on_the_workers_on_both_tiers() -> None:
     """Differences from one sum to the next are no differences of parameters."""
     sums = "{kind: dgc, pull: sparse-sum}"
     for codec in ("{tier1: topk, tier2: none}", f"{{tier1: {{kind: dgc, bound: 10}}, tier2: {sums}}}"):
-        with pytest.raises(ScenarioError, match=r"codec.tier1: 'pull: difference' follows parameters"):
+        with pytest.raises(ScenarioError, match=r"codec.tier1: 'pull: difference' needs parameters"):
             loads(GOOD, overrides=[f"codec={codec}", f"optimizer={WORKER}"])
         loads(GOOD, overrides=[f"codec={codec}", f"optimizer={GLOBAL}"])
     plain_inside = "codec={tier1: mpq, tier2: {kind: mpq, pull: sparse-sum}}"
