@@ -108,17 +108,18 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         """The first kind of the table, which a scenario gets that names none."""
         return next(iter(self.shipped))
 
-    def resolve(self, kind: str, folder: Path | None) -> str:
+    def resolve(self, kind: str, folder: Path | None, folder_is: str = "the scenario's folder") -> str:
         """Return ``kind`` as a Plan names it: a file's path, relative to ``folder``, becomes absolute.
 
-        Import nothing. Raise ``AxisError`` when ``kind`` can be none of the four forms, or the file is missing.
+        ``folder_is`` names that folder in messages. Import nothing. Raise ``AxisError`` when ``kind`` can be none of
+        the four forms, or the file is missing.
         """
         if kind in self.shipped or kind in installed(self.name):
             return kind
         self._refuse_removed(kind)
         place, colon, class_name = kind.rpartition(":")
         if not colon or not self._base:
-            raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
+            raise AxisError(f"'{kind}' is not one of {', '.join(self)}", self.own_class(kind))
         if not place.endswith(".py"):
             if not all(part.isidentifier() for part in [*place.split("."), class_name]):
                 raise AxisError(f"'{kind}' is no dotted path", "write package.module:Class, or FILE.py:Class")
@@ -130,9 +131,16 @@ class Axis(Mapping[str, type[T]], Generic[T]):
             )
         path = ((folder or Path("/")) / place).resolve()
         if not path.is_file():
-            raise AxisError(f"{path}: no such file", "the path is relative to the scenario's folder")
+            raise AxisError(f"{path}: no such file", f"the path is relative to {folder_is}")
         self._loaded.pop(f"{path}:{class_name}", None)  # the file may have been edited since it was imported
         return f"{path}:{class_name}"
+
+    def own_class(self, kind: str) -> str:
+        """Return how to name a class, as a cure of ``kind``, where that looks like a file; empty if it does not."""
+        if not self.is_open or not {".", "/"} & {*kind}:
+            return ""
+        file = kind if kind.endswith(".py") else "FILE.py"
+        return f"name a class by its file, {file}:CLASS; see docs/axes/{self.name}.md"
 
     def code_of(self, kind: str) -> CodeFile | None:
         """Return the file behind ``kind``, ``None`` for a shipped kind. Imports the code.

@@ -24,6 +24,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
             file.write(starter())
     except FileExistsError as error:
         raise ScenarioError(f"{path}: exists already; give another name") from error
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{path}: its folder does not exist; make it first: mkdir -p {path.parent}") from error
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be written ({error.strerror})") from error
     if arguments.json:

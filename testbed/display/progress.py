@@ -86,9 +86,9 @@ class _Estimating(Display):
         return now_s
 
     def _left(self, now_s: float) -> str:
-        """Return the estimate of the remaining time; it is wall-clock time on every back end."""
+        """Return the estimate of the remaining time, if any is left; it is wall-clock time on every back end."""
         left_s = self._remaining.at(now_s)
-        return "" if left_s is None else f"at most {numbers.seconds(left_s)} left"
+        return "" if not left_s else f"at most {numbers.seconds(left_s)} left"
 
 
 class PlainLines(_Estimating):

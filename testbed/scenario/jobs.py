@@ -197,7 +197,7 @@ class _Jobs:
         for name, node in jobs.entries.items():
             where = jobs.keys[name]
             if not NAME_PATTERN.fullmatch(name):
-                yield Problem(where, f"{KEY}.{name}", "is not a valid name", name_cure(name))
+                yield Problem(where, f"{KEY}.{name}", f"'{name}' is not a valid name", name_cure(name))
             if not isinstance(node, Mapping):
                 yield Problem(where, f"{KEY}.{name}", "expected a mapping", "write e.g. '{scenario: quickstart}'")
                 continue

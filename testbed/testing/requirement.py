@@ -11,6 +11,7 @@ technique, and its decorator how to cure one that does otherwise::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,6 +19,8 @@ from typing import Any
 
 from testbed.axes import place_in_code
 from testbed.state import State, Stateful
+
+_OTHER_ARGUMENTS = re.compile(r"\(\) (takes|missing|got) ")  # of a function that was called with others than it takes
 
 
 class Broken(AssertionError):
@@ -88,7 +91,9 @@ def results(subject: Any, requirements: Iterable[Requirement]) -> Iterator[Resul
         except Exception as error:
             place = place_in_code(error)
             happened = f"{place}{': ' if place else ''}{type(error).__name__}: {error}"
-            yield Result(each.name, False, each.expected, happened, "handle this case, or declare it")
+            other_arguments = not place and isinstance(error, TypeError) and _OTHER_ARGUMENTS.search(str(error))
+            cure = "take the arguments that docs/axes names" if other_arguments else "handle this case, or declare it"
+            yield Result(each.name, False, each.expected, happened, cure)
         else:
             yield Result(each.name, True)
 

@@ -55,7 +55,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> 
     problems: list[AxisError] = []
     for candidate in [AXES[axis]] if axis else AXES.values():
         try:
-            whole = candidate.resolve(kind, Path.cwd())
+            whole = candidate.resolve(kind, Path.cwd(), "the working directory")
             if names_code(whole) and not axis and not candidate.derives(whole):
                 continue
             candidate[whole]
@@ -72,6 +72,8 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> 
         )
     if problems and (axis or names_code(kind)):
         raise problems[0]
+    if kind.endswith(".py"):
+        raise AxisError(f"'{kind}' names a file, and no class in it", f"write {kind}:CLASS")
     raise AxisError(
         f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
     )

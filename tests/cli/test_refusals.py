@@ -67,6 +67,13 @@ def test_nothing_is_measured_that_cannot_be_written(
     assert str(tmp_path / place.partition("/")[0]) in said and "give another place" in said
 
 
+def test_a_first_scenario_in_a_folder_that_does_not_exist_is_refused_with_the_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", str(tmp_path / "gone" / "first.yaml")]) == 2
+    assert f"make it first: mkdir -p {tmp_path / 'gone'}" in capsys.readouterr().err
+
+
 def test_a_copied_scenario_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["scenarios", "scripts/plain_pytorch", "--copy", str(tmp_path), "--json"]
     assert main(argv) == 0

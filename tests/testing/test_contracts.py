@@ -149,7 +149,9 @@ MISTAKES = [
     ("none", "", "is on the axes codec, data"),
     ("fsaa", "", "'fsaa' is a technique of no axis"),
     ("fsa", "codec", "'fsa' is not one of none"),
-    ("missing.py:Class", "", "missing.py: no such file"),
+    ("missing.py:Class", "", "missing.py: no such file .the path is relative to the working directory."),
+    ("mine.py", "", "'mine.py' names a file, and no class in it .write mine.py:CLASS."),
+    ("mine.py", "codec", r"name a class by its file, mine\.py:CLASS; see docs/axes/codec\.md"),
     ("torch.nn:Linear", "", "'torch.nn:Linear' is a technique of no axis"),
 ]
 
@@ -170,6 +172,13 @@ def test_an_exception_names_the_line_of_the_technique(tmp_path: Path) -> None:
     subject = written(tmp_path, f"{shard}    def slices(self, sizes, servers):\n        return sizes[1000]\n")
     (failed, _) = failures(subject)
     assert failed.happened == f"{tmp_path}/mine.py:5: IndexError: tuple index out of range"
+
+
+def test_a_method_with_other_arguments_is_told_so(tmp_path: Path) -> None:
+    shard = "from testbed.policy.shard.hashed import Hashed\nclass Mine(Hashed):\n"
+    failed = failures(written(tmp_path, f"{shard}    def slices(self, sizes):\n        return ()\n"))[0]
+    assert "takes 2 positional arguments but 3 were given" in failed.happened
+    assert failed.cure == "take the arguments that docs/axes names"
 
 
 @for_each(

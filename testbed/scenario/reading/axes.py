@@ -218,7 +218,8 @@ def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[
             raise_found([Violation(at, problem, "read that code first, then give --allow-code")])
     elif kind not in table and kind not in getattr(table, "removed", ()):  # the axis refuses these
         written = _written(table)
-        raise_found([Violation(at, f"'{kind}' is not one of {', '.join(written)}", suggestion(kind, written))])
+        cure = suggestion(kind, written) or (table.own_class(kind) if isinstance(table, Axis) else "")
+        raise_found([Violation(at, f"'{kind}' is not one of {', '.join(written)}", cure)])
     if isinstance(table, Axis):
         try:
             kind = table.resolve(kind, (info.context or {}).get("folder"))

@@ -301,6 +301,8 @@ def _long_form(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return {"points": value}
     if isinstance(value, Scalar):
+        if {".", "/"} & {*value.text}:
+            raise refuse(f"'{value.text}' is no trace of the library", f"write {{file: {value.text}}} for a file")
         return {"use": value}
     if not isinstance(value, dict):
         raise refuse("expected a mapping, a list of points or the name of a trace of the library")
