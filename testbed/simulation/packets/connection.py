@@ -38,7 +38,7 @@ class PacketConnection(SimulatedConnection):
     """One direction between two nodes.
 
     paths    there and back, of the engine
-    name     of its random streams: the instants of its writes, and BBR's cycles
+    name     of its random streams: the instants of its writes, what its receiver reads soon, and BBR's cycles
     deliver  called with each message that arrives
     lan_bps  the rate of the ports inside a data centre; 0: it leaves one
     """
@@ -68,6 +68,7 @@ class PacketConnection(SimulatedConnection):
         it.path, it.back = paths
         it.unsent_limit_bytes = limit_bytes
         it.stopped_until_s = -math.inf
+        it.chance = Random(f"{name}/reads").getrandbits(16)
         it.frame_head = NONE
         it.is_lan = lan_bps > 0
         if lan_bps:

@@ -255,8 +255,8 @@ def on_read(net: Network, it: Connection) -> None:
 
 
 def _reads_soon(it: Connection) -> bool:
-    """By chance, for each segment and connection, without a generator."""
-    return (it.expected * 40_503 + it.index * 30_103) % 65_536 < _SOON
+    """By chance, for each segment: a Weyl sequence that begins where the connection's ``chance`` says."""
+    return (it.expected * 40_503 + it.chance) % 65_536 < _SOON
 
 
 def _read(it: Connection) -> None:

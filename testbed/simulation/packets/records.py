@@ -255,6 +255,7 @@ class Connection(Record):
     farthest: int = 0  # number of the last one of these
     owes: bool = False  # something has arrived that is not acknowledged
     at_once: bool = False  # a gap has been filled
+    chance: int = 0  # below 65 536: which segments its program reads soon
     quick: int = 0  # acknowledgements that are not delayed
     ping_pong: bool = False
     delay_ticks: int = 0

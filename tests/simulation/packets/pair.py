@@ -90,6 +90,7 @@ class Pair:
         )
         way = SitePath("wan", (), 0.0, delay_s=self.delay_s)
         self.connection = PacketConnection(self.engine, way, (there, back), model, "pair", self._arrived)
+        self.connection.record.chance = 0  # where another one would let other acknowledgements be late
 
     @property
     def sent(self) -> int:

@@ -131,3 +131,15 @@ def test_datagrams_that_would_fill_a_link_leave_some_of_it() -> None:
     clock.finish()
     assert len(arrived) == 20
     assert arrived[-1] - arrived[-2] == pytest.approx(1514 * 8 / 0.2e6), "a hundredth of its rate"
+
+
+def test_the_seed_and_the_connection_decide_which_segments_are_read_soon() -> None:
+    found = []
+    for seed in (1, 1, 2):
+        plan = build_plan(loads(SCENARIO, overrides=[f"seed={seed}"]), "simulate")
+        network = PacketNetwork(Clock(), plan, PathTable(plan, 1.0), TcpModel())
+        ends = (("a/worker0", "b/worker0"), ("b/worker0", "a/worker0"))
+        found.append([network.connect(*each, lambda _: None).record.chance for each in ends])
+    first, again, other = found
+    assert first == again
+    assert len({*first, *other}) == 4
