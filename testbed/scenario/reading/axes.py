@@ -42,7 +42,7 @@ from testbed.scenario.reading.leaves import leaf
 from testbed.scenario.reading.models import dumped, made_model, reading
 from testbed.scenario.reading.section import Made, ReadAs
 from testbed.scenario.reading.violations import Violation, raise_found, violations_of
-from testbed.suggest import suggestion
+from testbed.suggest import nearest, suggestion
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 from topologies.generators import GENERATORS
 from topologies.traces.synthetic import SYNTHETIC
@@ -146,6 +146,9 @@ def _shipped(name: str, table: Table) -> core_schema.CoreSchema:
     return TypeAdapter(Annotated[union, Discriminator(_tag_of)]).core_schema
 
 
+_TIERS = ("tier1", "tier2")
+
+
 def per_tier(name: str, table: Table) -> ReadAs:
     """Return what a scenario may write for an axis that differs by tier; one technique alone stands for both tiers."""
     kind = axis(name, table)
@@ -160,6 +163,8 @@ def per_tier(name: str, table: Table) -> ReadAs:
             found = table[_known(_long_form(value, table), table, info)]
             partner = getattr(found, "partner", "")
             return {"tier1": _partner_of(value, table[partner], partner) if partner else value, "tier2": value}
+        if isinstance(value, dict) and not any(nearest(str(key), _TIERS) for key in value):
+            return _long_form(value, table)  # options without 'kind', which it refuses
         return value
 
     both = reading(model, PerTier)
