@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from analysis.load import StoredRun
     from testbed.display.page import Page
     from testbed.execution.session import Follower, HostProcess
+    from testbed.plan.model import Plan
     from testbed.scenario import Scenario
     from testbed.scenario.jobs import ReadJobs
 
@@ -122,7 +123,7 @@ def _run(
     if arguments.cluster and not plan.is_spread:
         raise ScenarioError(f"--cluster: {plan.title} runs on this machine only; add --on cluster")
     launch.check_before_training(scenario, plan)
-    _check_resume(arguments)
+    _check_resume(arguments, plan)
     followers: list[Follower] = [LiveLog(arguments.log)] if arguments.log else []
     followers += [page] if page else []
     try:
@@ -155,13 +156,13 @@ def _run(
     return (code, _result(run.path, code)) if arguments.json else code
 
 
-def _check_resume(arguments: argparse.Namespace) -> None:
-    """Check, before anything is created, that there is a checkpoint and that it would not be overwritten."""
+def _check_resume(arguments: argparse.Namespace, plan: Plan) -> None:
+    """Check, before anything is created, that there is a checkpoint, of this job, and that it is not overwritten."""
     from testbed.execution import resume
 
     if arguments.resume is None:
         return
-    resume.find(arguments.resume)
+    resume.check_job(arguments.resume, plan)
     if arguments.out is not None and arguments.out.resolve() == arguments.resume.resolve():
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
 

@@ -41,7 +41,7 @@ from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.engine.pipeline.layout import layout_of
 from testbed.errors import RunFailed, ScenarioError
 from testbed.plan.instant import Instant
-from testbed.plan.model import Plan, resumes_clock
+from testbed.plan.model import Plan, job_sha256, resumes_clock
 from testbed.regular_file import read_regular
 from testbed.results import atomic
 from testbed.state import State, below, under
@@ -240,15 +240,6 @@ def _state_of(name: str, data: bytes) -> State:
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise ValueError(f"{name} is no state (expected values by name)")
     return state
-
-
-def job_sha256(plan: Plan) -> str:
-    """Return the hash of what two runs must share for one to resume the other: all but place, pace and length."""
-    training = plan.training
-    nodes = [(node.name, node.role, node.parents, node.trains) for node in plan.nodes]
-    job = (training.model, training.data, training.split, training.batch_size, training.compute)
-    content = msgspec.json.encode(msgspec.to_builtins((plan.seed, plan.technique, nodes, job)), order="sorted")
-    return hashlib.sha256(content).hexdigest()
 
 
 def _cut_of(plan: Plan) -> dict[str, str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import ScenarioError
-from testbed.plan.model import Plan
-from testbed.regular_file import copy_regular
+from testbed.plan.model import Plan, job_sha256
+from testbed.regular_file import copy_regular, read_regular
 from testbed.results import atomic
 from testbed.results.progress import Progress
 
@@ -65,6 +65,23 @@ def _mark(manifest: Path) -> None:
         return
     if isinstance(about, dict):
         atomic.write_json(manifest, about | {"of_another_run": True})
+
+
+def check_job(run: Path, plan: Plan) -> None:
+    """Raise ``ScenarioError`` if the newest checkpoint of a run is of another job than ``plan``.
+
+    One that is damaged, or of a pipeline, whose cuts are compared first, is looked at when it is read.
+    """
+    manifest = find(run)[-1] / "manifest.json"
+    try:
+        about = json.loads(read_regular(manifest))
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(about, dict) and not about.get("cut") and about.get("job_sha256", "") not in ("", job_sha256(plan)):
+        raise ScenarioError(
+            f"--resume {run}: its checkpoints belong to another job; resume the scenario that made it, with its seed, "
+            f"nodes, model, data and techniques ({run / 'scenario.yaml'})"
+        )
 
 
 def find(run: Path) -> list[Path]:

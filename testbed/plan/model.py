@@ -7,6 +7,7 @@ Times are seconds since the start of training, rates are bits per second, sizes 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -356,6 +357,15 @@ def monitor_of(plan: Plan) -> str:
 def resumes_clock(plan: Plan) -> bool:
     """Return whether a run that begins with a checkpoint of another one goes on with its clock, as simulations do."""
     return not plan.facilities.has_processes
+
+
+def job_sha256(plan: Plan) -> str:
+    """Return the hash of what two runs must share for one to resume the other: all but place, pace and length."""
+    training = plan.training
+    nodes = [(node.name, node.role, node.parents, node.trains) for node in plan.nodes]
+    job = (training.model, training.data, training.split, training.batch_size, training.compute)
+    content = msgspec.json.encode(msgspec.to_builtins((plan.seed, plan.technique, nodes, job)), order="sorted")
+    return hashlib.sha256(content).hexdigest()
 
 
 def computes_in_real_time(plan: Plan) -> bool:

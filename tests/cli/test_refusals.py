@@ -74,6 +74,18 @@ def test_a_first_scenario_in_a_folder_that_does_not_exist_is_refused_with_the_cu
     assert f"make it first: mkdir -p {tmp_path / 'gone'}" in capsys.readouterr().err
 
 
+def test_another_jobs_checkpoints_are_refused_before_anything_is_created(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "before" / "checkpoints" / "ckpt-000004"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text(json.dumps({"job_sha256": "of another one"}))
+    argv = ["run", QUICKSTART, "--on", "simulate", "--resume", str(tmp_path / "before"), "--out", str(tmp_path / "run")]
+    assert main(argv) == 2
+    assert f"--resume {tmp_path / 'before'}: its checkpoints belong to another job" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_copied_scenario_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["scenarios", "scripts/plain_pytorch", "--copy", str(tmp_path), "--json"]
     assert main(argv) == 0

@@ -21,7 +21,7 @@ from testbed.engine.evaluation import Evaluation
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError, WaitTimeout
 from testbed.execution import host
-from testbed.execution.resume import take_over
+from testbed.execution.resume import check_job, take_over
 from testbed.plan.build import build_plan
 from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
@@ -273,7 +273,10 @@ def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
     run(plan_of(ADAM), tmp_path)
     with pytest.raises(ScenarioError, match="belongs to another job"):
         CheckpointFiles(tmp_path / "checkpoints", plan_of(ADAM, "seed=2"))
+    with pytest.raises(ScenarioError, match="its checkpoints belong to another job"):
+        check_job(tmp_path, plan_of(ADAM, "seed=2"))
     longer = plan_of(ADAM, "training.rounds=20")
+    check_job(tmp_path, longer)
     assert CheckpointFiles(tmp_path / "checkpoints", longer).resumed is not None
 
 
