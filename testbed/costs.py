@@ -99,7 +99,7 @@ def read_costs(lines: Iterable[tuple[int, str]], name: str) -> Costs:
         if not row:
             raise ScenarioError(f"{name}:{number}: this row has no name (expected one such as 'fp16 encode')")
         if row in rows:
-            raise ScenarioError(f"{name}:{number}: '{row}' stands twice (keep one of them)")
+            raise ScenarioError(f"{name}:{number}: '{row}' is there twice (keep one of them)")
         rows[row] = Row(call_us * 1e-6, element_ns * 1e-9, byte_ns * 1e-9)
     if header != COLUMNS:
         raise ScenarioError(

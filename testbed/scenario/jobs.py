@@ -250,7 +250,7 @@ class _Jobs:
         path = self._path_of(named, f"{named.where}: {KEY}.{name}.scenario")
         root = read_document(path)
         if not isinstance(root, Mapping) or KEY in root.entries:
-            raise ScenarioError(f"{named.where}: {KEY}.{name}.scenario: {named.text} is no scenario of one job")
+            raise ScenarioError(f"{named.where}: {KEY}.{name}.scenario: {named.text} is not a scenario of a single job")
         root.entries.pop("sweep", None)
         root.keys.pop("sweep", None)
         return path, root
@@ -287,8 +287,8 @@ class _Jobs:
         for other, (text, _) in said.items():
             if text != said[first][0]:
                 raise ScenarioError(
-                    f"{self._root.keys[KEY]}: {KEY}: '{first}' and '{other}' have a different '{key}' each, and jobs "
-                    f"share it (write '{key}' beside 'jobs', for all of them)"
+                    f"{self._root.keys[KEY]}: {KEY}: '{first}' and '{other}' have different sections '{key}', but "
+                    f"jobs share it (write '{key}' beside 'jobs', for all of them)"
                 )
         found = next((node for _, node in said.values()), None)
         if key == "topology" and found is None:
@@ -337,7 +337,7 @@ class _Jobs:
             ]
             if any(faults != bases[0] for faults in bases):
                 raise ScenarioError(
-                    f"{self._root.keys[KEY]}: {KEY}: the scenarios of these jobs have different faults of links, and "
+                    f"{self._root.keys[KEY]}: {KEY}: the scenarios of these jobs have different faults of links, but "
                     "jobs share links (write 'topology' and 'faults' beside 'jobs', for all of them)"
                 )
             first = next(iter(self._bases.values()))[1]
@@ -358,11 +358,11 @@ class _Jobs:
         if count == 1:
             return
         if scenario.checkpoint.every:
-            cure = "leave it out: a checkpoint waits until nothing is on its way, and other jobs are"
-            yield at(("checkpoint", "every"), "has no place beside other jobs", cure)
+            cure = "leave it out: a checkpoint waits until no message is on its way, but other jobs keep sending"
+            yield at(("checkpoint", "every"), "is not possible with several jobs", cure)
         if scenario.recovery.on_failure == "restart":
-            cure = "write 'continue' or 'abort': a restart begins the network anew, which other jobs use"
-            yield at(("recovery", "on_failure"), "'restart' has no place beside other jobs", cure)
+            cure = "write 'continue' or 'abort': a restart creates the network anew, but other jobs are using it"
+            yield at(("recovery", "on_failure"), "'restart' is not possible with several jobs", cure)
         if scenario.is_program:
             cure = "leave it out, or give it a run of its own"
             yield at(("workload", "command"), "a program cannot share a network with other jobs", cure)
@@ -415,7 +415,7 @@ def _of_others(name: str, node: Mapping) -> Iterator[Problem]:
             cure = f"write '{key}' beside 'jobs', for all of them"
             yield Problem(node.keys[key], f"{KEY}.{name}.{key}", "is the same for all jobs", cure)
         elif key in _NEVER:
-            yield Problem(node.keys[key], f"{KEY}.{name}.{key}", "has no place in a job", "leave it out")
+            yield Problem(node.keys[key], f"{KEY}.{name}.{key}", "does not belong in a job", "leave it out")
         elif key not in _of_job():
             cure = suggestion(key, _of_job()) or f"allowed: {', '.join(_of_job())}"
             yield Problem(node.keys[key], f"{KEY}.{name}.{key}", UNKNOWN_KEY, cure)

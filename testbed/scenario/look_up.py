@@ -80,7 +80,7 @@ def measured(files: Sequence[str], overrides: Sequence[str] = ()) -> NetworkDesc
             raise ScenarioError(f"{name}: no such file")
         if path.suffix.lower() in endings():
             cure = f"`testbed topology {name}` shows it, and a scenario takes it as 'topology: {{use: {name}}}'"
-            raise ScenarioError(f"{name}: is a network, and no file of measurements ({cure})")
+            raise ScenarioError(f"{name}: is a network, not a file of measurements ({cure})")
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     names = [Scalar(str(path.relative_to(folder)), Where(name)) for path, name in zip(paths, files, strict=True)]
     root = _mapping({"measurements": SequenceNode(Where(files[0]), [*names])}, files[0])

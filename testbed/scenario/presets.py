@@ -62,7 +62,7 @@ def find_preset(name: str, allow_code: bool = True) -> Preset:
     if not names_code(name):
         raise AxisError(f"'{name}' is not one of {', '.join(known)}", _of_kind(name) or suggestion(name, known))
     if not allow_code:
-        problem = f"'{name}' names code, and this file is not at or below the working directory"
+        problem = f"'{name}' names code, but this file is not at or below the working directory"
         raise AxisError(problem, "read that code first, then give --allow-code")
     for axis in TECHNIQUE_AXES:
         table = AXES[axis]
@@ -71,7 +71,7 @@ def find_preset(name: str, allow_code: bool = True) -> Preset:
             if not declared:
                 raise AxisError(f"'{name}' declares no preset", "write 'presets = (Preset(…),)' in the class")
             return _completed(declared[0], axis, name)
-    raise AxisError(f"'{name}' is a technique of none of the axes {', '.join(TECHNIQUE_AXES)}")
+    raise AxisError(f"'{name}' is not a technique of any of the axes {', '.join(TECHNIQUE_AXES)}")
 
 
 def _of_kind(kind: str) -> str:

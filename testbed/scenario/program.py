@@ -27,7 +27,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
     **dict.fromkeys(("paradigm", "sync", "optimizer", "codec", "order", "overlay", "shard", "aggregation"), _OWN),
     "device": "the program computes as fast as it can here; remove it",
     "checkpoint": _OWN,
-    "recovery": "what is done about a lost process is the program's part; remove it",
+    "recovery": "the program itself handles lost processes; remove it",
     "simulation": "remove it",
     "timeouts": "write 'workload: {timeout: 10 min}'; remove it",
 }
@@ -44,7 +44,7 @@ def with_program(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         return data
     workload = data["workload"]
     if not allows_code(info):
-        problem = "names commands, and this file is not at or below the working directory"
+        problem = "names commands, but this file is not at or below the working directory"
         raise_found([Violation(("workload",), problem, "read them first, then give --allow-code")])
     raise_found(_sections_without_effect(data))
     folder: Path = (info.context or {}).get("folder") or Path.cwd()
@@ -55,7 +55,7 @@ def with_program(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     try:
         os.fsencode(place).decode()
     except UnicodeDecodeError:
-        problem = "the path of this directory is not UTF-8, and the program gets it as text"
+        problem = "the path of this directory is not UTF-8, but the program gets it as text"
         raise_found([Violation(("workload", "cwd"), problem, "run it in another directory")])
     found = {"cwd": str(place), "sha256": _digest(workload, place)}
     return {**data, "workload": {**workload, **found}, "training": _TRAINING}
@@ -77,7 +77,7 @@ def _sections_without_effect(data: dict[str, Any]) -> Iterator[Violation]:
     given = transport if isinstance(transport, dict) else {}
     for key in TRANSPORT_WITHOUT_EFFECT:
         if key in given:
-            problem = "is about the testbed's own connections, and a program opens others"
+            problem = "is for the testbed's own connections, but a program opens its own"
             yield Violation(("transport", key), problem, "remove it")
 
 

@@ -23,7 +23,7 @@ _AXES = ("sync", "optimizer", "outer_optimizer", "codec", "order", "overlay", "s
 WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
     **dict.fromkeys(_AXES, _OWN),
     "checkpoint": "a trace is played from its beginning; remove it",
-    "recovery": "every rank has a part of its own, so the run ends with a lost one; remove it",
+    "recovery": "every rank has a part of its own, so the run ends when one is lost; remove it",
 }
 DEVICE = ("speed", "variation", "slowdown")  # what a device may say: durations are the trace's
 _SHORTEST_S = 1e-3
@@ -95,7 +95,7 @@ def _place(workload: dict[str, Any], key: str, info: ValidationInfo) -> Path | N
     if path.is_absolute():
         if allows_code(info):
             return path
-        problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
+        problem = f"'{text}' is an absolute path, but this file is not at or below the working directory"
         raise_found([Violation(("workload", key), problem, "give --allow-code, if you trust it")])
     try:
         return beside(str(path.parent), info) / path.name

@@ -65,7 +65,7 @@ def _script(text: str, info: ValidationInfo) -> Path:
             told = error.context or {}
             raise_found([Violation(("workload", "script"), told["problem"], told["hint"])])
     elif not allows_code(info):
-        problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
+        problem = f"'{text}' is an absolute path, but this file is not at or below the working directory"
         raise_found([Violation(("workload", "script"), problem, "read that script first, then give --allow-code")])
     if not path.is_file():
         raise_found([Violation(("workload", "script"), f"there is no file {path.name} beside the scenario")])

@@ -118,8 +118,8 @@ REFUSED = [
     ("paradigm={kind: hips, inside: ring}", "aggregation={tier1: median, tier2: mean}", "sum among themselves"),
     ("paradigm=allreduce", "aggregation=median", "servers has no effect, as there are none"),
     ("codec=topk", "aggregation=trimmed_mean", "elements one by one"),
-    ("sync=hfa", "aggregation=norm_clip", "models themselves travel up"),
-    ("sync=hfa", "aggregation=sent_mean", "models themselves travel up"),
+    ("sync=hfa", "aggregation=norm_clip", "whole models travel up"),
+    ("sync=hfa", "aggregation=sent_mean", "whole models travel up"),
     ("sync={kind: diloco, h: 4, fragments: 2}", "aggregation=krum", "fragments of the model take turns"),
     ("recovery={on_failure: continue}", "aggregation=multi_krum", "a node may be lost"),
 ]

@@ -118,7 +118,7 @@ def test_a_trace_that_is_too_long_is_resampled_as_the_message_says(
         ("import rtt.csv --set rate=3", "--set rate=3: topology.rate: 3 has no unit (write a unit, e.g. '10 Mbit/s')"),
         (
             "import cut.gml",
-            "cut.gml: is a network, and no file of measurements (`testbed topology cut.gml` shows it, and a scenario "
+            "cut.gml: is a network, not a file of measurements (`testbed topology cut.gml` shows it, and a scenario "
             "takes it as 'topology: {use: cut.gml}')",
         ),
         ("cut.gml", "cut.gml:2: not valid GML: expected ']', found EOF"),

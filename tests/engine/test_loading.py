@@ -190,9 +190,9 @@ def test_samples_come_back_bit_by_bit(dtype: torch.dtype, shape: list[int]) -> N
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="no data centre with a worker"):
+    with pytest.raises(ScenarioError, match="not a data centre with workers"):
         load(QUICKSTART, ["training.loading={kind: cached, source: osaka}"])
-    with pytest.raises(ScenarioError, match="before its batch can be waited for"):
+    with pytest.raises(ScenarioError, match="without waiting for its batch to be loaded"):
         load(QUICKSTART, ["training.loading=cached", "order={kind: p3, overlap: layers}"])
     loading = load(QUICKSTART, ["training.loading={kind: cached, rate: 5 Mbit/s}"]).training.loading
     assert loading.options.rate == 5e6

@@ -176,8 +176,8 @@ def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
 @for_each(
     ("overrides", "says"),
     [
-        (("order=dgt",), "sends datagrams beside"),
-        (("paradigm=gloo", "run.on=local"), "'gloo' opens others"),
+        (("order=dgt",), "also sends datagrams"),
+        (("paradigm=gloo", "run.on=local"), "'gloo' opens its own"),
     ],
 )
 def test_tls_with_connections_that_it_would_not_cover_is_refused(overrides: tuple[str, ...], says: str) -> None:

@@ -78,7 +78,7 @@ def test_trace_file_may_not_be_a_way_out(tmp_path: Path) -> None:
 def test_the_back_end_asked_for_is_the_one_that_is_validated(tmp_path: Path) -> None:
     """A scenario that one back end refuses may be good on another one."""
     modelled = ("training.compute=modelled",)
-    with pytest.raises(ScenarioError, match="'modelled' computes nothing, and real processes need values"):
+    with pytest.raises(ScenarioError, match="'modelled' computes nothing, but real processes need values"):
         loads(GOOD, overrides=modelled)
     assert loads(GOOD, overrides=modelled, on="simulate").run.on == "simulate"
     with pytest.raises(ScenarioError, match=r"--on loacl: run.on: 'loacl' is not one of emulate, "):

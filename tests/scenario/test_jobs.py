@@ -124,7 +124,7 @@ WRONG = {
     "background that is no list": (f"jobs: {{a: {OWN}}}\nbackground: 3", "background: expected a list"),
     "no central one": (
         "jobs: {a: {scenario: quickstart, topology: {sites: [tokyo, paris]}}}",
-        "jobs.a.topology.sites: 'virginia', where the network has its global servers, is none of them "
+        "jobs.a.topology.sites: 'virginia', where the network has its global servers, is not among them "
         "(write 'central: tokyo', or another of them)",
     ),
     "links at a job": (
@@ -163,12 +163,12 @@ WRONG = {
     "no job": ("jobs: {}", "jobs: has no job (write 'jobs: {NAME: {scenario: quickstart}}')"),
     "checkpoints beside others": (
         f"jobs: {{a: {{scenario: quickstart, checkpoint: {{every: 2}}}}, b: {OWN}}}",
-        "jobs.a.checkpoint.every: has no place beside other jobs "
-        "(leave it out: a checkpoint waits until nothing is on its way, and other jobs are)",
+        "jobs.a.checkpoint.every: is not possible with several jobs "
+        "(leave it out: a checkpoint waits until no message is on its way, but other jobs keep sending)",
     ),
     "restarts beside others": (
         f"jobs: {{a: {{scenario: quickstart, recovery: {{on_failure: restart}}}}, b: {OWN}}}",
-        "jobs.a.recovery.on_failure: 'restart' has no place beside other jobs",
+        "jobs.a.recovery.on_failure: 'restart' is not possible with several jobs",
     ),
     "a start without a unit": (
         "jobs: {a: {scenario: quickstart, start: 30}}",
@@ -199,7 +199,7 @@ def test_scenarios_with_different_networks_share_none(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as error:
         read(tmp_path, f"{HEAD}jobs: {{a: {{scenario: quickstart}}, b: {{scenario: topologies/gaia-pair}}}}\n")
     (problem,) = error.value.problems
-    assert "jobs: 'a' and 'b' have a different 'topology' each, and jobs share it (write 'topology' beside" in problem
+    assert "jobs: 'a' and 'b' have different sections 'topology', but jobs share it (write 'topology' beside" in problem
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

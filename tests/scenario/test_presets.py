@@ -214,13 +214,13 @@ def test_a_technique_of_a_user_s_file_has_a_preset(tmp_path: Path, monkeypatch: 
     for name, told in {
         "Unnamed": "'.*:Unnamed' declares no preset",
         "Missing": "defines no 'Missing'",
-        "Preset": "none of the axes",
+        "Preset": "not a technique of any of the axes",
     }.items():
         with pytest.raises(ScenarioError, match=told):
             load(tmp_path / "s.yaml", [f"technique=./growing.py:{name}"])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with pytest.raises(ScenarioError, match="names code, and this file is not at or below the working directory"):
+    with pytest.raises(ScenarioError, match="names code, but this file is not at or below the working directory"):
         load(tmp_path / "s.yaml")
 
 

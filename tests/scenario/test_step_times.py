@@ -76,7 +76,7 @@ def test_the_resolved_scenario_needs_no_file(tmp_path: Path) -> None:
         ("a/worker0,3\n", "t.csv:1: expected the header 'worker,step_time_ms'"),
         ("worker,step_time_ms\na/worker0\n", "t.csv:2: has 1 cells"),
         ("worker,step_time_ms\na/worker0,x\n", "t.csv:2: 'x' is not a number"),
-        ("worker,step_time_ms\na,1\na,2\n", "t.csv:3: 'a' stands twice"),
+        ("worker,step_time_ms\na,1\na,2\n", "t.csv:3: 'a' is there twice"),
         ("worker,step_time_ms\nc/worker0,1\n", "12:28: device.step_times: no worker or data centre 'c/worker0'"),
     ],
 )

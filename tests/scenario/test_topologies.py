@@ -83,7 +83,7 @@ def test_what_is_resolved_needs_no_name() -> None:
 @for_each(
     ("text", "said"),
     [
-        ("use: hmc5", "s.yaml:6:17: topology.use: 'hmc5' is no built-in topology (did you mean 'hmc4'?)"),
+        ("use: hmc5", "s.yaml:6:17: topology.use: 'hmc5' is not a built-in topology (did you mean 'hmc4'?)"),
         ("use: hmc4, wokers: 2", "s.yaml:6:23: topology.wokers: unknown key (did you mean 'workers'?)"),
         ("use: hmc4, scale: 0", "s.yaml:6:30: topology.scale: 0 is outside [1e-06, 1e+06]"),
         (
@@ -97,7 +97,7 @@ def test_what_is_resolved_needs_no_name() -> None:
         ),
         (
             "use: hmc4, rate: 5 Mbit/s",
-            "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which says it itself (it is for graph files and "
+            "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which has its own (it is for graph files and "
             "measurements)",
         ),
         (
@@ -106,11 +106,11 @@ def test_what_is_resolved_needs_no_name() -> None:
         ),
         (
             "use: hmc4, links: [{rate: 1 Mbit/s}]",
-            "s.yaml:6:31: topology.links[0]: has no two ends (write 'between: [a, b]', or 'from: a' and 'to: b')",
+            "s.yaml:6:31: topology.links[0]: must name two ends (write 'between: [a, b]', or 'from: a' and 'to: b')",
         ),
         (
             "use: net.json",
-            "s.yaml:6:17: topology.use: '.json' is no ending of a topology file "
+            "s.yaml:6:17: topology.use: '.json' is not an ending of a topology file "
             "(one of .graphml, .gml, .xml, .yaml, .yml, or name a 'reader')",
         ),
         (

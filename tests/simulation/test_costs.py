@@ -218,7 +218,7 @@ def test_a_table_is_read_as_it_was_written() -> None:
         (("a encode,1,2,-3",), "x.csv:2: times must be at least 0"),
         (("a encode,nan,2,3",), "x.csv:2: times must be at least 0"),
         ((",1,2,3",), "x.csv:2: this row has no name"),
-        (("a encode,1,2,3", "a encode,1,2,3"), "x.csv:3: 'a encode' stands twice"),
+        (("a encode,1,2,3", "a encode,1,2,3"), "x.csv:3: 'a encode' is there twice"),
     ],
 )
 def test_errors_of_a_table_name_the_line(rows: tuple[str, ...], problem: str) -> None:

@@ -219,7 +219,7 @@ def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[
     kind = quantities.text_of(value["kind"])
     if isinstance(table, Axis) and table.is_open and names_code(kind):
         if not allows_code(info):
-            problem = f"'{kind}' names code, and this file is not at or below the working directory"
+            problem = f"'{kind}' names code, but this file is not at or below the working directory"
             raise_found([Violation(at, problem, "read that code first, then give --allow-code")])
     elif kind not in table and kind not in getattr(table, "removed", ()):  # the axis refuses these
         written = _written(table)

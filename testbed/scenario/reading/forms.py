@@ -47,7 +47,7 @@ def _ports(value: Any) -> tuple[int, int]:
     found = _PORTS.fullmatch(text)
     first, last = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1024 <= first <= last <= 65535:
-        raise refuse(f"'{text}' is no range of ports from 1024 to 65535", "write e.g. '20000-20099'")
+        raise refuse(f"'{text}' is not a range of ports from 1024 to 65535", "write e.g. '20000-20099'")
     return first, last
 
 
@@ -56,13 +56,13 @@ def _address(value: Any) -> str:
     try:
         return str(ipaddress.IPv4Address(text)) if text else ""
     except ValueError as error:
-        raise refuse(f"'{text}' is no IPv4 address", "write e.g. '203.0.113.7'") from error
+        raise refuse(f"'{text}' is not an IPv4 address", "write e.g. '203.0.113.7'") from error
 
 
 def _label(value: Any) -> str:
     text = text_of(value)
     if text and not _LABEL.fullmatch(text):
-        raise refuse(f"'{text}' is no label", "write 'key=value', as in `ray start --labels key=value`")
+        raise refuse(f"'{text}' is not a label", "write 'key=value', as in `ray start --labels key=value`")
     return text
 
 

@@ -23,14 +23,14 @@ _ON_ONE_MACHINE = (
     "network, and 'run: {on: simulate}' takes networks that are too large for one machine"
 )
 _REMOVED = {
-    "overlay.auxiliary": "leave it out: chunks take the trees, which are planned again when the network has changed",
+    "overlay.auxiliary": "leave it out: chunks follow the trees, which are planned again when the network changes",
     "paradigm.rank_order": "leave it out: ranks are in the order in which the scenario lists its data centres",
     "paradigm.coordinated": "leave it out: each worker chooses from its own part of the sum of its data centre",
     "cluster.emulate": _ON_ONE_MACHINE,
     "cluster.machines": _ON_ONE_MACHINE,
     "timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost",
     "simulation.host": "leave it out: 'network: packets' predicts the links of an emulation packet by packet, and "
-    "'run: {on: exact}' shows what no machine's load disturbs",
+    "results of 'run: {on: exact}' do not depend on the machine's load",
 }
 _INSTEAD = {"faults.between": "write 'link: A<>B' for both directions of a link, or 'link: A>B' for one"}
 """Cures for keys of other sections, without the numbers of items."""

@@ -87,7 +87,7 @@ def number_of(file: TextFile, line: int, cell: str) -> float:
 def _unpacked_costs(text: str) -> dict[str, Row]:
     costs = {name: Row(*map(float, seconds)) for name, seconds in json.loads(text or "{}").items()}
     if not all(0 <= seconds < LONGEST_S for row in costs.values() for seconds in row):
-        raise ValueError("a time below 0, or too long")
+        raise ValueError("a negative time, or one that is too long")
     return costs
 
 
@@ -161,7 +161,7 @@ def _times_of_file(file: TextFile) -> dict[str, float]:
     times: dict[str, float] = {}
     for line, (worker, cell) in rows_of(file, 2, "worker"):
         if worker in times:
-            file.refuse(line, f"'{worker}' stands twice", "keep one of them")
+            file.refuse(line, f"'{worker}' is there twice", "keep one of them")
         times[worker] = number_of(file, line, cell) * _UNITS[names[1]]
         if not 0 < times[worker] <= _LONGEST_S:
             file.refuse(line, f"{cell} is outside (0 s, 1 h]")

@@ -20,10 +20,10 @@ _OR_MEAN = f"or 'aggregation: {AGGREGATION.default}'"
 
 def robust_rules_see_every_contribution(scenario: Scenario) -> Found:
     for tier, _ in _robust(scenario):
-        sees = "compares the contributions of all members to one round, and here"
+        sees = "compares the contributions of all members to one round, but here"
         overlay = getattr(scenario.overlay, tier)
         if not getattr(scenario.sync, tier).declared.waits:
-            problem = f"{sees} each is applied by itself, as it comes"
+            problem = f"{sees} each is applied by itself, as it arrives"
             yield Violation(
                 ("aggregation", tier), problem, f"write sync: {kinds(SYNC, lambda each: each.waits)}, {_OR_MEAN}"
             )
@@ -41,12 +41,12 @@ def robust_rules_see_every_contribution(scenario: Scenario) -> Found:
 def robust_rules_can_judge_what_they_see(scenario: Scenario) -> Found:
     for tier, rule in _robust(scenario):
         if rule.declared.by_element and getattr(scenario.codec, tier).declared.sparse:
-            problem = "compares elements one by one, and this codec leaves most of them out of a payload"
+            problem = "compares elements one by one, but this codec leaves most of them out of a payload"
             dense = kinds(CODECS, lambda codec: not codec.sparse)
             by_whole = kinds(AGGREGATION, lambda each: not each.by_element)
             yield Violation(("aggregation", tier), problem, f"write codec: {dense}, or aggregation: {by_whole}")
         if rule.declared.from_zero and pushed(scenario) is Contribution.MODEL:
-            problem = "counts gradients or changes of models from 0, and here models themselves travel up"
+            problem = "measures gradients or changes of models from 0, but here whole models travel up"
             others = kinds(AGGREGATION, lambda each: not each.from_zero)
             yield Violation(("aggregation", tier), problem, f"write aggregation: {others}")
 
@@ -62,7 +62,7 @@ def whole_contributions_arrive_together(scenario: Scenario) -> Found:
         reason = "a node may be lost when some keys of a round are combined and others are not"
     for tier, rule in _robust(scenario) if reason else ():
         if rule.declared.whole:
-            problem = f"measures contributions over all keys of a round, and {reason}"
+            problem = f"measures contributions over all keys of a round, but {reason}"
             others = kinds(AGGREGATION, lambda each: not each.whole)
             yield Violation(("aggregation", tier), problem, f"write aggregation: {others}")
 

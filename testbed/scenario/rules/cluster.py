@@ -21,4 +21,4 @@ def machines_can_be_reached(scenario: Scenario) -> Found:
     for name, site in scenario.cluster.data_centers.items():
         if site.advertise and site.advertise != site.bind and not site.ports:  # which what translates has to know
             place = ("cluster", "data_centers", name, "advertise")
-            yield Violation(place, "names an address that is translated, and the ports are not known", "write 'ports'")
+            yield Violation(place, "names a translated address, but the ports behind it are unknown", "write 'ports'")

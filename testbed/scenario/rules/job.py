@@ -40,14 +40,14 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
     if overlaps(scenario):
         yield Violation(
             ("order",),
-            "'overlap: layers' cuts a step at its layers, and the steps of a script are its own",
-            "write 'overlap: none'; slices and priorities have their effect all the same",
+            "'overlap: layers' cuts a step at its layers, but a script computes its own steps",
+            "write 'overlap: none'; slices and priorities still have their effect",
         )
     staleness = getattr(scenario.sync.tier2.options, "staleness", None)
     if tiers_of(scenario) == 2 and not sync.declared.waits and staleness == 0:
         yield Violation(
             ("sync", "tier2", "staleness"),
-            "a script may end at any time, and the others would then wait with half of a round of their data centre",
+            "a script may end at any time, and would leave the others of its data centre waiting in mid-round",
             f"write 1 or more, or 'sync: {SYNC.default}', or one tier of servers",
         )
     assigning = [
@@ -58,19 +58,19 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
     if assigning:
         yield Violation(
             ("sync",),
-            f"'{assigning[0]}' gives each worker a number of steps of its own, and the loop of a script makes as many "
-            "at every worker: they would end after different rounds",
+            f"'{assigning[0]}' gives each worker its own number of steps, but a script makes equally many on every "
+            "worker: they would end after different rounds",
             "write one number for all, 'fixed_steps: 4', or sync: "
             f"{kinds(SYNC, lambda each: each.waits and 1 in each.tiers and not each.assigns_steps)}",
         )
     if sync.declared.weights(sync.options) == "sample":
-        problem = "'sample' counts the samples of each worker's share, and a script has data of its own"
+        problem = "'sample' counts the samples of each worker's share, but a script has data of its own"
         yield Violation(("sync", "tier1", "weights"), problem, "write 'worker' or 'party'")
     if sync.declared.streaming(sync.options) is not None:
-        problem = "fragments travel while steps go on, and a script exchanges its whole model and waits for it"
+        problem = "fragments travel while steps go on, but a script exchanges its whole model and waits for it"
         yield Violation(("sync",), problem, f"write sync: {{kind: {sync.kind}}} without fragments and overlap_steps")
     if order.declared.needs_loss(order.options):
-        problem = f"'{order.kind}' follows the training loss, and those of a script are its own"
+        problem = f"'{order.kind}' follows the training loss, which a script keeps to itself"
         yield Violation(("order",), problem, f"write 'adaptive: false', or 'order: {ORDERS.default}'")
     for kind in sorted({"nan", "attack"}.intersection(fault.kind for fault in scenario.faults)):
         problem = f"of kind '{kind}' spoil a gradient that the testbed computes, but a script computes its own"
@@ -82,18 +82,18 @@ def modelled_compute_has_no_values(scenario: Scenario) -> Found:
     at = ("training", "compute")
     if training.compute == "real":
         if training.model.declared.takes == NOTHING:
-            problem = "'real' needs a model with values, and this one has only shapes"
+            problem = "'real' needs a model with values, but this one has only shapes"
             yield Violation(at, problem, "write 'modelled', and run it with 'on: simulate'")
         return
     if scenario.run.facilities.has_processes:
-        problem = "'modelled' computes nothing, and real processes need values"
+        problem = "'modelled' computes nothing, but real processes need values"
         yield Violation(at, problem, "write 'real', or run it with 'on: simulate'")
     if training.target is not None:
         measure = training.target.measure
         problem = "has no effect when training.compute is 'modelled'"
         yield Violation(("training", f"target_{measure}"), problem, f"there is no {measure} without values; remove it")
     for kind in sorted({"nan", "attack"}.intersection(fault.kind for fault in scenario.faults)):
-        problem = f"of kind '{kind}' need values, and training.compute is 'modelled'"
+        problem = f"of kind '{kind}' need values, but training.compute is 'modelled'"
         yield Violation(("faults",), problem, "remove them")
 
 
@@ -109,7 +109,7 @@ def gpus_are_where_they_can_be_used(scenario: Scenario) -> Found:
     if not _given(scenario, "kind", "server_device") - {"cpu"}:
         return
     if not scenario.run.facilities.has_gpus:
-        problem = "'cuda' needs a GPU's driver, and the kernel of an exact run has none"
+        problem = "'cuda' needs a GPU's driver, but the kernel of an exact run has none"
         yield Violation(("device", "kind"), problem, "write 'kind: cpu', or 'on: emulate'")
     if pulls_rows(scenario):
         problem = "'pull: rows' finds and gathers rows in main memory"
@@ -126,10 +126,10 @@ def layers_are_computed_whole(scenario: Scenario) -> Found:
     if scenario.training.accumulate == 1:
         return
     if overlaps(scenario):
-        problem = "'overlap: layers' sends a layer's gradient before the batch's other parts have theirs"
+        problem = "'overlap: layers' sends a layer's gradient before the batch's other parts are computed"
         yield Violation(("training", "accumulate"), problem, "write 1, or 'overlap: none'")
     if getattr(scenario.paradigm.options, "overlap", AFTERWARDS) != AFTERWARDS:
-        problem = f"'overlap: {BUCKETS}' sums a layer's gradient before the batch's other parts have theirs"
+        problem = f"'overlap: {BUCKETS}' sums a layer's gradient before the batch's other parts are computed"
         yield Violation(("training", "accumulate"), problem, f"write 1, or 'overlap: {AFTERWARDS}'")
 
 
@@ -147,7 +147,7 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
     if training.compute != "modelled" and not is_scripted(scenario):
         return
     if training.compute == "modelled" and training.split.kind != SPLITS.default:
-        problem = "has no effect here: no sample is computed with, and all workers count the same"
+        problem = "has no effect here: no samples are used, and all workers count the same"
         yield Violation(("training", "split"), problem, "remove it")
     where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
     # where nothing is computed, precision and accumulation say how large activations in memory are
@@ -178,7 +178,7 @@ def samples_fit_model_and_split(scenario: Scenario) -> Found:
         problem, _, cure = misfit.partition("; ")
         yield Violation(("training", "model"), problem, cure)
     if data.declared.gives == TEXT and training.split.declared.needs_classes:
-        problem = f"'{training.split.kind}' needs one class per sample, and text has none"
+        problem = f"'{training.split.kind}' needs one class per sample, but text has none"
         equal = kinds(SPLITS, lambda split: split.equal and not split.needs_classes)
         yield Violation(("training", "split"), problem, f"write {equal}")
 
@@ -190,7 +190,7 @@ def loading_has_samples_and_time(scenario: Scenario) -> Found:
         problem = "there are no samples to load: nothing is computed, or the script has its own data"
         yield Violation(("training", "loading"), problem, "remove it")
     if overlaps(scenario):
-        problem = "'overlap: layers' begins a step before its batch can be waited for"
+        problem = "'overlap: layers' begins a step without waiting for its batch to be loaded"
         yield Violation(("training", "loading"), problem, "write 'overlap: none'")
 
 
@@ -202,7 +202,7 @@ def samples_are_at_a_worker(scenario: Scenario) -> Found:
     if source not in sites:
         yield Violation(
             ("training", "loading", "source"),
-            "is no data centre with a worker",
+            "is not a data centre with workers",
             "name one that has, or leave it out for a store beside every worker",
         )
 

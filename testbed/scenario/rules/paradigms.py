@@ -48,8 +48,8 @@ def workers_exchange_in_rounds(scenario: Scenario) -> Found:
         pairs = [kind for kind, each in ALGORITHMS.items() if each.pairwise]
         yield Violation(
             ("sync",),
-            "its servers apply each worker's push as it comes, and this paradigm has no servers: its workers exchange "
-            "with each other, in rounds that all make together",
+            "its servers apply each worker's push as it arrives, but this paradigm has no servers: its workers "
+            "exchange with each other, in rounds that all make together",
             f"write 'sync: {SYNC.default}' (with 'paradigm: {{kind: gossip, algorithm: {pairs[0]}}}' no worker waits "
             f"for all), or 'paradigm: {PARADIGMS.default}'",
         )
@@ -60,8 +60,8 @@ def changes_follow_the_last_step(scenario: Scenario) -> Found:
     if without_servers(scenario) and overlap != AFTERWARDS and pushed(scenario) is not Contribution.GRADIENT:
         yield Violation(
             ("paradigm", "overlap"),
-            f"'{overlap}' sums gradients during a backward pass, and how far local steps move a model is known after "
-            "the last of them",
+            f"'{overlap}' sums gradients during a backward pass, but how far local steps move a model is known only "
+            "after the last step",
             f"write '{AFTERWARDS}'",
         )
 
@@ -70,12 +70,12 @@ def libraries_sum_over_all(scenario: Scenario) -> Found:
     if not scenario.paradigm.declared.library:
         return
     if option := lan_rounds_option(scenario.sync.tier2):
-        problem = "counts rounds inside a data centre, and a library's sums are over all workers"
+        problem = "counts rounds inside a data centre, but a library sums over all workers"
         yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
     if not scenario.run.facilities.has_processes:
         yield Violation(
             ("paradigm",),
-            "a library has sockets of its own, whose bytes virtual time does not see",
+            "a library opens its own sockets, whose bytes virtual time cannot see",
             "run it 'on: emulate' or 'on: local', or simulate 'paradigm: {kind: allreduce, algorithm: ring}'",
         )
 
@@ -88,8 +88,8 @@ def pairs_wait_for_no_other_worker(scenario: Scenario) -> Found:
         others = [kind for kind, each in ALGORITHMS.items() if not each.pairwise]
         yield Violation(
             ("sync",),
-            f"'{scenario.sync.tier1.kind}' lets fast workers step until the slowest one's push arrives, and pairs wait "
-            "for no other worker",
+            f"'{scenario.sync.tier1.kind}' lets fast workers step until the slowest one's push arrives, but pairs do "
+            "not wait for other workers",
             f"write 'algorithm: {others[0]}', or sync: "
             f"{kinds(SYNC, lambda sync: sync.waits and not sync.assigns_steps)}",
         )
@@ -119,7 +119,7 @@ def models_have_no_shape(scenario: Scenario) -> Found:
     if without_servers(scenario) and scenario.paradigm.declared.models and codec.declared.by_shape:
         others = kinds(CODECS, lambda each: not each.by_shape)
         problem = (
-            f"workers send each other whole models as one tensor, and '{codec.kind}' treats tensors by their shapes"
+            f"workers send each other whole models as one tensor, but '{codec.kind}' depends on the shapes of tensors"
         )
         yield Violation(("codec",), problem, f"write codec: {others}")
 
@@ -140,7 +140,7 @@ def gossip_options_have_an_effect(scenario: Scenario) -> Found:
     if not isinstance(paradigm.options, GossipOptions):
         return
     if paradigm.options.step and scenario.codec.tier2.declared.exact:
-        problem = "slows down the mixing of models that pass through a codec, and here they travel as they are"
+        problem = "slows down the mixing of models that pass through a codec, but here none is chosen"
         yield Violation(("paradigm", "step"), problem, "write 'step: 0', or choose a codec")
     default = type(paradigm.options)().gradients
     if paradigm.options.gradients != default and pushed(scenario) is not Contribution.GRADIENT:
@@ -169,15 +169,15 @@ def shared_work_is_of_norms(scenario: Scenario) -> Found:
     if not OPTIMIZERS[kind].whole_tensors:
         if options.optimizer_work == "norms":
             fitting = kinds(OPTIMIZERS, lambda each: each.by_norms)
-            problem = "'norms' are taken once for all workers, and the steps of this optimizer need none"
+            problem = "'norms' computes norms once for all workers, but this optimizer needs none"
             yield Violation(("paradigm", "optimizer_work"), problem, f"write 'update', or 'optimizer: {fitting}'")
     elif not OPTIMIZERS[kind].by_norms:
-        problem = f"workers share norms of whole tensors, and '{kind}' takes what it needs of a tensor by itself"
+        problem = f"workers share norms of whole tensors, but '{kind}' needs more than norms of a tensor"
         yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
     elif options.shared_by == "data_center" and len(set(_workers(scenario).values())) > 1:
         yield Violation(
             ("paradigm", "shared_by"),
-            "data centres differ in size: each would cut tensors at other places, and norms differ in their last bits",
+            "data centres differ in size: each would cut tensors elsewhere, and norms would differ in their last bits",
             "write 'shared_by: all'",
         )
 
@@ -206,7 +206,7 @@ def ways_to_servers_need_servers(scenario: Scenario) -> Found:
             problem = f"{_TO_SERVERS['order']} servers has no effect, as there are none"
             yield Violation(("order", name), problem, _REMOVE)
     if overlaps(scenario) and not _any_chosen(scenario, "order"):
-        problem = "'overlap: layers' sends layers to servers, and without servers it has no effect"
+        problem = "'overlap: layers' sends layers to servers, so it has no effect without them"
         cure = ""
         if hasattr(scenario.paradigm.options, "overlap"):
             kind = scenario.paradigm.kind
@@ -238,11 +238,12 @@ def sums_inside_are_of_whole_rounds(scenario: Scenario) -> Found:
     if inside.library and not scenario.run.facilities.has_processes:
         yield Violation(
             ("paradigm", "inside"),
-            "a library has sockets of its own, whose bytes virtual time does not see",
+            "a library opens its own sockets, whose bytes virtual time cannot see",
             f"write '{own}', which is simulated, or run it 'on: emulate' or 'on: local'",
         )
     if inside.library and scenario.transport.tls:
-        problem = f"covers our own connections, and 'inside: {scenario.paradigm.options.inside}' opens others"
+        opens = f"'inside: {scenario.paradigm.options.inside}' opens its own"
+        problem = f"covers only the testbed's own connections, but {opens}"
         yield Violation(("transport", "tls"), problem, f"write 'inside: {own}', or tls: false")
 
 
@@ -251,27 +252,27 @@ def _unfit_inside(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, st
     inside = scenario.paradigm.options.inside
     streaming = sync.declared.streaming(sync.options)
     if not sync.declared.waits or sync.declared.needs_reports:
-        problem = f"'inside: {inside}' sums what all workers of a data centre have pushed, and"
+        problem = f"'inside: {inside}' sums what all workers of a data centre have pushed, but"
         alone = "here they do not wait for each other"
-        asked = f"'{sync.kind}' asks how long each of them took"
+        asked = f"'{sync.kind}' needs the time that each of them took"
         problem = f"{problem} {asked if sync.declared.waits else alone}"
         fitting = kinds(SYNC, lambda each: each.waits and not each.needs_reports and 1 in each.tiers)
         yield ("sync", "tier1"), problem, f"sync: {fitting}"
     elif streaming is not None:
-        problem = f"'inside: {inside}' sums whole models, and fragments travel while steps go on"
+        problem = f"'inside: {inside}' sums whole models, but fragments travel while steps go on"
         yield ("sync",), problem, f"sync: {{kind: {sync.kind}}} without fragments and overlap_steps"
     if scenario.codec.tier1.kind != CODECS.default:
-        problem = f"'inside: {inside}' sums values as they are"
+        problem = f"'inside: {inside}' sums values without a codec"
         yield ("codec", "tier1"), problem, f"'tier1: {CODECS.default}'"
     if scenario.overlay.tier1.declared.relays:
-        problem = f"'inside: {inside}' lets one worker of a data centre push for all, and there is nothing to relay"
+        problem = f"'inside: {inside}' lets one worker of a data centre push for all, so there is nothing to relay"
         yield ("overlay", "tier1"), problem, f"'tier1: {OVERLAYS.default}'"
     if overlaps(scenario):
         problem = f"'inside: {inside}' sums after the whole backward pass"
         yield ("order",), problem, "'overlap: none'"
     if pulls_rows(scenario):
-        problem = f"'rows': each worker asks for rows of its own, and with 'inside: {inside}' one pulls for all"
+        problem = f"'rows': each worker asks for rows of its own, but with 'inside: {inside}' one pulls for all"
         yield ("paradigm", "pull"), problem, "'all'"
     if is_scripted(scenario):
-        problem = f"a script pushes to its server when it likes, and 'inside: {inside}' sums in rounds"
+        problem = f"a script pushes to its server at any time, but 'inside: {inside}' sums in rounds"
         yield ("workload",), problem, "a scenario with 'training'"

@@ -33,7 +33,7 @@ def stages_have_workers(scenario: Scenario) -> Found:
         return
     idle = [site.name for site in sites if site.central and not site.workers]
     if idle:
-        problem = f"{idle[0]} is the central data centre and has no worker, and the first worker of a pipeline scores"
+        problem = f"{idle[0]} is the central data centre but has no worker to evaluate the pipeline's model"
         yield Violation(("topology", "data_centers"), problem, "write 'central: true' where workers are")
     for problem, cure in pipeline.placement.declared(pipeline.placement.options).problems(ground_of(scenario)):
         yield Violation(("paradigm", "placement"), problem, cure)
@@ -79,10 +79,10 @@ def activations_pass_through_stateless_shapes(scenario: Scenario) -> Found:
         codec = getattr(pipeline, name)
         if codec.declared.by_shape and not codec.declared.summed:
             fitting = kinds(CODECS, lambda each: not each.by_shape or each.summed)
-            problem = f"'{codec.kind}' is of parameters, which it treats by their shapes"
+            problem = f"'{codec.kind}' is for parameters, which it treats by their shapes"
             yield Violation(("paradigm", name), problem, f"write {fitting}")
         elif codec.declared.by_shape and scenario.training.compute == "modelled":
-            problem = f"'{codec.kind}' treats activations by their shapes, and of modelled ones sizes alone are known"
+            problem = f"'{codec.kind}' treats activations by their shapes, but modelled ones have only sizes"
             fitting = kinds(CODECS, lambda each: not each.by_shape)
             yield Violation(("paradigm", name), problem, f"write {fitting}")
 
@@ -112,27 +112,27 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
         fitting = kinds(SYNC, lambda each: each.waits and not each.assigns_steps and not each.lags)
         yield ("sync",), problem, f"write sync: {fitting}"
     elif sync.declared.streaming(sync.options) is not None:
-        problem = "fragments are of a whole model, and each stage has a part of it"
+        problem = "fragments are parts of a whole model, but a stage has only a part of it"
         yield ("sync",), problem, f"write 'sync: {{kind: {sync.kind}}}' without fragments and overlap_steps"
     if getattr(scenario.optimizer.options, "clip_norm", 0):
         problem = "is the norm of the gradient of the whole model, but each stage has only a part of it"
-        yield ("optimizer", "clip_norm"), problem, "write 'clip', which is of elements, or remove it"
+        yield ("optimizer", "clip_norm"), problem, "write 'clip', which clips each element, or remove it"
     has_servers = exchange.paradigm.declared.tiers > 0  # without, no order has an effect
     if has_servers and overlaps(exchange):
-        yield ("order",), "'overlap: layers' is of a step of one worker", "write 'overlap: none'"
+        yield ("order",), "'overlap: layers' is for steps of a single worker", "write 'overlap: none'"
     if getattr(exchange.paradigm.options, "overlap", AFTERWARDS) != AFTERWARDS:
         problem = "gradients are complete when the last micro-batch has gone backward"
         yield ("paradigm", "replicas", "overlap"), problem, f"write '{AFTERWARDS}'"
     inside = INSIDE.get(getattr(exchange.paradigm.options, "inside", SERVERS))
     if inside is not None and (inside.library or exchange.paradigm.declared.tiers):
-        problem = "sums of a data centre's workers are of all of them, and stages are several"
+        problem = "sums over all workers of a data centre, but these hold several stages"
         yield ("paradigm", "replicas", "inside"), problem, "remove it"
     yield from _unfit_gossip(exchange)
     if has_servers and scenario.order.declared.best_effort:
-        problem = "weighs blocks by the loss, which the last stage alone sees"
+        problem = "weighs blocks by the loss, which only the last stage sees"
         yield ("order",), problem, f"write order: {reliable()}"
     if pulls_rows(exchange):
-        yield ("paradigm", "replicas", "pull"), "rows follow from samples, which one stage alone reads", "write 'all'"
+        yield ("paradigm", "replicas", "pull"), "rows follow from samples, which only one stage reads", "write 'all'"
     yield from _unfit_job(scenario)
 
 
@@ -142,14 +142,14 @@ def _unfit_gossip(exchange: Scenario) -> Iterator[tuple[tuple[str, ...], str, st
     if not isinstance(options, GossipOptions):
         return
     if ALGORITHMS[options.algorithm].pairwise:
-        problem = "pairs meet whenever a worker has made a step, and the stages of a replica make each step together"
+        problem = "pairs meet whenever a worker has made a step, but the stages of a replica make each step together"
         fitting = " or ".join(repr(name) for name, each in ALGORITHMS.items() if not each.pairwise)
         yield ("paradigm", "replicas", "algorithm"), problem, f"write {fitting}"
     if options.graph not in GRAPHS:
         problem = "neighbours by the data centres' links differ from stage to stage"
         yield ("paradigm", "replicas", "graph"), problem, f"write {' or '.join(map(repr, GRAPHS))}"
     if option := lan_rounds_option(exchange.sync.tier2):
-        problem = "counts rounds inside a data centre, and replicas lie in other ones from stage to stage"
+        problem = "counts rounds inside a data centre, but the replicas of each stage lie in others"
         yield ("sync", "tier2", option), problem, f"write '{option}: 1'"
 
 
@@ -157,18 +157,19 @@ def _unfit_job(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]
     """Yield the same of what does not hang on the exchange."""
     if any(overlay.declared.relays for _, overlay in scenario.overlay):
         fitting = kinds(OVERLAYS, lambda each: not each.relays)
-        yield ("overlay",), "relays are of all workers, and a stage's parameters are of some", f"write {fitting}"
+        yield ("overlay",), "relays serve all workers, but only some hold a stage's parameters", f"write {fitting}"
     if any(not rule.declared.sums for _, rule in scenario.aggregation):
-        problem = "compares whole contributions, and each stage has a part of them"
+        problem = "compares whole contributions, but each stage has only a part of them"
         yield ("aggregation",), problem, f"write '{AGGREGATION.default}'"
     if LOADINGS[scenario.training.loading.kind].loads:
-        yield ("training", "loading"), "loads what one worker reads; stages read parts", f"write '{LOADINGS.default}'"
+        problem = "loads whole samples, but stages read parts of them"
+        yield ("training", "loading"), problem, f"write '{LOADINGS.default}'"
     if scenario.training.compile:
-        yield ("training", "compile"), "compiles whole models, and a worker has one stage", "write false"
+        yield ("training", "compile"), "compiles whole models, but a worker has only one stage", "write false"
     if scenario.recovery.on_failure == "continue":
-        problem = "a lost worker takes its stage with it: its replica has no whole model, and cannot go on without it"
+        problem = "a lost worker takes its stage with it, and its replica cannot go on without a whole model"
         yield ("recovery", "on_failure"), problem, "write 'restart', with 'checkpoint: {every: 10}', or 'abort'"
     if scenario.recovery.on_nan == "skip":
-        yield ("recovery", "on_nan"), "leaves out the gradient of one stage and not of the others", "write 'abort'"
+        yield ("recovery", "on_nan"), "leaves out the gradient of one stage, but not of the others", "write 'abort'"
     if is_scripted(scenario):
         yield ("workload",), "a script computes whole steps by itself", "write 'training' with a model by name"

@@ -19,13 +19,13 @@ def programs_have_processes_of_their_own(scenario: Scenario) -> Found:
         for key in ("global_servers", "device", "worker_devices"):
             if getattr(site, key):
                 at = ("topology", "data_centers", index, key)
-                yield Violation(at, "has no effect on a program of one's own", "remove it")
+                yield Violation(at, "has no effect on a user's program", "remove it")
     for index, fault in enumerate(scenario.faults):
         if not fault.hits_links and fault.kind not in _FAULTS_OF_NODES:
             hint = f"write {' or '.join(_FAULTS_OF_NODES)}, or a fault of a link"
-            yield Violation(("faults", index, "kind"), f"'{fault.kind}' is about the testbed's own nodes", hint)
+            yield Violation(("faults", index, "kind"), f"'{fault.kind}' affects only the testbed's own nodes", hint)
         if fault.round is not None and scenario.workload is not None and not scenario.workload.metrics:
-            problem = "nothing is known of the program's rounds"
+            problem = "the program's rounds are unknown"
             yield Violation(("faults", index, "round"), problem, "write 'at: 10 s', or 'workload: {metrics: stdout}'")
 
 
@@ -33,5 +33,5 @@ def commands_make_programs(scenario: Scenario) -> Found:
     training = scenario.training
     for key, samples in (("model", training.model.declared.takes), ("data", training.data.declared.gives)):
         if samples == PROGRAM and not scenario.is_program:
-            problem = "stands for what a program of one's own trains"
+            problem = "only stands for what a user's program trains"
             yield Violation(("training", key), problem, "write 'workload: {command: …}' and no training")

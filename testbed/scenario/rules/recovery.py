@@ -29,13 +29,11 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         return
     loading = scenario.training.loading.options
     if any(getattr(loading, option, False) for option in ("spread", "source")):
-        yield Violation(
-            ("recovery", "on_failure"), "a worker that is lost takes samples of others with it", "write 'restart'"
-        )
+        yield Violation(("recovery", "on_failure"), "a lost worker takes samples of others with it", "write 'restart'")
     elif reason := _takes_along(scenario):
         yield Violation(
             ("recovery", "on_failure"),
-            f"a worker that is lost takes with it what the others need: {reason}",
+            f"a lost worker takes along what the others need: {reason}",
             f"write 'restart', or paradigm: {kinds(PARADIGMS, _goes_on)} at its defaults, with 'sync: {SYNC.default}'",
         )
     elif not without_servers(scenario) and (reason := _stuck(scenario)):
@@ -61,9 +59,9 @@ def _takes_along(scenario: Scenario) -> str:
     if not without_servers(scenario):
         return ""
     if scenario.sync.tier1.declared.assigns_steps:
-        return f"its reports, without which '{scenario.sync.tier1.kind}' assigns no steps"
+        return f"its reports, without which '{scenario.sync.tier1.kind}' cannot assign steps"
     if paradigm.declared.global_sum and lan_rounds_option(scenario.sync.tier2):
-        return "what its data centre has summed since the last round of all, in which the others have no part"
+        return "what its data centre has summed since the last round of all data centres"
     return ""
 
 
@@ -72,7 +70,7 @@ def _stuck(scenario: Scenario) -> str:
     for (_, overlay), (_, sync) in zip(scenario.overlay, scenario.sync, strict=True):
         if overlay.declared.relays and not (overlay.declared.regroups and sync.declared.waits):
             again = "what a lost relay held is sent again with its round"
-            return f"{again}, and here each contribution is applied by itself"
+            return f"{again}, but here each contribution is applied by itself"
     below = scenario.sync.tier1
     if tiers_of(scenario) == 2 and below.declared.local_model(below.options) is not None:
         return "a local server has a model of its own"
@@ -89,8 +87,8 @@ def continuing_relays_send_one_payload(scenario: Scenario) -> Found:
         if pull in MIRRORED and overlay.declared.relays:
             yield Violation(
                 ("codec", tier),
-                f"'pull: {pull}' follows what each member holds. '{overlay.kind}' passes one payload on to all, "
-                "and with 'on_failure: continue' a member that is back holds other values than they",
+                f"'pull: {pull}' follows what each member holds. '{overlay.kind}' passes one payload on to all, but "
+                "with 'on_failure: continue' a member that is back holds other values than the rest",
                 f"write 'pull: dense', {without_relays()}, or 'on_failure: restart'",
             )
 
@@ -118,7 +116,7 @@ def checkpoints_need_all_at_one_round(scenario: Scenario) -> Found:
     stuck = [sync.kind for _, sync in scenario.sync if not sync.declared.pauses and not without_servers(scenario)]
     if scenario.checkpoint.every and stuck:
         problem = (
-            f"all workers stop after the same round, and under '{stuck[0]}' one may need pushes of others to get there"
+            f"all workers stop after the same round, but under '{stuck[0]}' one may need pushes of others to get there"
         )
         yield Violation(("checkpoint", "every"), problem, f"write 0, or sync: {kinds(SYNC, lambda sync: sync.pauses)}")
 
@@ -139,7 +137,7 @@ def nan_needs_numbers(scenario: Scenario) -> Found:
 
 def nan_skips_whole_gradients(scenario: Scenario) -> Found:
     if scenario.recovery.on_nan == "skip" and (without_servers(scenario) or overlaps(scenario)):
-        problem = "leaves a whole gradient out, and here it is sent in parts, or to no server"
+        problem = "leaves out a whole gradient, but here it is sent in parts, or to no server"
         yield Violation(("recovery", "on_nan"), problem, "write 'abort'")
 
 
@@ -154,15 +152,15 @@ def faults_have_something_to_hit(scenario: Scenario) -> Found:
         yield Violation(("faults",), problem, "write 'recovery: {on_failure: continue}'")
     if not facilities.has_processes and faults.intersection(PACKET_KINDS):
         problem = (
-            "duplicate packets or change their order, and in virtual time packets come once and in order, or are lost"
+            "duplicate packets or change their order, but in virtual time packets come once and in order, or are lost"
         )
         yield Violation(("faults",), problem, "write 'on: emulate', or leave them out")
     if "attack" in faults and (without_servers(scenario) or overlaps(scenario)):
-        problem = "of kind 'attack' change a whole contribution to a server, and here it goes in parts, or to no server"
+        problem = "of kind 'attack' change a whole contribution to a server, but here it goes in parts, or to no server"
         cure = f"write 'paradigm: {PARADIGMS.default}', and 'overlap: none' where 'order' has it"
         yield Violation(("faults",), problem, cure)
     if scenario.checkpoint.every == 0 and "disk_full" in faults:
-        problem = "of kind 'disk_full' hit checkpoints, and this run keeps none"
+        problem = "of kind 'disk_full' hit checkpoints, but this run keeps none"
         yield Violation(("faults",), problem, "write 'checkpoint: {every: 10}'")
 
 
@@ -170,14 +168,14 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
     if all(fault.kind != "leave" for fault in scenario.faults):
         return
     if any(codec.declared.has_memory for _, codec in scenario.codec):
-        problem = "of kind 'leave' lose nothing, and this codec keeps residuals that would be lost with the node"
-        yield Violation(("faults",), problem, f"write codec: {without_memory()}, or let it be killed")
+        problem = "of kind 'leave' lose nothing, but this codec keeps residuals that would be lost with the node"
+        yield Violation(("faults",), problem, f"write codec: {without_memory()}, or 'kind: kill'")
     if scenario.order.declared.best_effort:
-        problem = f"of kind 'leave' lose nothing, and '{scenario.order.kind}' sends blocks that may be lost"
-        yield Violation(("faults",), problem, f"write order: {reliable()}, or let it be killed")
+        problem = f"of kind 'leave' lose nothing, but '{scenario.order.kind}' sends blocks that may be lost"
+        yield Violation(("faults",), problem, f"write order: {reliable()}, or 'kind: kill'")
     if is_scripted(scenario):
-        problem = "of kind 'leave' end a worker after one of its rounds, and when a script ends is its own choice"
-        yield Violation(("faults",), problem, "let it be killed")
+        problem = "of kind 'leave' end a worker after one of its rounds, but a script decides itself when it ends"
+        yield Violation(("faults",), problem, "write 'kind: kill'")
     if without_servers(scenario):
         problem = "of kind 'leave' need servers, which answer all that a worker has pushed before it leaves"
-        yield Violation(("faults",), problem, "let it be killed, or write 'paradigm: hips'")
+        yield Violation(("faults",), problem, "write 'kind: kill', or write 'paradigm: hips'")

@@ -47,7 +47,7 @@ def one_tier_has_one_value(scenario: Scenario) -> Found:
         tier1 = getattr(scenario, axis).tier1
         tier2 = getattr(scenario, axis).tier2
         if tier1 != tier2 and tier1.kind != getattr(tier2.declared, "partner", ""):
-            problem = f"with 'paradigm: {scenario.paradigm.kind}' there {tiers}, and 'tier1' differs from 'tier2'"
+            problem = f"with 'paradigm: {scenario.paradigm.kind}' there {tiers}, but 'tier1' differs from 'tier2'"
             yield Violation((axis,), problem, f"write '{axis}: {tier2.kind}'")
     option = lan_rounds_option(scenario.sync.tier2)
     if option and tiers_of(scenario) == 1:
@@ -63,17 +63,17 @@ def fragments_travel_by_themselves(scenario: Scenario) -> Found:
     changed = [each.name for each in fields(sync.options) if each.name in ("fragments", "overlap_steps")]
     cure = f"write sync: {{kind: {sync.kind}}} without {' and '.join(changed)}"
     if not scenario.paradigm.declared.global_sum:
-        problem = "fragments need outer steps along a sum over all workers, and here there is no such sum"
+        problem = "fragments need outer steps along a sum over all workers, but here there is no such sum"
         yield Violation(("sync",), problem, f"{cure}, or paradigm: {kinds(PARADIGMS, lambda each: each.global_sum)}")
     faced = (scenario.sync.tier2,) if tiers_of(scenario) == 1 else (scenario.sync.tier1, scenario.sync.tier2)
     if scenario.recovery.on_failure == "continue" and any(tier.declared.waits for tier in faced):
         problem = "goes on from whole models, but with fragments a model is made of several rounds"
         yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or {cure.removeprefix('write ')}")
     if any(overlay.declared.relays for _, overlay in scenario.overlay):
-        problem = "keys that travel together are merged when all of them are there, and a fragment has some of them"
+        problem = "keys that travel together are merged when all have arrived, but a fragment has only some of them"
         yield Violation(("overlay",), problem, f"write '{OVERLAYS.default}', or {cure.removeprefix('write ')}")
     if getattr(scenario.paradigm.options, "optimizer_work", "replicated") != "replicated":
-        problem = "shares the steps of whole models, and here a fragment has one"
+        problem = "shares the steps of whole models, but here each step is that of a fragment"
         yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
 
 
@@ -84,10 +84,10 @@ def late_answers_are_of_whole_rounds(scenario: Scenario) -> Found:
     fitting = kinds(SYNC, lambda each: each.waits and not each.lags)
     if tiers_of(scenario) == 2 and scenario.sync.tier1 != scenario.sync.tier2:
         lagging = next(sync.kind for _, sync in scenario.sync if sync.declared.lags)
-        problem = f"'{lagging}' spans both tiers with the same options: all that a worker faces is as late"
+        problem = f"'{lagging}' needs the same options on both tiers: all that a worker receives is equally late"
         yield Violation(("sync",), problem, f"write 'sync: {{kind: {lagging}, …}}'")
     if reason := _needs_answers(scenario):
-        problem = f"with '{scenario.sync.tier1.kind}' workers go on without answers to their last pushes, and {reason}"
+        problem = f"with '{scenario.sync.tier1.kind}' workers go on without answers to their last pushes, but {reason}"
         yield Violation(("sync",), problem, f"write sync: {fitting}")
     if scenario.recovery.on_failure == "continue":
         problem = "repeats the round under way, but here several rounds are under way"
@@ -97,15 +97,15 @@ def late_answers_are_of_whole_rounds(scenario: Scenario) -> Found:
 def _needs_answers(scenario: Scenario) -> str:
     """Return what needs the answer to a push before the next one; empty: nothing."""
     if tiers_of(scenario) == 0:
-        return "here there is no server that answers"
+        return "here no server answers"
     if is_scripted(scenario):
-        return "a script waits for each"
+        return "a script waits for each answer"
     if overlaps(scenario):
-        return "'overlap: layers' begins a layer when its values are there"
+        return "'overlap: layers' begins a layer when its values have arrived"
     if pulls_rows(scenario):
-        return "each asks for the rows of the next batch"
+        return "each push asks for the rows of the next batch"
     relays = any(overlay.declared.relays for _, overlay in scenario.overlay)
-    return "relays have one round of a key at a time" if relays else ""
+    return "relays handle one round of a key at a time" if relays else ""
 
 
 def tiers_fit(scenario: Scenario) -> Found:
@@ -113,7 +113,7 @@ def tiers_fit(scenario: Scenario) -> Found:
         return
     tier1 = scenario.sync.tier1
     if 1 not in tier1.declared.tiers:
-        yield Violation(("sync", "tier1"), f"'{tier1.kind}' stands on the WAN only", f"write 'tier1: {SYNC.default}'")
+        yield Violation(("sync", "tier1"), f"'{tier1.kind}' works on the WAN only", f"write 'tier1: {SYNC.default}'")
     elif tier1.declared.contribution is Contribution.GRADIENT:
         yield from _above_gradients(scenario)
     else:
@@ -131,7 +131,7 @@ def _above_gradients(scenario: Scenario) -> Found:
         first, *others = SYNC.where(lambda sync: not sync.waits and sync.contribution is gradients)
         yield Violation(
             ("sync", "tier2"),
-            f"'{tier2.kind}' counts one push per data centre and round, and '{tier1.kind}' on tier 1 has no such round",
+            f"'{tier2.kind}' counts one push per data centre and round, but '{tier1.kind}' on tier 1 has no such round",
             " or ".join([f"write 'tier2: {first}'", *(f"'{kind}'" for kind in others)]),
         )
 
@@ -145,29 +145,29 @@ def _above_local_steps(scenario: Scenario) -> Found:
         yield from _above_rounds_of_changes(tier1, tier2)
         return
     if not tier1.declared.waits and tier2.kind != tier1.kind:
-        problem = f"with '{tier1.kind}' on tier 1 each change goes up by itself, and '{tier2.kind}' waits for a round"
+        problem = f"with '{tier1.kind}' on tier 1 each change goes up by itself, but '{tier2.kind}' waits for a round"
         yield Violation(where, problem, f"write 'sync: {{kind: {tier1.kind}, …}}'")
         return
     sums_each_round = tier2.declared.waits and tier2.declared.contribution is Contribution.GRADIENT
     if tier2 != tier1 and (averages_models or tier2.kind == tier1.kind):
         other = "" if averages_models else f", or 'tier2: {SYNC.default}'"
-        problem = f"'{tier1.kind}' spans both tiers with the same options"
+        problem = f"'{tier1.kind}' needs the same options on both tiers"
         yield Violation(where, problem, f"write 'sync: {{kind: {tier1.kind}, …}}'{other}")
     elif tier2.kind != tier1.kind and not sums_each_round:
-        problem = f"with '{tier1.kind}' on tier 1 every round waits for all data centres, and '{tier2.kind}' does not"
+        problem = f"with '{tier1.kind}' on tier 1 every round waits for all data centres, but '{tier2.kind}' does not"
         yield Violation(where, problem, f"write 'tier2: {SYNC.default}' or 'tier2: {tier1.kind}'")
 
 
 def _above_rounds_of_changes(tier1: Technique, tier2: Technique) -> Found:
     """Tier 1 waits for all workers of a data centre, or is the same; and both have the same local steps."""
     if tier1.kind != tier2.kind and not (tier1.declared.waits and tier2.declared.partner):
-        problem = f"'{tier2.kind}' stands above '{tier2.declared.partner or tier2.kind}', and not '{tier1.kind}'"
+        problem = f"'{tier2.kind}' works above '{tier2.declared.partner or tier2.kind}', not above '{tier1.kind}'"
         yield Violation(("sync", "tier1"), problem, f"write 'sync: {{kind: {tier2.kind}, …}}'")
         return
     for name in sorted({each.name for each in fields(tier1.options)} & {each.name for each in fields(tier2.options)}):
         below = getattr(tier1.options, name)
         if below != getattr(tier2.options, name):
-            problem = f"differs from tier 1, whose workers follow that one's {below}"
+            problem = f"differs from the {below} of tier 1, which its workers follow"
             yield Violation(("sync", "tier2", name), problem, f"write '{name}: {below}'")
 
 
@@ -184,7 +184,7 @@ def moments_are_averaged_at_servers(scenario: Scenario) -> Found:
     if tiers_of(scenario) == 0 or inside or is_scripted(scenario):
         yield Violation(where, "are averaged by servers, and only those of the workers' own optimizers", "write 0")
     elif sync.declared.streaming(sync.options) is not None:
-        yield Violation(where, "are of the whole model, and here fragments of it travel", "write 0")
+        yield Violation(where, "are of the whole model, but here fragments of it travel", "write 0")
     elif together or lossy or scenario.order.declared.best_effort:
         other = (together + lossy + [scenario.order.kind])[0]
         problem = f"travel whole and only in some rounds, but '{other}' needs the same in every round, or sends a part"
@@ -197,7 +197,7 @@ def quorums_are_counted_at_one_server(scenario: Scenario) -> Found:
     stuck = [sync.kind for _, sync in scenario.sync if not sync.declared.pauses and not without_servers(scenario)]
     if stuck and servers > 1:
         problem = (
-            f"'{stuck[0]}' combines all keys of the same members, and each of several global servers has some keys"
+            f"'{stuck[0]}' combines all keys of the same members, but each of several global servers has only some keys"
         )
         yield Violation(
             ("sync",), problem, f"write 'global_servers: 1', or sync: {kinds(SYNC, lambda each: each.pauses)}"
@@ -213,15 +213,15 @@ def tokens_are_counted_at_servers(scenario: Scenario) -> Found:
     relays = [overlay.kind for _, overlay in scenario.overlay if overlay.declared.relays]
     rules = [rule.kind for _, rule in scenario.aggregation if not rule.declared.sums]
     if tiers_of(scenario) == 0 or sums_inside_data_centers(scenario) or inside_of(asdict(scenario.paradigm.options)):
-        problem = f"'{TOKEN}' is what a server knows of each contribution, and here workers sum among themselves"
+        problem = f"'{TOKEN}' weighs each contribution at the server, but here workers sum among themselves"
         yield Violation(where, problem, cure)
     elif relays or rules:
         problem = (
-            f"'{TOKEN}' weighs each contribution at the server, and '{(relays + rules)[0]}' combines them otherwise"
+            f"'{TOKEN}' weighs each contribution at the server, but '{(relays + rules)[0]}' combines them differently"
         )
         yield Violation(where, problem, cure)
     elif is_scripted(scenario):
-        yield Violation(where, f"'{TOKEN}' counts samples, and a script has data of its own", cure)
+        yield Violation(where, f"'{TOKEN}' counts samples, but a script has data of its own", cure)
 
 
 def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
@@ -233,7 +233,7 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     if tiers_of(scenario) == 0:  # then it runs on the workers anyway
         gradients = faced.declared.contribution is Contribution.GRADIENT
         if gradients and at == "worker" and scenario.paradigm.declared.models:
-            problem = "has no effect: 'paradigm.gradients' says whether steps are along a mean or a sum"
+            problem = "has no effect: 'paradigm.gradients' decides whether steps are along a mean or a sum"
             yield Violation(
                 ("optimizer", "at"), problem, "write 'at: global', and 'paradigm.gradients: mean' for a mean"
             )
@@ -250,7 +250,7 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
         if late:
             yield Violation(
                 ("optimizer", "at"),
-                f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
+                f"an optimizer on every worker needs the sum over all of them, but '{late[0]}' does not wait for it",
                 "write 'at: global'",
             )
 
@@ -263,14 +263,14 @@ def outer_optimizers_follow_changes(scenario: Scenario) -> Found:
     where = ("outer_optimizer",)
     if pushed(scenario) is Contribution.GRADIENT:
         local = kinds(SYNC, lambda sync: sync.contribution is not Contribution.GRADIENT)
-        problem = f"steps along changes of models, and with '{scenario.sync.tier1.kind}' workers push gradients"
+        problem = f"steps along changes of models, but with '{scenario.sync.tier1.kind}' workers push gradients"
         yield Violation(where, problem, f"write sync: {local}, or remove it")
     if outer.declared.whole_tensors or outer.declared.needs_backups:
         fitting = kinds(OPTIMIZERS, lambda each: not each.whole_tensors and not each.needs_backups)
-        problem = f"'{outer.kind}' needs more of a tensor than the change of the elements that are here"
+        problem = f"'{outer.kind}' needs more than the changes of single elements"
         yield Violation(where, problem, f"write {fitting}")
     if getattr(outer.options, "clip_norm", 0.0):
-        problem = "is the norm of a worker's gradient, and an outer optimizer steps along changes of models"
+        problem = "limits the norm of a gradient, but an outer optimizer steps along changes of models"
         yield Violation((*where, "clip_norm"), problem, "write 'clip_norm: 0', and clip what 'optimizer' steps along")
 
 
@@ -285,7 +285,7 @@ def norms_need_whole_gradients(scenario: Scenario) -> Found:
     late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
     on_workers = "" if late else ", or 'optimizer.at: worker'"
     if sum(site.global_servers or int(site.central) for site in sites) > 1:
-        problem = "the norm is that of all parameters, and each of several global servers has a part of them"
+        problem = "the norm is that of all parameters, but each of several global servers has only a part of them"
         yield Violation(where, problem, f"write 'global_servers: 1'{on_workers}")
     if tiers_of(scenario) == 2 and not scenario.sync.tier1.declared.waits:
         problem = (
@@ -293,5 +293,5 @@ def norms_need_whole_gradients(scenario: Scenario) -> Found:
         )
         yield Violation(where, problem, "write 'paradigm: ps', or 'sync: mixedsync'")
     if scenario.recovery.on_failure == "continue":
-        problem = "a gradient of which only some parameters have come when its worker is lost has no norm"
+        problem = "a gradient has no norm if its worker is lost before all parameters have arrived"
         yield Violation(where, problem, f"write 'on_failure: restart'{on_workers}")

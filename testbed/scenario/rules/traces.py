@@ -26,7 +26,7 @@ def traces_have_collectives(scenario: Scenario) -> Found:
         cure = f"write 'paradigm: {{kind: {fitting}, algorithm: …}}', of {', '.join(ALL_REDUCE)}"
         yield Violation(("paradigm",), problem, cure)
     if scenario.run.on == "cluster":
-        problem = "the files of a trace are on this machine, and nodes of a cluster read their own"
+        problem = "the files of a trace are on this machine, but nodes of a cluster read their own"
         yield Violation(("workload", "trace"), problem, "write 'on: simulate', 'emulate', 'local' or 'exact'")
 
 
@@ -49,7 +49,7 @@ def _without_effect(at: tuple[str | int, ...], device: Any) -> Found:
 def faults_of_traces(scenario: Scenario) -> Found:
     for index, fault in enumerate(scenario.faults if scenario.is_traced else ()):
         if not fault.hits_links and fault.kind not in _FAULTS:
-            problem = f"'{fault.kind}' is about a training, and a trace is played"
+            problem = f"'{fault.kind}' needs a training, but a trace is only played"
             yield Violation(("faults", index, "kind"), problem, f"write {' or '.join(_FAULTS)}, or a fault of a link")
 
 
@@ -57,4 +57,4 @@ def traces_are_workloads(scenario: Scenario) -> Found:
     training = scenario.training
     for key, samples in (("model", training.model.declared.takes), ("data", training.data.declared.gives)):
         if samples == TRACE and not scenario.is_traced:
-            yield Violation(("training", key), "stands for what a trace holds", "write 'workload: {trace: …}'")
+            yield Violation(("training", key), "only stands for what a trace holds", "write 'workload: {trace: …}'")

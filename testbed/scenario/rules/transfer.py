@@ -48,7 +48,7 @@ def changed_values_are_few(scenario: Scenario) -> Found:
     for tier, pull in pulls_of(scenario).items() if not is_scripted(scenario) else ():
         reason = _changes_all(scenario) if pull == CHANGED else ""
         if reason:
-            problem = f"'pull: changed' sends the values that have changed, and {reason} all of them"
+            problem = f"'pull: changed' sends the values that have changed, but {reason} all of them"
             yield Violation(("codec", tier), problem, "write 'pull: dense'")
 
 
@@ -75,8 +75,8 @@ def backups_are_what_members_hold(scenario: Scenario) -> Found:
     for tier in tiers_of_differences(scenario) if compensates else ():
         yield Violation(
             ("codec", tier),
-            f"'{optimizer.kind}' compensates for what has changed since a gradient's values were sent, and with 'pull: "
-            "difference' a gradient is computed at older ones: most differences are sent later",
+            f"'{optimizer.kind}' compensates for what has changed since a gradient's values were sent, but with "
+            "'pull: difference' a gradient is computed at older ones, as most differences are sent later",
             "write 'pull: dense'",
         )
 
@@ -90,7 +90,7 @@ def sums_in_steps_are_of_all(scenario: Scenario) -> Found:
         codec = getattr(scenario.codec, tier)
         reason = _keeps_from_summing(scenario, tier)
         if codec.declared.summed and reason:
-            problem = f"'{codec.kind}' lets servers sum in several steps where workers run the optimizer, and {reason}"
+            problem = f"'{codec.kind}' lets servers sum in several steps where workers run the optimizer, but {reason}"
             yield Violation(("codec", tier), problem, "write 'optimizer.at: global', or another codec")
 
 
@@ -102,7 +102,7 @@ def _keeps_from_summing(scenario: Scenario, tier: str) -> str:
         return "relays wait for all keys of a round"
     if not getattr(scenario.aggregation, tier).declared.sums:
         return "a rule that compares contributions makes no sums"
-    return "rows of tables travel by themselves" if pulls_rows(scenario) else ""
+    return "rows of tables travel separately" if pulls_rows(scenario) else ""
 
 
 def overlap_needs_finished_values(scenario: Scenario) -> Found:
@@ -111,7 +111,7 @@ def overlap_needs_finished_values(scenario: Scenario) -> Found:
             ("order",),
             "'overlap: layers' begins the next forward pass layer by layer, with values that come down ready to use; "
             "here workers update their own model, all of it at once",
-            "write 'overlap: none'; slices and priorities have their effect all the same",
+            "write 'overlap: none'; slices and priorities still have their effect",
         )
 
 
@@ -122,13 +122,13 @@ def merging_needs_rounds_and_dense_payloads(scenario: Scenario) -> Found:
             if not overlay.declared.routes:
                 yield Violation(
                     ("overlay", tier),
-                    f"'{overlay.kind}' merges the contributions of one round on their way, and "
-                    "here each is applied by itself, as it comes",
+                    f"'{overlay.kind}' merges the contributions of one round on their way, but "
+                    "here each is applied by itself, as it arrives",
                     f"write overlay: {kinds(OVERLAYS, lambda each: each.routes)} with 'merge: exact', "
                     f"'{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",
                 )
             elif sums:
-                problem = "adds up on the way, and here each contribution is applied by itself, as it comes"
+                problem = "adds up contributions on the way, but here each is applied by itself, as it arrives"
                 yield Violation(("overlay", tier), f"'merge: sum' {problem}", "write 'merge: exact'")
         codec = getattr(scenario.codec, tier).declared
         if sums and (not codec.dense or codec.has_memory):
@@ -137,7 +137,7 @@ def merging_needs_rounds_and_dense_payloads(scenario: Scenario) -> Found:
                 reason = "this codec's memory (its residual) is of one node's contributions, not of sums of several"
             dense = kinds(CODECS, lambda each: each.dense and not each.has_memory)
             cure = f"write 'merge: exact', or codec: {dense}"
-            yield Violation(("overlay", tier), f"'merge: sum' adds up on the way, and {reason}", cure)
+            yield Violation(("overlay", tier), f"'merge: sum' adds up contributions on the way, but {reason}", cure)
 
 
 def blocks_may_be_lost(scenario: Scenario) -> Found:
@@ -167,11 +167,11 @@ def tls_covers_all_traffic(scenario: Scenario) -> Found:
     order = scenario.order
     paradigm = scenario.paradigm
     if order.declared.channels(order.options):
-        problem = f"covers connections, and '{order.kind}' sends datagrams beside them"
+        problem = f"covers only connections, but '{order.kind}' also sends datagrams"
         yield Violation(("transport", "tls"), problem, f"write order: {reliable()}, or tls: false")
     if paradigm.declared.library:
         own = kinds(PARADIGMS, lambda paradigm: not paradigm.library)
-        problem = f"covers our own connections, and '{paradigm.kind}' opens others"
+        problem = f"covers only the testbed's own connections, but '{paradigm.kind}' opens its own"
         yield Violation(("transport", "tls"), problem, f"write paradigm: {own}, or tls: false")
 
 
@@ -186,17 +186,17 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[str, str]]:
         problem = f"'{training.model.kind}' declares no embedding tables, so that a batch needs every parameter"
         yield problem, f"model: {kinds(MODELS, lambda model: model.tables)}"
     elif training.compute == "modelled":
-        yield "which rows a batch needs follows from samples, and nothing is computed here", "'compute: real'"
+        yield "which rows a batch needs depends on its samples, but nothing is computed here", "'compute: real'"
     elif training.loading.declared.loads:
         problem = "workers say which rows the next batch needs before that batch is loaded"
         yield problem, f"loading: {kinds(LOADINGS, lambda loading: not loading.loads)}"
     if any(codec.declared.has_memory for _, codec in scenario.codec):
-        problem = "a codec that remembers what it has sent of a tensor meets other rows in each round"
+        problem = "a codec that remembers what it has sent of a tensor sees other rows in each round"
         yield problem, f"codec: {without_memory()}"
     if any(overlay.declared.relays for _, overlay in scenario.overlay):
-        yield "a relay passes on one value to all, and each asks for rows of its own", without_relays()
+        yield "a relay passes on one value to all, but each worker asks for rows of its own", without_relays()
     if scenario.order.declared.best_effort:
-        problem = "blocks that may be lost hold the same elements in every round, and rows change"
+        problem = "blocks that may be lost hold the same elements in every round, but rows change"
         yield problem, f"order: {reliable()}"
     if pushed(scenario) is not Contribution.GRADIENT or updates_on_workers(scenario):
         problem = "an optimizer on every worker needs all rows: it changes also those that no batch of that worker uses"
@@ -204,7 +204,7 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield problem, f"sync: {first}, with 'optimizer: {{at: global}}'"
     elif tiers_of(scenario) == 2 and not scenario.sync.tier1.declared.waits:
         problem = (
-            "a local server asks for the rows of all its workers at once, and here they do not wait for each other"
+            "a local server asks for the rows of all its workers at once, but here they do not wait for each other"
         )
         one_tier = kinds(PARADIGMS, lambda paradigm: paradigm.tiers == 1)
         yield problem, f"'tier1: {SYNC.default}', paradigm: {one_tier}"

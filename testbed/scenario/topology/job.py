@@ -79,7 +79,7 @@ class JobPlace:
                 yield _no_site(("data_centers", index, "name"), change.name, chosen)
         own = next(site.name for site in network.data_centers if site.central)
         if self.central is None and self.sites and own not in self.sites:
-            problem = f"'{own}', where the network has its global servers, is none of them"
+            problem = f"'{own}', where the network has its global servers, is not among them"
             yield Violation(("sites",), problem, f"write 'central: {self.sites[0]}', or another of them")
 
     def _chosen(self, network: Topology) -> list[str]:

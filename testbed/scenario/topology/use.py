@@ -67,11 +67,11 @@ def _read_use(value: Any, info: ValidationInfo) -> Used | None:
         return Used(name, (topology_path(name),), "topology")
     ending = Path(name).suffix.lower()
     if not ending:
-        raise refuse(f"'{name}' is no built-in topology", nearest_or_all(name, BUILT_IN))
+        raise refuse(f"'{name}' is not a built-in topology", nearest_or_all(name, BUILT_IN))
     is_graph = info.data.get("reader") is not None or ending in endings()
     if not is_graph and ending not in _YAML:
         known = f"one of {', '.join((*endings(), *_YAML))}, or name a 'reader'"
-        raise refuse(f"'{ending}' is no ending of a topology file", known)
+        raise refuse(f"'{ending}' is not an ending of a topology file", known)
     path = beside(name, info)
     if not path.is_file():
         raise refuse(f"{name}: not a file")
@@ -234,7 +234,7 @@ def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, 
         ends = change.directions[0]
         given = (change.source, change.target)
         if any(given) if change.between else not all(given):
-            yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+            yield Violation(("links", index), "must name two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
         for end in ends:
             if end not in known:
@@ -275,7 +275,7 @@ def _without_effect(used: UsedTopology) -> Iterator[Violation]:
         key = key_of(field)
         if key in FOR_GRAPHS and getattr(used, field.name) is not None and key not in allowed:
             cure = "it is for graph files" if key not in ("rate", "delay") else "it is for graph files and measurements"
-            yield Violation((key,), f"has no effect on '{used.named.name}', which says it itself", cure)
+            yield Violation((key,), f"has no effect on '{used.named.name}', which has its own", cure)
     if used.columns and used.named.form != "measurements":
         yield Violation(("columns",), f"has no effect on '{used.named.name}'", "it is for measurements")
 

@@ -170,7 +170,7 @@ def _equal_cuts(order: Tensor, workers: int) -> list[Tensor]:
 def _one_class_each(labels: Tensor, kind: str) -> Tensor:
     if labels.dim() != 1:
         raise ScenarioError(
-            f"training.split: '{kind}' needs one class per sample, and text has none; use iid or contiguous"
+            f"training.split: '{kind}' needs one class per sample, but text has none; use iid or contiguous"
         )
     return labels
 

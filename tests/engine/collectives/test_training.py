@@ -205,7 +205,7 @@ def test_payloads_of_a_codec_with_a_memory_are_not_added_up_on_the_way(tmp_path:
     codec = f"codec={file}:HalfWithResidual"
     result = run(tmp_path, "training.rounds=4", "training.evaluate_every=4", "paradigm=allreduce", codec)
     assert len(result.hashes()) == 1
-    with pytest.raises(ScenarioError, match="'merge: sum' adds up on the way"):
+    with pytest.raises(ScenarioError, match="'merge: sum' adds up contributions on the way"):
         load(THREE_SITES, ("overlay=tree", codec))
 
 

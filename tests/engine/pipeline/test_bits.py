@@ -232,7 +232,7 @@ REFUSED = [
     ("paradigm.replicas={kind: allreduce, overlap: buckets}", "paradigm.replicas.overlap: gradients are complete when"),
     ("paradigm.replicas={kind: gossip, algorithm: adpsgd}", "pairs meet whenever a worker has made a step"),
     ("paradigm.replicas={kind: gossip, graph: network}", "by the data centres' links differ from stage to stage"),
-    ("paradigm.activations=demo", "is of parameters, which it treats by their shapes"),
+    ("paradigm.activations=demo", "is for parameters, which it treats by their shapes"),
 ]
 
 

@@ -328,7 +328,7 @@ def test_operations_of_a_group_follow_each_other_in_one_order(tmp_path: Path) ->
         (["paradigm=hips"], "paradigm: a trace's all-reduces are made by a dense algorithm among workers"),
         (["paradigm={kind: allreduce, algorithm: hitopk}"], "paradigm: a trace's all-reduces are made by a dense"),
         (["run.on=cluster"], "the files of a trace are on this machine"),
-        (["faults=[{kind: nan, node: tokyo/worker0, round: 0}]"], "'nan' is about a training, and a trace is played"),
+        (["faults=[{kind: nan, node: tokyo/worker0, round: 0}]"], "'nan' needs a training, but a trace is only played"),
         (["topology.data_centers[0].device={step_time: 1 s}"], "only speed, variation, slowdown have an effect"),
         (["topology.data_centers[0].workers=2"], "workload.trace: has 2 ranks, but the topology has 3 workers"),
         (["workload.placement={tokyo: [0, 1]}"], "workload.placement: 'tokyo' has 1 workers for 2 ranks"),

@@ -106,7 +106,7 @@ def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyP
 
 
 def test_virtual_time_refuses_it() -> None:
-    with pytest.raises(ScenarioError, match="sockets of its own"):
+    with pytest.raises(ScenarioError, match="its own sockets"):
         load(SCENARIO, ["run.on=simulate"])
 
 

@@ -322,7 +322,7 @@ def test_what_has_no_effect_is_refused_with_place_and_cure(folder: Path) -> None
     for change, words in {
         "sync=hfa": "sync: has no effect beside 'workload: {command: …}' (the program has its own; remove it)",
         "training.rounds=3": "arguments of the command",
-        "transport.tls=true": "transport.tls: is about the testbed's own connections",
+        "transport.tls=true": "transport.tls: is for the testbed's own connections",
         "timeouts.heartbeat=1 s": "workload: {timeout: 10 min}",
         "workload.command=[echo, {rank}]": 'for a placeholder, write "{rank}" in quotes',
         "workload.command=echo {world_sise}": "'{world_sise}' is no placeholder (did you mean 'world_size'?)",
