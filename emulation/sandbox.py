@@ -36,7 +36,8 @@ def require_seen(paths: Iterable[Path]) -> None:
     for path in paths:
         for own in _OWN:
             if path.resolve().is_relative_to(own):
-                raise CapabilityError(f"{path}: an emulated run has a {own} of its own, without it; use another folder")
+                problem = f"is hidden in an emulated run, which has a {own} of its own"
+                raise CapabilityError(f"{path}: {problem}; use another folder")
 
 
 def needs_user_namespace() -> bool:

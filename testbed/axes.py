@@ -122,12 +122,12 @@ class Axis(Mapping[str, type[T]], Generic[T]):
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}", self.own_class(kind))
         if not place.endswith(".py"):
             if not all(part.isidentifier() for part in [*place.split("."), class_name]):
-                raise AxisError(f"'{kind}' is no dotted path", "write package.module:Class, or FILE.py:Class")
+                raise AxisError(f"'{kind}' is not a dotted path", "write package.module:Class, or FILE.py:Class")
             return kind
         if folder is None and not Path(place).is_absolute():
             raise AxisError(
                 f"'{place}' is relative to a scenario file, but there is none",
-                "write its whole path",
+                "write its absolute path",
             )
         path = ((folder or Path("/")) / place).resolve()
         if not path.is_file():
@@ -225,7 +225,7 @@ def _problem(hint: Any, metadata: Mapping[str, Any], value: Any) -> str:
         return ""
     whole = hint is int
     if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
-        return f"{value!r} is no {'whole ' if whole else ''}number"
+        return f"{value!r} is not a {'whole ' if whole else ''}number"
     low, high, above = limits_of(hint, metadata)
     if low <= value <= high and not (above and value == low):
         return ""
@@ -292,7 +292,7 @@ def _file_of(kind: str, entry: type[Any]) -> Path:
     place = kind.rpartition(":")[0]
     file = place if place.endswith(".py") else getattr(sys.modules[entry.__module__], "__file__", None)
     if file is None:
-        raise AxisError(f"'{kind}' is in no file", "write it into one, which every process can import")
+        raise AxisError(f"'{kind}' is not defined in a file", "define it in one, which every process can import")
     return Path(file)
 
 

@@ -40,7 +40,7 @@ class Target:
         if measure == LOSS:
             return cls(LOSS, _parsed_loss(value))
         if measure != ACCURACY:
-            raise ValueError(f"'{measure}' is no measure of learning; write accuracy=0.95 or loss=2.5")
+            raise ValueError(f"'{measure}' is not a measure of learning; write accuracy=0.95 or loss=2.5")
         return cls(ACCURACY, _parsed_accuracy(value))
 
     @property
@@ -119,9 +119,9 @@ def _parsed_accuracy(text: str) -> float:
     try:
         share = parse_share(text)
     except UnitError:
-        raise ValueError(f"'{text}' is no accuracy; write '95 %' or 0.95") from None
+        raise ValueError(f"'{text}' is not an accuracy; write '95 %' or 0.95") from None
     if not 0 < share <= 1:
-        raise ValueError(f"{text} is no accuracy between 0 and 100 %; write '95 %' or 0.95")
+        raise ValueError(f"{text} is not an accuracy between 0 and 100 %; write '95 %' or 0.95")
     return share
 
 
@@ -129,7 +129,7 @@ def _parsed_loss(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"'{text}' is no number; write loss=2.5") from None
+        raise ValueError(f"'{text}' is not a number; write loss=2.5") from None
     if not 0 < value < float("inf"):
-        raise ValueError(f"{text} is no loss above 0; write loss=2.5")
+        raise ValueError(f"{text} is not a loss above 0; write loss=2.5")
     return value

@@ -62,7 +62,7 @@ class Measured:
         """
         made = slug(name)
         if not made:
-            file.refuse(line, f"'{name[:40]}' is no name of a site", "letters and digits, e.g. us-east-1")
+            file.refuse(line, f"'{name[:40]}' is not a name of a site", "letters and digits, e.g. us-east-1")
         other = self.sites.setdefault(made, name)
         if slug(other[-MAX_NAME:]) != slug(name[-MAX_NAME:]):
             file.refuse(line, f"'{other}' and '{name}' are both {made}", "rename one of them")

@@ -284,7 +284,7 @@ def _columns(file: TextFile, names: tuple[str, ...], chosen: Mapping[str, str]) 
             file.refuse(line, f"columns: there is no column '{name}'", f"its columns are {_listed(names)}")
         unit = unit_of(unit_text) if unit_text else None
         if unit_text and (unit is None or unit[0] != _DIMENSIONS.get(role)):
-            file.refuse(line, f"columns: '{unit_text}' is no unit of a {role}", f"e.g. {_EXAMPLE.get(role, 'none')}")
+            file.refuse(line, f"columns: '{unit_text}' is not a unit of a {role}", f"e.g. {_EXAMPLE.get(role, 'none')}")
         by_name = role_of(f"{role} {name}") if unit is None else None
         scale = unit[1] if unit else by_name[1] if by_name else None
         told[number] = Column(names[number], number, role, scale)
@@ -355,5 +355,5 @@ def _time(file: TextFile, row: Row, cell: str, is_date: bool) -> float:
     try:
         time = datetime.fromisoformat(cell)
     except ValueError:
-        file.refuse(row.line, f"'{cell[:40]}' is no time", "write ISO 8601, e.g. 2024-06-10T12:00:00Z, or seconds")
+        file.refuse(row.line, f"'{cell[:40]}' is not a time", "write ISO 8601, e.g. 2024-06-10T12:00:00Z, or seconds")
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -36,7 +36,7 @@ class TextFile:
             return cls.of(path.name, read_regular(path, limit_bytes).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            cure = f"save it as UTF-8: iconv -f latin1 -t utf-8 {path.name} > NEW; or is it no text file?"
+            cure = f"save it as UTF-8: iconv -f latin1 -t utf-8 {path.name} > NEW; or is it not a text file?"
             problem = f"{path.name}:{line}: not valid UTF-8 at byte {error.start} ({cure})"
             raise ScenarioError(problem) from error
         except OSError as error:

@@ -249,7 +249,7 @@ _NO_NUMBERS = (
     "training sample takes, and convergence is not decided."
 )
 _NO_GOAL = (
-    "Nothing is to be reached (--goal accuracy=0.9, --goal loss=2.5, or a target of the scenario): techniques are "
+    "There is no goal (--goal accuracy=0.9, --goal loss=2.5, or a target of the scenario): techniques are "
     "ranked by what a training sample takes, and convergence is not decided."
 )
 

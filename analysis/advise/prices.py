@@ -40,7 +40,7 @@ class Prices:
         priced = {source for source, _ in self.usd_per_gb}
         for name in sorted(priced.difference(data_centers)):
             raise ScenarioError(
-                f"--prices: '{name}' is no data centre of the scenario ({nearest_or_all(name, data_centers)})"
+                f"--prices: '{name}' is not a data centre of the scenario ({nearest_or_all(name, data_centers)})"
             )
         if missing := [name for name in data_centers if name not in priced]:
             raise ScenarioError(f"--prices: {_no_price(missing[0], 'any other')}")
@@ -120,7 +120,7 @@ def _number(text: str, where: str) -> float:
     try:
         value = parse_float(text)
     except ValueError as error:
-        raise ScenarioError(f"{where}: '{text}' is no number of US dollars") from error
+        raise ScenarioError(f"{where}: '{text}' is not a number of US dollars") from error
     if value < 0:
         raise ScenarioError(f"{where}: {text} is negative")
     return value

@@ -249,5 +249,5 @@ def find(name: str) -> tuple[str, Study]:
         raise ScenarioError(f"figure {name}: unknown; {meant}It is one of {known}, package.module:NAME or FILE.py:NAME")
     study = found() if callable(found) and not isinstance(found, Study) else found
     if not isinstance(study, Study):
-        raise ScenarioError(f"figure {name}: is no analysis.studies.study.Study")
+        raise ScenarioError(f"figure {name}: is not an analysis.studies.study.Study")
     return name.rpartition(":")[2], study

@@ -146,7 +146,7 @@ def _alone(case: Case, winner: Point, measure: str, won: str) -> str:
     spread = between(seconds(min(values)), seconds(max(values)))
     seeds = counted(len(values), "seed")
     what = {"time_to_target_s": "Time to the target", "step_time_s": "Time of a step"}.get(measure, "Run time")
-    return f"{what}: {seconds(median(values))} in the median of {seeds} ({spread}). No other point is there to compare."
+    return f"{what}: {seconds(median(values))} in the median of {seeds} ({spread}). There is no other point to compare."
 
 
 def _by_one_seed(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> str:
@@ -185,7 +185,7 @@ def _against_base(
 def _unresolved(winner: Point, rivals: Sequence[tuple[Point, Ratio | None]], won: str) -> str:
     nearest, ratio = rivals[0]
     others = f", and no more than {_listed([rival.label for rival, _ in rivals[1:]])}" if len(rivals) > 1 else ""
-    head = f"Not resolved: {winner.label} {won} in the mean, but is not told from {nearest.label}{others}"
+    head = f"Not resolved: {winner.label} {won} in the mean, but cannot be told from {nearest.label}{others}"
     if ratio is None:
         return f"{head}; they have no seed in common."
     return f"{head} ({nearest.label} takes {_times(ratio, 'as long')}); {_more(rivals)}."
@@ -267,7 +267,7 @@ def _not_done(cases: Sequence[Case]) -> Iterator[str]:
     if states:
         told = _listed([f"{number} {state}" for state, number in states.items()])
         cure = "" if states.keys() <= FINAL else f"; {GO_ON}"
-        yield f"{sum(states.values())} of {len(rows)} runs are not done ({told}) and count nowhere{cure}."
+        yield f"{sum(states.values())} of {len(rows)} runs are not done ({told}) and are left out{cure}."
     if wild := sum(row["status"] == "diverged" for row in rows):
         yield f"{counted(wild, 'run')} diverged."
 

@@ -67,7 +67,7 @@ class SweepComparison:
 def load_sweep(path: Path) -> StoredSweep:
     """Open the directory of a sweep. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file is damaged."""
     if not is_sweep(path):
-        raise ScenarioError(f"{path}: is no directory of a sweep (it has no sweep.json); see `testbed sweep`")
+        raise ScenarioError(f"{path}: is not the directory of a sweep (it has no sweep.json); see `testbed sweep`")
     index = read_index(path)
     indexed = index.points
     places = {}

@@ -105,8 +105,8 @@ def _require_seen(folder: Path, what: str) -> None:
     for own in OWN:
         if folder.is_relative_to(own):
             raise CapabilityError(
-                f"{folder}: {what} of an exact run cannot lie below {own}, of which its kernel has its own; "
-                "use another folder"
+                f"{folder}: {what} of an exact run cannot lie below {own}, as its kernel has a {own} of its own; use "
+                "another folder"
             )
 
 

@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return _of_sweep(arguments)
     if is_run(Path(arguments.name)):
         cure = f"its figure is {arguments.name}/figure.png; `testbed compare {arguments.name}` makes one for a paper"
-        raise ScenarioError(f"{arguments.name}: is a run, and this takes the name of a study or a sweep ({cure})")
+        raise ScenarioError(f"{arguments.name}: is a run, but this takes the name of a study or a sweep ({cure})")
     from analysis.studies.engine import execute as make
     from analysis.studies.study import find
 

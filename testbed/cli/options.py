@@ -43,7 +43,7 @@ def seed(text: str) -> int:
     """Parse the one seed of a run; of several, name the verb that takes them."""
     if "," in text:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is a list, and this takes one seed; write `testbed sweep … --seeds {text}`"
+            f"'{text}' is a list, but this takes one seed; write `testbed sweep … --seeds {text}`"
         )
     return whole(text)
 

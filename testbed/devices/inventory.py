@@ -147,7 +147,7 @@ def place(demands: Sequence[Demand], gpus: Sequence[Gpu]) -> dict[str, int]:
         if demand.index >= 0 and demand.index not in load:
             there = ", ".join(f"GPU {gpu.index} ({gpu.name})" for gpu in gpus) or "no GPU"
             raise CapabilityError(
-                f"device.index: {demand.node} asks for GPU {demand.index}, and this machine has {there}; write "
+                f"device.index: {demand.node} asks for GPU {demand.index}, but this machine has {there}; write "
                 "'index: auto', or the number of one of these"
             )
         asked = load if demand.index < 0 else (demand.index,)
@@ -166,8 +166,8 @@ def _too_small(demand: Demand, demands: Sequence[Demand], gpus: Sequence[Gpu]) -
     need = sum(each.memory_bytes for each in demands)
     return (
         f"device.kind: too little GPU memory for {demand.node}: the {len(demands)} nodes on GPUs need at least "
-        f"{_gib(need)} ({_gib(demand.memory_bytes)} for this one), and here is {free}; write 'kind: cpu' for some data "
-        "centres, use fewer workers or a smaller model, or end what else runs on the GPU (nvidia-smi)"
+        f"{_gib(need)} ({_gib(demand.memory_bytes)} for this one), but only {free} is here; write 'kind: cpu' for some "
+        "data centres, use fewer workers or a smaller model, or end what else runs on the GPU (nvidia-smi)"
     )
 
 

@@ -173,7 +173,7 @@ class CheckpointFiles:
     def _read(self, path: Path) -> Checkpoint:
         about = msgspec.json.decode(read_regular(path / "manifest.json"), type=_Manifest)
         if about.version != VERSION:
-            raise ValueError(f"it has version {about.version}, and this release resumes version {VERSION}")
+            raise ValueError(f"it has version {about.version}, but this release resumes version {VERSION}")
         nodes = {_file_name(node): node for node in about.nodes.values()}
         if about.nodes != nodes or nodes.keys() != about.files.keys():
             raise ValueError("manifest.json is damaged (its nodes are not those of its files)")
@@ -236,9 +236,9 @@ def _state_of(name: str, data: bytes) -> State:
         state = torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:  # torch's readers raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{name} is no state ({reason})") from error
+        raise ValueError(f"{name} is not a state ({reason})") from error
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-        raise ValueError(f"{name} is no state (expected values by name)")
+        raise ValueError(f"{name} is not a state (expected values by name)")
     return state
 
 

@@ -143,7 +143,7 @@ def _check_numbers(world: World, codec: Codec, given: Parts, made: Parts, what: 
     if count == 0 or _not_finite(given):
         return
     raise RunFailed(
-        f"{world.node}: codec {codec.outside}: {what} has {count} NaN or infinite numbers, and all that it was given "
+        f"{world.node}: codec {codec.outside}: {what} has {count} NaN or infinite numbers, but all that it was given "
         "are finite; correct the codec (`testbed check` tries it by itself)"
     )
 

@@ -66,7 +66,7 @@ class StateMail:
             self._world.spawn(self._send(message), f"the state after round {message.round} for {message.sender}")
 
     async def _send(self, asked: Message) -> None:
-        assert self.provide is not None, f"{asked.sender} asks for a state, and there is none"
+        assert self.provide is not None, f"{asked.sender} asks for a state, but there is none"
         meta, parts = packed(await self.provide())
         await self._world.send(asked.sender, Message(MessageKind.STATE, asked.key, asked.round, meta, parts))
 

@@ -21,7 +21,7 @@ def check_fragments(fragments: int, tensors: int) -> None:
     """Raise ``ScenarioError`` if a model of so many tensors has too few for each fragment to have one."""
     if fragments > tensors:
         raise ScenarioError(
-            f"sync.fragments: the model has {tensors} tensors, and {fragments} fragments need one each; "
+            f"sync.fragments: the model has {tensors} tensors, but {fragments} fragments need one each; "
             f"write {tensors} or fewer"
         )
 

@@ -108,7 +108,7 @@ def too_slow(plan: Plan, machine: Machine) -> list[str]:
     model = plan.training.model.kind
     return [
         f"device.step_time: a step of '{model}' takes about {duration_s * 1e3:.1f} ms of a core here, so "
-        f"{len(workers)} workers keep {cores} busy for {share:.0%} of the step time, of which messages need half: "
+        f"{len(workers)} workers keep {cores} busy for {share:.0%} of the step time, but messages need half of it: "
         f"write at least {math.ceil(longer_s * 1e3)} ms, or use fewer workers, more cores, or --on simulate"
     ]
 
@@ -128,8 +128,8 @@ def too_slow_together(plans: Sequence[Plan], machine: Machine) -> list[str]:
     cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
     factor = sum(shares) / SHARE
     return [
-        f"jobs: the steps of all jobs keep {cores} busy for {sum(shares):.0%} of the step times, of which messages "
-        f"need half: write step times {factor:.1f} times as long, or use fewer workers, more cores, or --on simulate"
+        f"jobs: the steps of all jobs keep {cores} busy for {sum(shares):.0%} of the step times, but messages need "
+        f"half of them: write step times {factor:.1f} times as long, or use fewer workers, more cores, or --on simulate"
     ]
 
 

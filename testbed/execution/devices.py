@@ -94,7 +94,7 @@ def _none_here(node: str) -> str:
     cuda = described()["cuda"]
     torch = f"torch is built for CUDA {cuda}" if cuda else "the installed torch is built without CUDA, too"
     return (
-        f"device.kind: {node} is to compute on a GPU, and 'nvidia-smi' finds none here{chosen()} ({torch}); write "
+        f"device.kind: {node} is to compute on a GPU, but 'nvidia-smi' finds none here{chosen()} ({torch}); write "
         "'kind: cpu', or predict a GPU's times with 'on: simulate' and 'training.compute: modelled'"
     )
 
@@ -107,6 +107,6 @@ def require_per_worker(workers: int, option: str) -> None:
     there: tuple[Gpu, ...] = gpus()
     if len(there) < workers:
         raise CapabilityError(
-            f"{option}: nccl needs a GPU for each of {workers} workers, and this machine has {len(there)}{chosen()}; "
+            f"{option}: nccl needs a GPU for each of {workers} workers, but this machine has {len(there)}{chosen()}; "
             f"write '{option.rsplit('.', maxsplit=1)[-1]}: gloo', or train on as many workers as there are GPUs"
         )

@@ -170,7 +170,7 @@ def _refuse_large(folder: Path) -> None:
         size += each.stat().st_size if each.is_file() else 0
         if size > SENT_LIMIT_BYTES:
             raise ScenarioError(
-                f"{folder}: the folder of a script or command is sent to the machines of a cluster, and this one has "
+                f"{folder}: the folder of a script or command is sent to the machines of a cluster, but this one has "
                 f"more than {SENT_LIMIT_BYTES // 1_000_000} MB; move the script into a folder of its own"
             )
 

@@ -93,7 +93,7 @@ def _packed(path: Path) -> bytes:
     files = [each for each in found if each.is_file() and not each.is_symlink()]
     if left_out := set(found) - set(files):
         with (path / _LOG).open("a", encoding="utf-8", errors="backslashreplace") as log:
-            log.writelines(f"left out on the way from this machine, as it is no file: {each}\n" for each in left_out)
+            log.writelines(f"not sent from this machine, as it is not a file: {each}\n" for each in left_out)
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for each in files:

@@ -115,7 +115,7 @@ class _JobProcesses:
         found: list[BaseException | None] = []
         for number, child in enumerate(self._children):
             code = child.wait()
-            gone = RunFailed(f"the process of this job ended with {code}, without a word (see host.log)")
+            gone = RunFailed(f"the process of this job ended with {code}, without a message (see host.log)")
             found.append(self._ends.get(number, gone))
         return found
 

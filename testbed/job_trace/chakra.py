@@ -134,8 +134,8 @@ class _Reader:
                 message.ParseFromString(data[at : at + size])
             except DecodeError as error:
                 raise ScenarioError(
-                    f"{self._where}: what follows {last} is no message of Chakra's schema; write the trace again, by "
-                    "Chakra 0.0.4 or newer"
+                    f"{self._where}: what follows {last} is not a message of Chakra's schema; write the trace again, "
+                    "by Chakra 0.0.4 or newer"
                 ) from error
             at += size
             if make is messages["GlobalMetadata"]:
@@ -164,7 +164,7 @@ class _Reader:
             at += 1
             if data[at - 1] < 0x80:
                 return value, at
-        raise ScenarioError(f"{self._where}: what follows {last} is no length; this is no trace of Chakra")
+        raise ScenarioError(f"{self._where}: what follows {last} is not a length, so this is not a trace of Chakra")
 
     def _truncated(self, last: str) -> ScenarioError:
         return ScenarioError(f"{self._where}: the file ends in the middle of what follows {last}; copy it again, whole")
@@ -176,14 +176,14 @@ class _Reader:
             text = data.decode()
             first, at = decoder.raw_decode(text.lstrip())
         except ValueError as error:
-            raise ScenarioError(f"{self._where}: is no JSON: {error}") from error
+            raise ScenarioError(f"{self._where}: is not JSON: {error}") from error
         if not isinstance(first, dict):
             raise ScenarioError(f"{self._where}: does not begin with a JSON object; write the trace again")
         if "workload_graph" in first:
             self._from_pytorch = True
             graph = first["workload_graph"]
             if not isinstance(graph, list):
-                raise ScenarioError(f"{self._where}: its workload_graph is no list of nodes; write the trace again")
+                raise ScenarioError(f"{self._where}: its workload_graph is not a list of nodes; write the trace again")
             yield from (self._of_feeder(number, node) for number, node in enumerate(graph))
             return
         if "nodes" in first:
@@ -199,9 +199,9 @@ class _Reader:
             try:
                 node, at = decoder.raw_decode(text)
             except ValueError as error:
-                raise ScenarioError(f"{self._where}: what follows {last} is no node of Chakra: {error}") from error
+                raise ScenarioError(f"{self._where}: what follows {last} is not a node of Chakra: {error}") from error
             if not isinstance(node, dict):
-                problem = f"what follows {last} is no node of Chakra, as it is no JSON object"
+                problem = f"what follows {last} is not a node of Chakra, as it is not a JSON object"
                 raise ScenarioError(f"{self._where}: {problem}; write the trace again")
             yield self._of_message(node)
             last = f"node {node.get('id', 0)}"
@@ -212,7 +212,7 @@ class _Reader:
         place = f"{self._where}, node {node.get('id', 0)} '{node.get('name', '')}'"
         type_ = node.get("type", "INVALID_NODE")
         if type_ not in schema.NODE_TYPES:
-            problem = f"has type '{type_}', which is none of {', '.join(schema.NODE_TYPES)}"
+            problem = f"has type '{type_}', which is not one of {', '.join(schema.NODE_TYPES)}"
             raise ScenarioError(f"{place}: {problem}; write the trace again")
         try:
             return Record(
@@ -267,7 +267,7 @@ class _Reader:
             peers = {model.SEND: "comm_dst", model.RECEIVE: "comm_src"}
             own = {model.SEND: "comm_src", model.RECEIVE: "comm_dst"}.get(kind, "")
             if own in attributes and whole(attributes[own]) != self._rank:
-                problem = f"its {own} is rank {attributes[own]}, and this is the file of rank {self._rank}"
+                problem = f"its {own} is rank {attributes[own]}, but this is the file of rank {self._rank}"
                 raise ScenarioError(f"{place}: {problem}; write the trace again, or name its files by their ranks")
             return TraceNode(
                 id=record.id,
@@ -296,7 +296,7 @@ class _Reader:
     def _operation(self, comm_type: Any, place: str) -> str:
         number = whole(comm_type)
         if not 0 <= number < len(_OPERATIONS):
-            raise ScenarioError(f"{place}: comm_type {comm_type} is none of 0 to {len(_OPERATIONS) - 1}")
+            raise ScenarioError(f"{place}: comm_type {comm_type} is not one of 0 to {len(_OPERATIONS) - 1}")
         return _OPERATIONS[number]
 
     def _after(self, record: Record, ids: Container[int], place: str) -> tuple[int, ...]:
@@ -310,7 +310,7 @@ class _Reader:
     def _group(self, attributes: Mapping[str, Any], place: str) -> str:
         if not all(attributes.get("involved_dim", ())):
             problem = (
-                "its group is told by dimensions of a topology (involved_dim), and this network has no such dimensions"
+                "its group is given by dimensions of a topology (involved_dim), but this network has no such dimensions"
             )
             raise ScenarioError(f"{place}: {problem}; write its process group (pg_name) into the trace")
         return str(attributes.get("pg_name", model.EVERYONE))

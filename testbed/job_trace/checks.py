@@ -53,7 +53,7 @@ def _ranks(job: JobTrace) -> Iterator[str]:
     for trace in job.ranks:
         for node in trace.nodes:
             if node.kind in (SEND, RECEIVE) and (not 0 <= node.peer < size or node.peer == trace.rank):
-                yield f"{trace.place(node)}: its peer is rank {node.peer}, and the others are of 0 to {size - 1}"
+                yield f"{trace.place(node)}: its peer is rank {node.peer}, but the others are 0 to {size - 1}"
             if node.kind != COLLECTIVE:
                 continue
             if node.group and node.group not in job.groups and (len(job.groups) or node.group != "0"):
@@ -62,7 +62,7 @@ def _ranks(job: JobTrace) -> Iterator[str]:
                 continue
             members = job.members(node.group)
             if trace.rank not in members:
-                yield f"{trace.place(node)}: its group '{node.group}' has ranks {list(members)}, and not this one"
+                yield f"{trace.place(node)}: its group '{node.group}' has ranks {list(members)}, without this one"
             if node.peer >= 0 and node.peer not in members:
                 yield f"{trace.place(node)}: its root, rank {node.peer}, is not in its group {list(members)}"
 
@@ -91,7 +91,7 @@ def _messages(job: JobTrace) -> Iterator[str]:
         for send, receive in zip(sends, receives, strict=False):
             if send.size_bytes != receive.size_bytes:
                 other = f"node {send.id} of rank {source} sends {send.size_bytes} bytes"
-                yield f"{job.ranks[target].place(receive)}: receives {receive.size_bytes} bytes, and {other}"
+                yield f"{job.ranks[target].place(receive)}: receives {receive.size_bytes} bytes, but {other}"
 
 
 def _collectives(job: JobTrace) -> Iterator[str]:

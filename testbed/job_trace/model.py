@@ -103,5 +103,5 @@ class JobTrace:
 def whole(value: Any) -> int:
     """Return a whole number, which JSON may have as a text. Raise ``ValueError`` for a fraction, or a truth value."""
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError(f"{value} is no whole number")
+        raise ValueError(f"{value} is not a whole number")
     return int(value)

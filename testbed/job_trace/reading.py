@@ -88,14 +88,14 @@ def _groups_of_file(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         return {name: _members(name, members) for name, members in content.items()}
     except FileNotFoundError:
         raise ScenarioError(
             f'{path}: there is no such file; write one of process groups, {{"NAME": [ranks]}}'
         ) from None
     except (OSError, ValueError) as error:
-        raise ScenarioError(f'{path}: is no list of process groups, {{"NAME": [ranks]}}: {error}') from error
+        raise ScenarioError(f'{path}: is not a list of process groups, {{"NAME": [ranks]}}: {error}') from error
 
 
 def _members(name: str, ranks: Any) -> tuple[int, ...]:

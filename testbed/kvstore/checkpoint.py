@@ -74,7 +74,7 @@ def load_objects(content: Tensor, objects: Mapping[str, Any], generators: bool =
     kept = from_bytes(content)
     if kept["objects"].keys() != objects.keys():
         raise ScenarioError(
-            f"steps: the checkpoint holds {', '.join(kept['objects']) or 'nothing'}, and the script names "
+            f"steps: the checkpoint holds {', '.join(kept['objects']) or 'nothing'}, but the script names "
             f"{', '.join(objects) or 'nothing'}; name the same objects"
         )
     for name, each in objects.items():

@@ -53,7 +53,7 @@ def create(name: str = "dist_sync") -> GeoMXStore:
     if "dist" not in name:
         if not alone:
             raise ScenarioError(
-                f"create({name!r}) is for one machine, and the scenario has {job.workers} workers; "
+                f"create({name!r}) is for one machine, but the scenario has {job.workers} workers; "
                 "write create('dist_sync')"
             )
     elif not alone and ("async" in name) != job.at_server:

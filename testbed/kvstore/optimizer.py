@@ -109,7 +109,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._steps = self._job.local_steps
         if isinstance(optimizer, torch.optim.LBFGS) and self._job.contribution == "gradient":
             raise ScenarioError(
-                "LBFGS needs several gradients a step, and this synchronisation exchanges one; use another"
+                "LBFGS needs several gradients a step, but this synchronisation exchanges one; use another"
             )
         self._at_server = server_options(optimizer) if self._job.at_server else None
         if self._at_server:

@@ -47,5 +47,5 @@ def _default(scenario: Scenario, packets: int, is_unknown: bool) -> tuple[str, s
     if packets <= MOST_PACKETS:
         return "packets", told
     if is_unknown:
-        return "flows", "by default, as it is not known beforehand how large the script's model is"
+        return "flows", "by default, as the size of the script's model is not known beforehand"
     return "flows", f"{told}, and packets are simulated up to {MOST_PACKETS:,}"

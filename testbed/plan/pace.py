@@ -105,7 +105,7 @@ def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float],
         return shape.time_shares()
     if len(layers) != len(shape.segments):
         raise ScenarioError(
-            f"device.profile: has {len(layers)} segments, and the model '{shape.name}' has {len(shape.segments)}; "
+            f"device.profile: has {len(layers)} segments, but the model '{shape.name}' has {len(shape.segments)}; "
             "measure this model with 'testbed profile'"
         )
     total = sum(map(sum, layers))

@@ -175,8 +175,8 @@ class _Maker:
         elements = [prod(shape.dimensions) for shape in sent]
         if elements and max(elements) < bound:
             raise ScenarioError(
-                f"paradigm.{name}: '{choice.kind}' sends tensors of less than {bound} elements as they are, and a "
-                f"micro-batch's activations have {max(elements)}; write 'bound: {max(2, min(elements))}', larger "
+                f"paradigm.{name}: '{choice.kind}' sends tensors of less than {bound} elements as they are, but the "
+                f"activations of a micro-batch have {max(elements)}; write 'bound: {max(2, min(elements))}', larger "
                 "micro-batches, or 'none'"
             )
         if CODECS[choice.kind].exact:

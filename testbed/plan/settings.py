@@ -209,7 +209,7 @@ def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Seque
     else:
         return
     where = f"{scenario.place_of('paradigm', option)}: paradigm.{option}"
-    raise ScenarioError(f"{where}: the GPUs of this machine sum by links of their own, past {bypassed} ({cure})")
+    raise ScenarioError(f"{where}: the GPUs of this machine sum over their own links, which bypass {bypassed} ({cure})")
 
 
 def pipeline_of(scenario: Scenario) -> model.PipelinePlan | None:

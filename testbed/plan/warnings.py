@@ -128,7 +128,7 @@ def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation)
     short = [link for link in network.links if link.queue_bytes < FRAME_BYTES] if facilities.links else []
     if short:
         others = f" (and {len(short) - 1} more)" if len(short) > 1 else ""
-        queue = f"the queue of {format_size(short[0].queue_bytes)} has no room for a frame, of {FRAME_BYTES} bytes"
+        queue = f"the queue of {format_size(short[0].queue_bytes)} is smaller than a frame of {FRAME_BYTES} bytes"
         yield f"{short[0].name}{others}: {queue}: a packet that meets another one is lost; write a longer 'queue'"
     if facilities.shapes_links or by_packet:
         slow = list[LinkPlan]()
@@ -138,7 +138,7 @@ def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation)
                 slow.append(link)
         yield from _of_links(slow, "rates below 64 kbit/s are emulated as 64 kbit/s")
     if not facilities.has_processes:
-        losses = "each packet is lost by itself" if by_packet else "losses are a mean"
+        losses = "packets are lost independently" if by_packet else "losses are a mean"
         for name in ("duplication", "jitter_s", "reordering"):
             having = [link for link in network.links if getattr(link, name)]
             yield from _of_links(having, f"{name.removesuffix('_s')} has no effect on 'simulate'")
@@ -191,9 +191,9 @@ def _transport(scenario: Scenario) -> Iterator[str]:
     transport = scenario.transport
     if transport.parallel_streams > 1:
         whom = "measuring tools and bulk background traffic"
-        yield f"transport.parallel_streams: counts for {whom}; training has one connection for each pair of nodes"
+        yield f"transport.parallel_streams: affects only {whom}; training has one connection for each pair of nodes"
     if transport.initial_window_packets is not None and unshaped:
-        yield f"transport.initial_window: has no effect on '{on}', where no route is ours"
+        yield f"transport.initial_window: has no effect on '{on}', where the testbed sets no routes"
     if scenario.background and unshaped:
         yield f"background: has no effect on '{on}', whose links are not emulated"
 
@@ -220,8 +220,8 @@ def _costs(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
     if fast and scenario.run.facilities.in_virtual_time and MESSAGE not in scenario.simulation.costs:
         rate = format_rate(fast[0].lan_rate_bps)
         yield (
-            f"topology: the LAN of {fast[0].name} has {rate}, of which a node takes {format_rate(most_bps)}: as many "
-            f"bytes a core reads and authenticates; for other nodes, 'simulation.costs' with a row '{MESSAGE}' says "
+            f"topology: the LAN of {fast[0].name} has {rate}, but a node takes {format_rate(most_bps)}, which is what "
+            f"a core reads and authenticates; for other nodes, 'simulation.costs' with a row '{MESSAGE}' says "
             "what a message takes at its receiver"
         )
 
@@ -242,8 +242,8 @@ def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: T
     if size_bytes > UNKNOWN_MODEL_BYTES and takes_s > max(trained):
         yield (
             f"simulation.costs: a step of '{scenario.optimizer.kind}' takes {seconds(takes_s)} beside a training step "
-            f"of {seconds(max(trained))}, and codecs and sums likewise, as if a processor's core did them; where GPUs "
-            "do, name a table of theirs, such as scenarios/large/h100.csv: 'simulation: {costs: {file: FILE.csv}}'"
+            f"of {seconds(max(trained))}, because steps, codecs and sums are timed as on a processor core; for GPUs, "
+            "name a table such as scenarios/large/h100.csv: 'simulation: {costs: {file: FILE.csv}}'"
         )
 
 
@@ -271,8 +271,8 @@ def _unstated_costs(scenario: Scenario) -> Iterator[str]:
     for name in sorted({*used, *codecs} - told):
         example = f"{name} step" if name in used else f"{name} {ENCODE}"
         yield (
-            f"simulation.costs: has no row of '{name}' (as '{example}'): its work takes what a core of a processor was "
-            "measured to take"
+            f"simulation.costs: has no row for '{name}' (such as '{example}'): its work takes as long as measured on "
+            "a processor core"
         )
 
 
@@ -282,7 +282,7 @@ def _measured(nodes: tuple[NodePlan, ...], facilities: Facilities) -> Iterator[s
     for key in ("variation",) if facilities.in_virtual_time else ("variation", "slowdown", "speed"):
         if any(getattr(device, key) != getattr(plain, key) for device in devices):
             what = "device.slowdown, and faults 'slow': have" if key == "slowdown" else f"device.{key}: has"
-            yield f"{what} no effect where device.pace is 'measured'; a step takes what it takes"
+            yield f"{what} no effect where device.pace is 'measured'; a step takes as long as it computes"
 
 
 def _servers(scenario: Scenario) -> Iterator[str]:
@@ -304,7 +304,7 @@ def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str
         return
     which = f"sync: '{sync.kind}' crosses the WAN in one of {each} rounds"
     if rounds < each:
-        yield f"{which}, and training.rounds is {rounds}: no data centre hears of another, and no byte crosses the WAN"
+        yield f"{which}, but training.rounds is {rounds}: data centres exchange nothing, and no byte crosses the WAN"
     elif scenario.training.target is None:
         yield f"{which}: the last {rounds % each} of {rounds} stay inside data centres, whose models differ at the end"
 
@@ -327,7 +327,7 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
     for sender, corrects in _sparse_senders(scenario) if option else ():
         also = " and in the codec" if corrects and outer is None else ""  # changes of models are never corrected
         yield (
-            f"{sender} sends an element once in a while, and the {option} of '{kind}' repeats it in the rounds after; "
+            f"{sender} sends an element only now and then, but the {option} of '{kind}' repeats it in later rounds; "
             f"such runs have missed their target or diverged: write 0 for the momentum in '{place}'{also}"
         )
 
@@ -362,8 +362,8 @@ def _backups(scenario: Scenario) -> Iterator[str]:
         return
     if waits or not scenario.paradigm.declared.tiers:
         yield (
-            f"optimizer: '{scenario.optimizer.kind}' compensates for delays, and where rounds wait for all there are "
-            "none: it makes the steps of 'sgd'; write 'sync: mixedsync', 'tap' or 'ssp'"
+            f"optimizer: '{scenario.optimizer.kind}' compensates for delays, but rounds that wait for all have none: "
+            "it makes the steps of 'sgd'; write 'sync: mixedsync', 'tap' or 'ssp'"
         )
 
 
@@ -378,15 +378,15 @@ def _checkpoints(scenario: Scenario) -> Iterator[str]:
     every = scenario.checkpoint.every
     rounds = scenario.training.rounds
     if every > rounds and scenario.workload is None:
-        yield f"checkpoint.every: {every}, and training.rounds is {rounds}: no checkpoint is written"
+        yield f"checkpoint.every: {every}, but training.rounds is {rounds}: no checkpoint is written"
     late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
     if not scenario.paradigm.declared.tiers:
         gossip = getattr(scenario.paradigm.options, "algorithm", "")
         late = [gossip] if gossip in ALGORITHMS and ALGORITHMS[gossip].pairwise else []
     if 0 < every < rounds and late:
         yield (
-            f"checkpoint.every: with '{late[0]}' workers wait for each other at every checkpoint, and nowhere else, so "
-            "checkpoints change what each contributes"
+            f"checkpoint.every: with '{late[0]}' workers wait for each other at every checkpoint, but nowhere else, "
+            "so checkpoints change what each contributes"
         )
 
 

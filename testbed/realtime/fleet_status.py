@@ -72,7 +72,7 @@ class NodeExit:
         if not self.cause:
             how = f"ended with exit status {self.code} and without a message"
             if self.code == Interrupted.exit_code:
-                how = "was told to end (SIGTERM), and not by this run"
+                how = "got SIGTERM, which this run did not send"
             return kind(f"{self.node} {how}")
         if self.cause == PeerLost.__name__:
             return NodeLost(self.message)

@@ -100,7 +100,7 @@ class Network:
 
     def send(self, to: str, message: Message, aside: bool = False) -> asyncio.Future[None] | None:
         """See ``World.send`` and ``send_aside``; returns what the sender has to wait for, if anything."""
-        assert to in self._addresses, f"{self.node} sends to {to}, which is no node of this run"
+        assert to in self._addresses, f"{self.node} sends to {to}, which is not a node of this run"
         if to in self._left:
             if to not in self._expendable:
                 self._owner.warn(f"{message.kind} for {to} dropped: it has ended")

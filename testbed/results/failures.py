@@ -198,7 +198,7 @@ class FailureFiles:
         if told := self.kept(node):
             return node, told
         dump = self.dump(process)
-        what = f"exit status {code}: the process ended, and said nothing"
+        what = f"exit status {code}: the process ended without a message"
         fatal = _FATAL.search(dump)
         if late := _LATE.search(dump):
             what = f"TimeoutError: no call of the store for {late['time']}, outside Python"

@@ -199,8 +199,8 @@ def _clock_reasons(capabilities: Mapping[str, Any]) -> Iterator[str]:
             yield f"{machine['name']}: its clock was never compared with the driver's"
         elif error_s > CLOCK_ERROR_S:
             yield (
-                f"{machine['name']}: its clock is known to {error_s * 1e3:.1f} ms only, half of the round trip to it; "
-                "times of transfers between machines are no better, durations on one machine are exact"
+                f"{machine['name']}: its clock is known only to {error_s * 1e3:.1f} ms, half of the round trip to it; "
+                "times of transfers between machines are no more precise, but durations on one machine are exact"
             )
 
 
@@ -307,7 +307,7 @@ def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
     if seconds <= HELD_UP_SHARE * float((own["t_s"] - own["t0_s"]).sum()):
         return []
     count = within["round"].nunique()
-    told = f"evaluation held up {count} round{'s' * (count > 1)}, for {seconds:.3g} s in all, which their times contain"
+    told = f"evaluation held up {count} round{'s' * (count > 1)}, for {seconds:.3g} s in all, which their times include"
     return [f"{told}: raise training.evaluate_every"]
 
 
@@ -330,7 +330,7 @@ def _training_reasons(frames: Frames, plan: Mapping[str, Any], equal_every: int)
     finals = frames["finals"]
     done = frames["rounds"]
     if done.empty and (warnings["cause"] == NO_STEP).any():
-        yield "no worker made a step: no batch came, or the loop of the script was not entered"
+        yield "no worker made a step: the script got no batch, or did not enter its loop"
     if (warnings["cause"] == NOT_FINISHED).any():
         later = int((done["t_s"] > frames["accuracy"]["snapshot_t_s"].max()).sum())
         if later:
@@ -357,7 +357,7 @@ def _why_different(warnings: pd.DataFrame, rounds: pd.DataFrame) -> str:
             f"their learning rates differ from round {first['round'].iloc[0]} on ({rates}); let schedulers follow a "
             "number that all workers share"
         )
-    return "something at the workers has changed them after, or beside, what was exchanged"
+    return "something on the workers has changed them after the exchange, or outside it"
 
 
 def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]], told: Collection[str]) -> list[str]:

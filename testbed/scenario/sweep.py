@@ -114,7 +114,7 @@ def tuning_range(text: str, trials: int) -> TuningRange:
     if not (equals and dots and 0 < found.low < found.high < math.inf):
         raise ScenarioError(f"--tune {text}: not a range (write e.g. learning_rate=0.0003..0.1, both above 0)")
     if not path.startswith("optimizer."):
-        raise ScenarioError(f"--tune {text}: '{path}' is no option of the optimizer (write optimizer.NAME=LOW..HIGH)")
+        raise ScenarioError(f"--tune {text}: '{path}' is not an optimizer's option (write optimizer.NAME=LOW..HIGH)")
     if trials < 1:
         raise ScenarioError(f"--trials {trials}: at least 1")
     return found
@@ -133,7 +133,7 @@ def technique_names(text: str) -> list[str]:
         if name not in presets() and not names_code(name):
             near = suggestion(name, presets())
             hint = near or f"all, or of {', '.join(presets())}"
-            raise ScenarioError(f"--techniques: '{name}' is no technique ({hint})")
+            raise ScenarioError(f"--techniques: '{name}' is not a technique ({hint})")
     return names
 
 

@@ -123,7 +123,7 @@ def _when(fault: Fault) -> Iterator[Problem]:
     times = {"at": fault.at_s, "sometime": fault.sometime, "round": fault.round}
     given = [key for key, value in times.items() if value is not None]
     if len(given) != 1:
-        problem = f"says {' and '.join(given)}" if given else "never happens"
+        problem = f"has {' and '.join(given)}" if given else "never happens"
         yield (), problem, "write one of 'at: 10 s', 'sometime: {from: 5 s, to: 20 s}' and 'round: 7'"
     if fault.sometime is not None and fault.sometime.end_s <= fault.sometime.start_s:
         problem = f"{fault.sometime.end_s:g} s does not come after {fault.sometime.start_s:g} s"

@@ -71,7 +71,7 @@ class Training(Generic[Technique]):
             problem = f"{self.accumulate} parts of a batch of {self.batch_size} samples"
             yield "accumulate", problem, f"write {self.batch_size} or less, or a larger batch"
         if self.target_accuracy is not None and self.target_loss is not None:
-            problem = "is a second target beside target_accuracy, and a run ends at one"
+            problem = "is a second target beside target_accuracy, but a run ends at one"
             yield "target_loss", problem, "write one of them, and null for the other"
         if self.target is not None and self.evaluate_every > self.rounds:
             problem = f"{self.evaluate_every} is more than training.rounds ({self.rounds})"
@@ -220,7 +220,7 @@ class Workload(Program, TracedJob):
         for key in other_than_default(self, *_OF_PROGRAMS) if given else ():
             yield key, f"has no effect on '{given[0]}'", "remove it, or write 'command: …'"
         for key in other_than_default(self, *_OF_TRACES) if not self.trace else ():
-            yield key, "is about a job's trace, and there is none", "remove it, or write 'trace: …'"
+            yield key, "is for a job's trace, but there is none", "remove it, or write 'trace: …'"
         if self.listens and self.is_program and not self.command:
             yield "listens", "no process waits for the first", "remove it, or write 'command' for the others"
         placed = [rank for ranks in self.placement.values() for rank in ranks]
@@ -231,8 +231,8 @@ class Workload(Program, TracedJob):
     def _problems_of_texts(self) -> Iterator[Problem]:
         for name in self.env:
             if not _VARIABLE.fullmatch(name):
-                yield ("env", name), "is no name of an environment variable", "letters, digits and '_' only"
+                yield ("env", name), "is not a name of an environment variable", "letters, digits and '_' only"
         for key, texts in (("command", self.command), ("first", self.first), ("env", self.env.values())):
             for word in (word for text in texts for word in unknown(text)):
                 if hint := suggestion(word, PLACEHOLDERS):
-                    yield key, f"'{{{word}}}' is no placeholder", hint
+                    yield key, f"'{{{word}}}' is not a placeholder", hint

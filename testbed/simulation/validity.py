@@ -137,7 +137,7 @@ def _of_bursts(
         windowed = model.slow_start_after_idle and any(
             each.size_bytes > model.initial_window_bytes and each.share(each.rtt_s) > OFF for each in short
         )
-        what = "their windows may grow otherwise"
+        what = "their windows may grow differently"
         where = f"messages over {name} restart from small windows"
     else:
         paced = [each.share(each.rtt_s * min(each.size_bytes / model.initial_window_bytes, 1.0)) for each in short]
@@ -148,7 +148,7 @@ def _of_bursts(
         yield what, max(each.rtt_s for each in short), where
     rtt_s = max(each.rtt_s for each in bursts)
     if rtt_s > OFF * trained_s:
-        yield "its start counts much", rtt_s, f"the run lasts only {trained_s / rtt_s:.0f} round trips of {name}"
+        yield "its start weighs heavily", rtt_s, f"the run lasts only {trained_s / rtt_s:.0f} round trips of {name}"
 
 
 def _of_sharing(link: WanLink, bursts: Sequence[Burst], model: TcpModel) -> Iterable[tuple[str, float, str]]:
@@ -160,7 +160,7 @@ def _of_sharing(link: WanLink, bursts: Sequence[Burst], model: TcpModel) -> Iter
     crowded = sum(each.size_bytes for each in bursts) / capacity > CROWDED_SHARE * period_s
     rtts = [each.rtt_s for each in bursts]
     if count >= CROWD and crowded and any(each.bdps < LONG_FLOW for each in bursts):
-        yield "they may share it otherwise", count, f"{count} connections send short messages over {name}"
+        yield "they may share it differently", count, f"{count} connections send short messages over {name}"
     elif count > 1 and crowded and model.loss_based and max(rtts) > UNEVEN_RTTS * min(rtts):
         where = f"round-trip times of {count} connections of {name} differ"
         yield f"{model.congestion_control} may share unevenly", max(rtts) / max(min(rtts), 1e-9), where

@@ -63,7 +63,7 @@ def scores_have_the_shape_of_the_labels(subject: Subject) -> None:
         require(found == expected, f"{found}, not {expected}, for inputs {list(inputs.shape)}")
 
 
-@requirement("use float32 layers; tie no weights, or write the model as one module that is no nn.Sequential")
+@requirement("use float32 layers; tie no weights, or write the model as one module that is not an nn.Sequential")
 def it_has_parameters_and_no_buffers(subject: Subject) -> None:
     """A model has float32 parameters to train, no buffers, and blocks that share no parameter."""
     for _, model in _built(subject):  # building refuses buffers

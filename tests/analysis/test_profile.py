@@ -57,7 +57,7 @@ def test_a_profile_of_another_model_is_refused(scenario: Path, tmp_path: Path) -
     overrides = (*FEW, "device.profile={file: two.csv}", "order={kind: p3, overlap: layers}")
     run = run_scenario(tmp_path / "run", "simulate", *overrides, scenario=scenario)
     assert run.outcome.status == "failed"
-    assert "has 2 segments, and the model" in run.outcome.message and "testbed profile" in run.outcome.message
+    assert "has 2 segments, but the model" in run.outcome.message and "testbed profile" in run.outcome.message
 
 
 @for_each(

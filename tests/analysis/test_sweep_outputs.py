@@ -73,7 +73,7 @@ def test_points_seeds_and_intervals_are_those_of_the_runs(compared: SweepCompari
     assert len(diloco.completed) == 2 and len(diloco.rows) == 3
     first, *others = compared.conclusion
     assert first.startswith("HFA reached 80 % accuracy soonest") and "3 seeds decide" not in first
-    assert any(each.startswith("1 of 9 runs are not done (1 pending) and count nowhere;") for each in others)
+    assert any(each.startswith("1 of 9 runs are not done (1 pending) and are left out;") for each in others)
 
 
 def test_one_command_writes_all_forms(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +213,7 @@ def test_a_sweep_without_a_finished_run_says_so(sweep: Path, tmp_path: Path) -> 
     write_index(tmp_path, [("fsa", 1)])
     with pytest.raises(ScenarioError, match="no run of this sweep has a result yet"):
         compare_sweep(load_sweep(tmp_path))
-    with pytest.raises(ScenarioError, match="is no directory of a sweep"):
+    with pytest.raises(ScenarioError, match="is not the directory of a sweep"):
         load_sweep(sweep / "runs")
 
 
@@ -234,7 +234,7 @@ def test_report_and_figure_of_a_sweep_take_a_base_and_a_target(
     told = capsys.readouterr().err
     assert (
         "--target: is only for a sweep" in told
-        and "is no accuracy between" in told
+        and "is not an accuracy between" in told
         and "--base: is only for a sweep" in told
     )
 

@@ -45,7 +45,7 @@ def test_the_base_may_be_another_and_may_win() -> None:
 def test_what_is_not_resolved_says_how_many_seeds_would_resolve_it() -> None:
     close = {**SECONDS, "esync": (21.0, 21.5, 23.0)}
     assert told(close).startswith(
-        "Not resolved: HFA reached 90 % accuracy soonest in the mean, but is not told from ESync "
+        "Not resolved: HFA reached 90 % accuracy soonest in the mean, but cannot be told from ESync "
         "(ESync takes 1.04× as long (95 % interval 0.911 to 1.19, 3 seeds)); about 14 more seeds would."
     )
     same = {"hfa": (20.0, 22.0), "esync": (20.0, 22.0)}
@@ -68,7 +68,7 @@ def test_of_an_interrupted_sweep_it_says_which_points_have_one_seed() -> None:
     go_on = "the same `testbed sweep` command goes on where it stopped"
     assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA (95 % interval 1.98 to 2.02, 3 seeds)")
     assert f"With ESync HFA has one seed in common, which decides nothing: {go_on}." in text
-    assert f"2 of 9 runs are not done (1 interrupted and 1 pending) and count nowhere; {go_on}." in text
+    assert f"2 of 9 runs are not done (1 interrupted and 1 pending) and are left out; {go_on}." in text
     assert "--seeds" not in text
     text = told({"fsa": SECONDS["fsa"], "hfa": SECONDS["hfa"][:1]})
     assert "; one seed of HFA cannot say whether another would change that (run the sweep with --seeds 3" in text
@@ -93,7 +93,7 @@ def test_without_a_target_steps_are_compared_and_learning_is_not() -> None:
 
 def test_a_sweep_of_seeds_alone_tells_their_spread() -> None:
     assert told({"fsa": SECONDS["fsa"]}) == (
-        "Time to the target: 42 s in the median of 3 seeds (40 to 44 s). No other point is there to compare."
+        "Time to the target: 42 s in the median of 3 seeds (40 to 44 s). There is no other point to compare."
     )
 
 

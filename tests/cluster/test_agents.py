@@ -94,7 +94,7 @@ def test_it_ends_with_the_bits_of_the_simulator_and_the_report_says_what_links_a
         assert (row["rate_bps"] is None) == (row["when"] == "during")
     capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.003
     (reason,) = set(assess(frames, plan, capabilities)["reasons"]) - set(report["reasons"])
-    assert reason.startswith("tokyo/machine0: its clock is known to 3.0 ms only")
+    assert reason.startswith("tokyo/machine0: its clock is known only to 3.0 ms")
     capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.0005
     assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
 

@@ -76,7 +76,7 @@ def test_a_job_that_fails_or_dies_says_why_and_the_others_go_on() -> None:
         1,
     )
     assert isinstance(dead, RunFailed)
-    assert "ended with -9, without a word" in str(dead)
+    assert "ended with -9, without a message" in str(dead)
     assert good is None
 
 

@@ -43,7 +43,7 @@ def test_the_grid_has_both_ends_and_the_point_s_own_value() -> None:
         ("learning_rate=0..1", "not a range"),
         ("learning_rate=1..0.1", "not a range"),
         ("learning_rate=a..b", "not a range"),
-        ("training.rounds=1..9", "'training.rounds' is no option of the optimizer"),
+        ("training.rounds=1..9", "'training.rounds' is not an optimizer's option"),
     ],
 )
 def test_a_range_that_is_none_is_refused(text: str, told: str) -> None:

@@ -154,53 +154,53 @@ NODE = '{"version": "0.0.4"}{"id": "1", "name": "all", "type": '
         (NODE + '"COMM_COLL_NODE"}', "node 1 'all': lacks attribute 'comm_type'"),
         (
             NODE + '"COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "99"}]}',
-            "node 1 'all': comm_type 99 is none of 0 to 9",
+            "node 1 'all': comm_type 99 is not one of 0 to 9",
         ),
         (
             NODE + '"COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "0"}, {"name": "comm_size", '
             '"int64Val": "8"}, {"name": "involved_dim", "boolList": {"values": [true, false]}}]}',
-            "node 1 'all': its group is told by dimensions of a topology",
+            "node 1 'all': its group is given by dimensions of a topology",
         ),
         (NODE + '"COMP_NODE"}{"id": "1", "type": "COMP_NODE"}', "node 1: two nodes have this id"),
-        (NODE + '"COMP_NODE"}{"id":', "what follows node 1 is no node of Chakra"),
-        (NODE + '"NO_NODE"}', "node 1 'all': has type 'NO_NODE', which is none of INVALID_NODE, METADATA_NODE, "),
-        (NODE + '"COMP_NODE"}\n[1, 2]', "what follows node 1 is no node of Chakra, as it is no JSON object"),
+        (NODE + '"COMP_NODE"}{"id":', "what follows node 1 is not a node of Chakra"),
+        (NODE + '"NO_NODE"}', "node 1 'all': has type 'NO_NODE', which is not one of INVALID_NODE, METADATA_NODE, "),
+        (NODE + '"COMP_NODE"}\n[1, 2]', "what follows node 1 is not a node of Chakra, as it is not a JSON object"),
         (NODE + '"COMP_NODE", "attr": [7]}', "node 1 'all': cannot be read: a value is of another type than in Chakra"),
         (NODE + '"COMP_NODE", "attr": [{"boolVal": true}]}', "node 1 'all': cannot be read: it lacks 'name'"),
-        (NODE + '"COMP_NODE", "dataDeps": [0.5]}', "node 1 'all': cannot be read: 0.5 is no whole number"),
+        (NODE + '"COMP_NODE", "dataDeps": [0.5]}', "node 1 'all': cannot be read: 0.5 is not a whole number"),
         (
             NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_size", "int64Val": 1.5}]}',
-            "node 1 'all': cannot be read: 1.5 is no whole number",
+            "node 1 'all': cannot be read: 1.5 is not a whole number",
         ),
         (
             NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_size", "doubleVal": 1.5}]}',
-            "node 1 'all': an attribute cannot be read: 1.5 is no whole number",
+            "node 1 'all': an attribute cannot be read: 1.5 is not a whole number",
         ),
         (
             NODE + '"COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "-1"}]}',
-            "node 1 'all': comm_type -1 is none of 0 to 9",
+            "node 1 'all': comm_type -1 is not one of 0 to 9",
         ),
         (
             NODE + '"COMM_SEND_NODE", "attr": [{"name": "comm_src", "int32Val": 2}]}',
-            "node 1 'all': its comm_src is rank 2, and this is the file of rank 3",
+            "node 1 'all': its comm_src is rank 2, but this is the file of rank 3",
         ),
         (
             NODE + '"COMM_RECV_NODE", "attr": [{"name": "comm_dst", "int32Val": 2}]}',
-            "node 1 'all': its comm_dst is rank 2, and this is the file of rank 3",
+            "node 1 'all': its comm_dst is rank 2, but this is the file of rank 3",
         ),
         (
             NODE + '"COMP_NODE", "attr": [{"name": "is_cpu_op", "stringVal": "no"}]}',
             "node 1 'all': an attribute cannot be read: is_cpu_op is no, which is neither true nor false",
         ),
         ("", "is empty"),
-        ("hello", "is no JSON"),
+        ("hello", "is not JSON"),
         ("5", "does not begin with a JSON object"),
-        ('{"workload_graph": 5}', "its workload_graph is no list of nodes"),
+        ('{"workload_graph": 5}', "its workload_graph is not a list of nodes"),
         ('{"workload_graph": [{"Id": 1, "NodeType": -3}]}', "node 1 '': has type -3, which is none"),
         ('{"version": "0.0.4"}', "has no node"),
         ('{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "write the file of the profiler as workload.kineto"),
         ('{"workload_graph": [{"Id": 1}]}', "entry 0 of its workload_graph cannot be read: it lacks 'NodeType'"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
     ],
 )
 def test_a_broken_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -234,8 +234,8 @@ ALL = collective(5, 1000)
             ([send(1, 1, 8, tag=1)], [receive(1, 0, 8, tag=2)]),
             "node 1 'send 1': is never received; rank 0 sends 1 messages of tag 1 to rank 1, which receives 0",
         ),
-        (([send(1, 1, 8)], [receive(2, 0, 9)]), "node 2 'receive 2': receives 9 bytes, and node 1 of rank 0 sends 8"),
-        (([send(1, 5, 8)], [compute(1, 1)]), "node 1 'send 1': its peer is rank 5, and the others are of 0 to 1"),
+        (([send(1, 1, 8)], [receive(2, 0, 9)]), "node 2 'receive 2': receives 9 bytes, but node 1 of rank 0 sends 8"),
+        (([send(1, 5, 8)], [compute(1, 1)]), "node 1 'send 1': its peer is rank 5, but the others are 0 to 1"),
         (([send(1, 0, 8)], [compute(1, 1)]), "node 1 'send 1': its peer is rank 0"),
         (([ALL], [collective(6, 2000)]), "node 6 'all_reduce': is all_reduce of 2000 bytes, and all_reduce of 1000"),
         (
@@ -271,12 +271,12 @@ def test_a_job_that_cannot_be_played_is_refused(
 @for_each(
     "content, problem",
     [
-        ("[0, 1]", "it is no JSON object"),
+        ("[0, 1]", "it is not a JSON object"),
         ('{"all": 7}', "group 'all' has no list of ranks"),
         ('{"all": "01"}', "group 'all' has no list of ranks"),
         ('{"all": [[0], 1]}', "group 'all' has no list of ranks"),
-        ('{"all": [0, 1.5]}', "1.5 is no whole number"),
-        ('{"all": [0, Infinity]}', "inf is no whole number"),
+        ('{"all": [0, 1.5]}', "1.5 is not a whole number"),
+        ('{"all": [0, Infinity]}', "inf is not a whole number"),
         ('{"all": [0, 1, 1]}', "group 'all' has a rank twice"),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_broken_file_of_groups_is_refused(tmp_path: Path, content: str, proble
     path.write_text(content)
     with pytest.raises(ScenarioError) as refused:
         groups_of((), str(path))
-    assert str(refused.value) == f'{path}: is no list of process groups, {{"NAME": [ranks]}}: {problem}'
+    assert str(refused.value) == f'{path}: is not a list of process groups, {{"NAME": [ranks]}}: {problem}'
 
 
 def test_operations_of_two_groups_in_opposite_orders_wait_for_ever(tmp_path: Path) -> None:

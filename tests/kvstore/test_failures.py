@@ -78,7 +78,7 @@ def test_what_a_dead_simulation_has_left_becomes_its_message(tmp_path: Path) -> 
             "import os\ndef end():\n    os._exit(0)\n",
             "helper.py:3: os._exit: the script ended its process, status 0",
         ),
-        ("print('_exit')\n", "", "helper.py:1: exit status 0: the process ended, and said nothing"),
+        ("print('_exit')\n", "", "helper.py:1: exit status 0: the process ended without a message"),
     ],
 )
 def test_where_a_script_may_have_ended_its_process_is_in_its_text(

@@ -127,7 +127,7 @@ def train(batches, rate=lambda step: 0.1):
 """
 HFA = "sync={kind: hfa, k1: 2, k2: 1}"
 ENDS = {
-    "no batch": ("train(torch.utils.data.DataLoader(torch.ones(10, 4), 16, drop_last=True))", "", "no batch came"),
+    "no batch": ("train(torch.utils.data.DataLoader(torch.ones(10, 4), 16, drop_last=True))", "", "got no batch"),
     "no loop": ("", "", "no worker made a step"),
     "rates": (
         "train(torch.ones(4, 2, 4), lambda step: 0.1 if step < 2 else 0.1 * (1 + store.rank))",
@@ -142,7 +142,7 @@ ENDS = {
     "changed by hand": (
         "train(torch.ones(4, 2, 4)); model.weight.data.add_(store.rank)",
         "",
-        "something at the workers has changed",
+        "something on the workers has changed",
     ),
 }
 

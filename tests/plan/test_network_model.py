@@ -54,7 +54,7 @@ def test_of_a_script_whose_model_is_unknown_no_number_of_packets_is_told(tmp_pat
     path = tmp_path / "s.yaml"
     path.write_text("\n".join([*lines, own]), encoding="utf-8")
     plan = build_plan(load(path), "simulate")
-    why = "by default, as it is not known beforehand how large the script's model is"
+    why = "by default, as the size of the script's model is not known beforehand"
     assert (plan.simulation.network, plan.simulation.network_reason) == ("flows", why)
     assert cure_of_flows([plan]) == "simulate packet by packet: 'simulation: {network: packets}'"
 

@@ -20,7 +20,7 @@ class TestWatch:
     def test_errors_name_node_and_cause(self) -> None:
         assert str(NodeExit("a", -9).error()) == "a was killed by signal 9, SIGKILL"
         assert str(NodeExit("a", -9, killer="by x").error()) == "a was killed by signal 9, SIGKILL (by x)"
-        assert str(NodeExit("a", 130).error()) == "a was told to end (SIGTERM), and not by this run"
+        assert str(NodeExit("a", 130).error()) == "a got SIGTERM, which this run did not send"
         assert str(NodeExit("a", 3).error()) == "a ended with exit status 3 and without a message"
         assert isinstance(NodeExit("a", 3, cause="CapabilityError", message="m").error(), CapabilityError)
         assert str(NodeExit("c", 1, cause="ValueError", message="nan").error()) == "c: ValueError: nan"

@@ -116,10 +116,10 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
         ("tcp", "transport.unsent_limit=16 KiB", ""),
         ("flows", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down from 1 s until 2 s, simulated as a pause"),
         ("packets", FAULT.format("kind: down, for: 1 s"), ""),
-        ("packets", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
+        ("packets", "links[0].loss_burst=3", "no effect on 'simulate', where packets are lost independently"),
         ("emulated", "links[0].rate=32 kbit/s", "rates below 64 kbit/s are emulated as 64 kbit/s"),
-        ("packets", "links[0].queue=100 bytes", "of 100 bytes has no room for a frame, of 1514 bytes"),
-        ("flows", "links[0].queue=10 us", "has no room for a frame"),
+        ("packets", "links[0].queue=100 bytes", "of 100 bytes is smaller than a frame of 1514 bytes"),
+        ("flows", "links[0].queue=10 us", "is smaller than a frame"),
         ("packets", "links[0].queue=1514 bytes", ""),
     ],
 )

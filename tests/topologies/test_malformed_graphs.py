@@ -86,7 +86,7 @@ MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
         "t.graphml",
         graphml(*TWO, edge("0", "1", raw="0.0")),
         {},
-        f":{EDGE}: LinkSpeedRaw '0.0' is no rate",
+        f":{EDGE}: LinkSpeedRaw '0.0' is not a rate",
         "remove it",
     ),
     (
@@ -126,7 +126,7 @@ MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
         "t.graphml",
         graphml(vertex("0", place=("51°30'", "0")), vertex("1"), edge("0", "1", raw="1e9")),
         {},
-        f":{FIRST_LINE}: Latitude '51°30'' is no number",
+        f":{FIRST_LINE}: Latitude '51°30'' is not a number",
         "decimal degrees",
     ),
     # GML
@@ -156,7 +156,7 @@ MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
         "t.xml",
         SNDLIB.replace("9920.0", "9920,0"),
         {},
-        ":11: capacity '9920,0' is no number",
+        ":11: capacity '9920,0' is not a number",
         "9920.0",
     ),
     ("sndlib: bit/s", "t.xml", SNDLIB, {"rate_unit": "bit/s"}, "", ""),

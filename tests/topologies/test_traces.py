@@ -191,7 +191,7 @@ def test_what_cannot_be_written() -> None:
         to_text(Trace((0.0,), (0.1,), "delay", math.inf, 1.0), "mahimahi")
     with pytest.raises(ScenarioError, match="not one packet"):
         to_text(Trace((0.0,), (1000.0,), "rate", math.inf, 1.0), "mahimahi")
-    with pytest.raises(ScenarioError, match=r"passes at 10 s, and the trace ends at 20 s: .*\(write csv or pensieve\)"):
+    with pytest.raises(ScenarioError, match=r"passes at 10 s, but the trace ends at 20 s: .*\(write csv or pensieve\)"):
         to_text(Trace((0.0, 10.0), (12e6, 0.0), "rate", 20.0, 20.0), "mahimahi")
 
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_written() -> None:
         ("csv", math.inf, 12.0, ""),
         ("pensieve", 12.0, 12.0, ""),
         ("pensieve", math.inf, 12.0, "pensieve files repeat from their end: write 'loop: false'"),
-        ("fcc", 12.0, 12.0, "fcc has steps of 5 s only: the file lasts 15 s, and the trace 12 s"),
+        ("fcc", 12.0, 12.0, "fcc has steps of 5 s only: the file lasts 15 s, but the trace 12 s"),
         ("fcc", 10.0, 10.0, ""),
     ],
 )

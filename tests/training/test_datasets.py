@@ -173,14 +173,14 @@ def test_movielens(name: str, zipped: bool, tmp_path: Path) -> None:
         ("mnist", IDX_FILES[0], idx(np.zeros((0, 28, 28))), "is empty"),
         ("mnist", IDX_FILES[1], idx(np.array([3, 1, 4, 10])), "has the label 10"),
         ("mnist", IDX_FILES[2], idx(np.zeros((2, 8, 8))), "another size"),
-        ("cifar10", CIFAR10_TRAIN_FILES[2], b"x" * 100, "no multiple of 3073"),
+        ("cifar10", CIFAR10_TRAIN_FILES[2], b"x" * 100, "not a multiple of 3073"),
         ("cifar10", CIFAR10_TRAIN_FILES[2], b"\x0b" * CIFAR10_RECORD_BYTES, "has the label 11"),
         ("text", "latin.txt", b"\xff\xfe\xfa", "cannot be read as UTF-8"),
         ("text", "short.txt", b"abc" * 10, "window needs 65"),
         ("text", "", b"", "cannot be read"),
         ("text", "none.txt", b"", "does not exist"),
         ("movielens", "u.data", b"", "has 0 ratings"),
-        ("movielens", "u.data", b"1\t2\n3\t4\n", "is no list"),
+        ("movielens", "u.data", b"1\t2\n3\t4\n", "is not a list"),
         ("movielens", "u.data", b"1\t2\t3\t4\n", "has 1 rating"),
     ],
 )
@@ -259,14 +259,14 @@ class Bad(DataSource):
         (
             "images",
             "labels[7] = 5",
-            "train_labels[7] is 5, and there are 5 classes, from 0 to 4; count them from 0, or ",
+            "train_labels[7] is 5, but there are 5 classes, from 0 to 4; count them from 0, or ",
         ),
         (
             "images",
             "test_labels[2] = -1",
-            "test_labels[2] is -1, and there are 5 classes, from 0 to 4; count them from",
+            "test_labels[2] is -1, but there are 5 classes, from 0 to 4; count them from",
         ),
-        ("text", "inputs = tests = torch.full((9, 3), 6)", "train_inputs[0, 0] is 6, and there are 5 classes"),
+        ("text", "inputs = tests = torch.full((9, 3), 6)", "train_inputs[0, 0] is 6, but there are 5 classes"),
     ],
 )
 def test_samples_that_no_training_can_use_are_refused(

@@ -86,7 +86,7 @@ def test_by_count_follows_the_numbers_to_the_sample() -> None:
 @for_each(
     ("shares", "message"),
     [
-        ("1 2", "has 2 numbers, and 3 workers train"),
+        ("1 2", "has 2 numbers, but 3 workers train"),
         ("1 2 x", "not a list of numbers"),
         ("1 0 2", "'by_count' leaves worker 1 of 3 without a sample; use more samples"),
         ("1 -1 2", "a negative number"),

@@ -28,14 +28,14 @@ def test_what_users_write(text: str, target: Target) -> None:
 @for_each(
     ("text", "told"),
     [
-        ("losses=2", "no measure of learning; write accuracy=0.95 or loss=2.5"),
-        ("loss=low", "no number; write loss=2.5"),
-        ("loss=-1", "no loss above 0"),
-        ("loss=nan", "no loss above 0"),
-        ("loss=inf", "no loss above 0"),
-        ("1.5", "no accuracy between 0 and 100 %"),
-        ("0", "no accuracy between 0 and 100 %"),
-        ("high", "no accuracy; write"),
+        ("losses=2", "not a measure of learning; write accuracy=0.95 or loss=2.5"),
+        ("loss=low", "not a number; write loss=2.5"),
+        ("loss=-1", "not a loss above 0"),
+        ("loss=nan", "not a loss above 0"),
+        ("loss=inf", "not a loss above 0"),
+        ("1.5", "not an accuracy between 0 and 100 %"),
+        ("0", "not an accuracy between 0 and 100 %"),
+        ("high", "not an accuracy; write"),
     ],
 )
 def test_what_cannot_be_a_target(text: str, told: str) -> None:

@@ -61,4 +61,4 @@ def _capacity(file: TextFile, capacity: Element | None) -> float:
     if capacity is None:
         return 0.0
     text = text_of(capacity)
-    return file.number(line_of(capacity), text, f"capacity '{text[:30]}' is no number", "write e.g. 9920.0")
+    return file.number(line_of(capacity), text, f"capacity '{text[:30]}' is not a number", "write e.g. 9920.0")

@@ -47,7 +47,7 @@ def _raw_speed(file: TextFile, edge: RawEdge) -> float | None:
     text = edge.data.get("LinkSpeedRaw", "").strip()
     if text in ("", "None", "?"):
         return None
-    problem = f"LinkSpeedRaw '{text[:30]}' is no rate"
+    problem = f"LinkSpeedRaw '{text[:30]}' is not a rate"
     cure = "write bits per second, or remove it"
     value = file.number(edge.line, text, problem, cure)
     return value if value > 0 else file.refuse(edge.line, problem, cure)

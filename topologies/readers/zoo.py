@@ -94,7 +94,7 @@ def _place(file: TextFile, vertex: RawVertex) -> dict[str, Any]:
     if not -90 <= latitude <= 90 and -90 <= longitude <= 90:
         file.refuse(vertex.line, f"latitude {latitude:g}, longitude {longitude:g}: exchanged?", "exchange them")
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
-        problem = f"latitude {latitude:g}, longitude {longitude:g} are no degrees"
+        problem = f"latitude {latitude:g}, longitude {longitude:g} are not degrees"
         file.refuse(vertex.line, problem, "latitude is in [-90, 90], longitude in [-180, 180]; or remove both")
     return {"latitude": latitude, "longitude": longitude}
 
@@ -102,7 +102,7 @@ def _place(file: TextFile, vertex: RawVertex) -> dict[str, Any]:
 def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
     if text in ("", "None", "nan", "NaN", "?"):
         return None
-    return file.number(line, text, f"{name} '{text[:30]}' is no number", "write decimal degrees, or remove it")
+    return file.number(line, text, f"{name} '{text[:30]}' is not a number", "write decimal degrees, or remove it")
 
 
 def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str, str], reading: GraphReading) -> None:

@@ -21,7 +21,7 @@ def to_text(trace: Trace, kind: str, comments: tuple[str, ...] = ()) -> str:
     if kind not in WRITERS:
         raise ScenarioError(f"'{kind}' cannot be written (one of {', '.join(WRITERS)})")
     if kind != "csv" and trace.what != "rate":
-        raise ScenarioError(f"'{kind}' holds rates only, and this is a {trace.what} (write csv)")
+        raise ScenarioError(f"'{kind}' holds rates only, but this is a {trace.what} (write csv)")
     return "".join(f"{line}\n" for line in WRITERS[kind](trace, comments))
 
 
@@ -34,7 +34,7 @@ def differences(trace: Trace, kind: str) -> Iterator[str]:
         yield f"{kind} files repeat from their end: write 'loop: false' beside 'file' in the scenario"
     written_s = FCC_STEP_S * len(resampled(trace, FCC_STEP_S).values) if kind == "fcc" else trace.length_s
     if written_s > trace.length_s + _RESOLUTION_S:
-        lasts = f"the file lasts {written_s:g} s, and the trace {trace.length_s:g} s"
+        lasts = f"the file lasts {written_s:g} s, but the trace {trace.length_s:g} s"
         yield f"fcc has steps of {FCC_STEP_S:g} s only: {lasts} (to keep that, write csv or pensieve)"
 
 
@@ -56,7 +56,7 @@ def _mahimahi(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
     last_ms = int(lines[-1])
     end_ms = round(trace.length_s * 1000)
     if end_ms - last_ms > mahimahi.DEFAULT_STEP_S * 1000:  # a part of a packet is left over at most ends
-        problem = f"the last packet passes at {last_ms / 1000:g} s, and the trace ends at {trace.length_s:g} s"
+        problem = f"the last packet passes at {last_ms / 1000:g} s, but the trace ends at {trace.length_s:g} s"
         raise ScenarioError(f"{problem}: a mahimahi file ends with its last packet (write csv or pensieve)")
     yield from lines
 

@@ -48,7 +48,7 @@ class Ranks:
         """Return each data centre's worker with the number of ``name``. ``ScenarioError`` if they differ in size."""
         if len({len(site) for site in self.sites}) > 1:
             sizes = ", ".join(f"{site[0].split('/')[0]}: {len(site)}" for site in self.sites)
-            raise ScenarioError(f"paradigm: hitopk needs as many workers in every data centre ({sizes})")
+            raise ScenarioError(f"paradigm: hitopk needs equally many workers in every data centre ({sizes})")
         number = self.site_of(name).index(name)
         return tuple(site[number] for site in self.sites)
 

@@ -117,7 +117,7 @@ def check_whole_memory(plan: Plan, worker: NodePlan) -> None:
     needed = memory_of_whole(plan)
     if worker.device.memory_bytes < needed.total:
         raise ScenarioError(
-            f"device.memory: the whole model needs {size(needed.total)} ({needed}), and {worker.name} has "
+            f"device.memory: the whole model needs {size(needed.total)} ({needed}), but {worker.name} has "
             f"{size(worker.device.memory_bytes)}; write 'paradigm: pipeline', a smaller batch, 'training.accumulate', "
             "or a device with more memory"
         )
@@ -131,7 +131,7 @@ def check_memory(plan: Plan, layout: Layout) -> None:
         for worker in plan_of_stage(plan, stage).training_workers:
             if 0 < worker.device.memory_bytes < needed.total:
                 raise ScenarioError(
-                    f"device.memory: stage {stage} needs {size(needed.total)} ({needed}), and {worker.name} has "
+                    f"device.memory: stage {stage} needs {size(needed.total)} ({needed}), but {worker.name} has "
                     f"{size(worker.device.memory_bytes)}; write more stages, more micro-batches, "
                     "'recompute: true', a schedule that holds fewer micro-batches, or a device with more memory"
                 )

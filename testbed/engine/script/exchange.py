@@ -371,7 +371,7 @@ class ScriptExchange(Exchange):
         self._note_done()
         if self._unkept_round == self.rounds - 1 and not self._store.idle:
             raise RunFailed(
-                f"{self._world.node}: a checkpoint is due, and the script has not waited for all its pushes"
+                f"{self._world.node}: a checkpoint is due, but the script has not waited for all its pushes"
             )
 
     def state(self) -> State:
@@ -413,7 +413,7 @@ class ScriptExchange(Exchange):
     def _tell_end(self) -> None:
         """Warn if the script made no step, or steps after its last exchange: they make the result doubtful."""
         if self.rounds == self._timed_steps == self._local_steps == 0:
-            message = "the script made no step: no batch came, or its loop was not entered"
+            message = "the script made no step: it got no batch, or did not enter its loop"
             self._world.record("warning", message=message, cause=NO_STEP)
         elif self._local_steps:
             steps = "step" if self._local_steps == 1 else "steps"
@@ -554,11 +554,11 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
 def _why_servers_do_not_clip(plan: Plan) -> str:
     """Return why servers cannot clip by the norm of all parameters, as the rule for scenarios without scripts does."""
     if len(plan.with_role("global_server")) > 1:
-        return "each of several global servers has a part of the parameters; write 'global_servers: 1'"
+        return "each of several global servers has only a part of the parameters; write 'global_servers: 1'"
     if plan.with_role("server") and not SYNC[plan.technique.sync_tier1.kind].waits:
         return "gradients of several workers go up as one sum; write 'sync: mixedsync', or 'paradigm: ps'"
     if plan.recovery.on_failure == "continue":
-        return "a gradient of a worker that is lost may come in part; write 'on_failure: restart'"
+        return "the gradient of a lost worker may arrive in part; write 'on_failure: restart'"
     return ""
 
 

@@ -30,7 +30,7 @@ class Interleaved(Schedule):
         if micro_batches % stages:
             more = -(-micro_batches // stages) * stages
             yield (
-                f"{micro_batches} micro-batches are no multiple of {stages} stages, in groups of which they are sent",
+                f"{micro_batches} micro-batches cannot be sent in groups of {stages}, the number of stages",
                 f"write 'micro_batches: {more}', or another schedule",
             )
 

@@ -92,7 +92,7 @@ class WholeReplicas(Placement):
         for site, workers in ground.sites:
             if workers % ground.stages:
                 yield (
-                    f"{site} has {workers} workers, which are no whole number of replicas of {ground.stages} stages",
+                    f"{site} has {workers} workers, which cannot be divided into replicas of {ground.stages} stages",
                     "write 'placement: in_order', or other numbers of workers",
                 )
 

@@ -302,7 +302,7 @@ def _long_form(value: Any) -> Any:
         return {"points": value}
     if isinstance(value, Scalar):
         if {".", "/"} & {*value.text}:
-            raise refuse(f"'{value.text}' is no trace of the library", f"write {{file: {value.text}}} for a file")
+            raise refuse(f"'{value.text}' is not a trace of the library", f"write {{file: {value.text}}} for a file")
         return {"use": value}
     if not isinstance(value, dict):
         raise refuse("expected a mapping, a list of points or the name of a trace of the library")

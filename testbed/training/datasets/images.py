@@ -96,7 +96,7 @@ def load_cifar10(options: Cifar10, seed: int) -> Dataset:
 def _records(path: Path) -> tuple[Tensor, Tensor]:
     content = read_bytes(path)
     if not content or len(content) % CIFAR10_RECORD_BYTES:
-        raise malformed(path, f"holds {len(content)} bytes, which is no multiple of {CIFAR10_RECORD_BYTES}")
+        raise malformed(path, f"holds {len(content)} bytes, which is not a multiple of {CIFAR10_RECORD_BYTES}")
     records = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, CIFAR10_RECORD_BYTES)
     labels = _known(records[:, 0].long(), path)
     return records[:, 1:].reshape(-1, *CIFAR10_SHAPE).contiguous(), labels
@@ -104,5 +104,5 @@ def _records(path: Path) -> tuple[Tensor, Tensor]:
 
 def _known(labels: Tensor, path: Path) -> Tensor:
     if labels.max() >= CLASSES:
-        raise malformed(path, f"has the label {int(labels.max())}, and only 0 to {CLASSES - 1} exist")
+        raise malformed(path, f"has the label {int(labels.max())}, but only 0 to {CLASSES - 1} exist")
     return labels

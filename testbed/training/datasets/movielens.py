@@ -42,4 +42,4 @@ def _ratings(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     try:
         return np.loadtxt(lines, delimiter=",", usecols=(0, 1, 2), ndmin=2)
     except (ValueError, IndexError) as error:
-        raise malformed(path, f"is no list of user, film, stars: {error}") from error
+        raise malformed(path, f"is not a list of user, film, stars: {error}") from error

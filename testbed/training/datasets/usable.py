@@ -53,4 +53,4 @@ def _refuse_outside(what: str, labels: Tensor, classes: int) -> None:
     first = ((labels < 0) | (labels >= classes)).nonzero()[0].tolist()
     value = labels[tuple(first)].item()
     cure = "count them from 0" if low < 0 else f"count them from 0, or return classes={high + 1}"
-    raise ScenarioError(f"{what}{first} is {value}, and there are {classes} classes, from 0 to {classes - 1}; {cure}")
+    raise ScenarioError(f"{what}{first} is {value}, but there are {classes} classes, from 0 to {classes - 1}; {cure}")

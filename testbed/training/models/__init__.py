@@ -76,7 +76,7 @@ def segments(model: nn.Module) -> tuple[Segment, ...]:
             if owners.setdefault(parameter, name) != name:
                 raise ScenarioError(
                     f"training.model: the blocks '{owners[parameter]}' and '{name}' share a parameter "
-                    f"('{parameter_name}' of the latter); write the model as one module that is no nn.Sequential"
+                    f"('{parameter_name}' of the latter); write the model as one module that is not an nn.Sequential"
                 )
     ranges = key_ranges(tuple(len(trained(block)) for _, block in blocks))
     return tuple(Segment(name, block, keys) for (name, block), keys in zip(blocks, ranges, strict=True))
@@ -152,7 +152,7 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
     if build is None:
         raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
     if len(input_shape) != _DIMENSIONS[entry.takes]:
-        raise ScenarioError(f"training.model: '{kind}' is for {entry.takes}, and the data's samples are {input_shape}")
+        raise ScenarioError(f"training.model: '{kind}' is for {entry.takes}, but the data's samples are {input_shape}")
     if kind in _BUILDERS and (misfit := entry.misfit(chosen, input_shape)):
         raise ScenarioError(f"training.model: {misfit}")
     model = build(chosen, input_shape, classes)

@@ -167,7 +167,7 @@ class VisionTransformer(ModelDeclarations):
         _, height, across = shape
         if not height % options.patch and not across % options.patch:
             return ""
-        problem = f"images of {height}×{across} are no multiple of patches of side {options.patch}"
+        problem = f"images of {height}×{across} are not a multiple of patches of side {options.patch}"
         return f"{problem}; write another 'patch'"
 
     @classmethod

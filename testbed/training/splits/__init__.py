@@ -86,7 +86,7 @@ def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> l
     if options.least * workers > len(classes):
         raise ScenarioError(
             f"training.split.least: {workers} workers with {options.least} samples each need "
-            f"{options.least * workers}, and there are {len(classes)}; write {len(classes) // workers} or less"
+            f"{options.least * workers}, but there are {len(classes)}; write {len(classes) // workers} or less"
         )
     for attempt in range(DIRICHLET_ATTEMPTS):
         owner = _dirichlet_owners(options.alpha, classes, numpy_stream(seed, "dirichlet", attempt), workers)
@@ -142,7 +142,7 @@ def parse_shares(text: str, workers: int) -> list[float]:
     except ValueError as error:
         raise ScenarioError(f"training.split.shares: '{text}' is not a list of numbers such as '4 2 1 1'") from error
     if shares and len(shares) != workers:
-        raise ScenarioError(f"training.split.shares: has {len(shares)} numbers, and {workers} workers train")
+        raise ScenarioError(f"training.split.shares: has {len(shares)} numbers, but {workers} workers train")
     if shares and not (all(0 <= share < 1e12 for share in shares) and any(shares)):
         raise ScenarioError(f"training.split.shares: '{text}' contains a negative number, or no positive one")
     return shares

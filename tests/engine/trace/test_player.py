@@ -339,7 +339,7 @@ def test_operations_of_a_group_follow_each_other_in_one_order(tmp_path: Path) ->
         (["workload.timeout=1 min"], "timeout: has no effect on 'trace'"),
         (["workload.trace=../job"], "lies outside the scenario's folder"),
         (["workload.groups=none"], "workload.groups: PATH/none: there is no such file; write one of process groups"),
-        (["workload.groups=job.0.json"], "workload.groups: PATH/job.0.json: is no list of process groups"),
+        (["workload.groups=job.0.json"], "workload.groups: PATH/job.0.json: is not a list of process groups"),
         (["workload.kineto=none"], "workload.kineto: PATH/none: there is no such trace"),
         (["workload.trace=none"], "there is no such trace; name a folder, or a path with '{rank}' in it"),
     ],

@@ -100,7 +100,7 @@ def test_the_last_round_is_counted_though_the_others_have_closed_their_connectio
 def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [Gpu(index, f"GPU-{index}", "H200", "570", 1 << 37, 1 << 37, "9.0") for index in range(gpus)]
     monkeypatch.setattr(devices, "gpus", lambda: there)
-    with pytest.raises(CapabilityError, match=f"each of 3 workers, and this machine has {gpus}"):
+    with pytest.raises(CapabilityError, match=f"each of 3 workers, but this machine has {gpus}"):
         require(gloo_plan([2, 1], backend="nccl"))
     require(gloo_plan([2, 1]))
 

@@ -325,7 +325,7 @@ def test_what_has_no_effect_is_refused_with_place_and_cure(folder: Path) -> None
         "transport.tls=true": "transport.tls: is for the testbed's own connections",
         "timeouts.heartbeat=1 s": "workload: {timeout: 10 min}",
         "workload.command=[echo, {rank}]": 'for a placeholder, write "{rank}" in quotes',
-        "workload.command=echo {world_sise}": "'{world_sise}' is no placeholder (did you mean 'world_size'?)",
+        "workload.command=echo {world_sise}": "'{world_sise}' is not a placeholder (did you mean 'world_size'?)",
         "workload.command=echo 'a": "not a command: no closing quotation",
         "workload.cwd=nowhere": "workload.cwd: there is no directory",
         "run.on=simulate": "run it 'on: emulate' or 'on: local'",
