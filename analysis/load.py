@@ -20,6 +20,7 @@ from testbed.results import rundir, summary, tables
 from testbed.results.columns import TABLES
 from testbed.results.job_index import runs_in
 from testbed.results.manifest import Manifest
+from testbed.suggest import nearest_or_all
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +43,9 @@ class Tables(Mapping[str, "pd.DataFrame"]):
         self._known = dict(known)
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self._known and name in TABLES:
+        if name not in TABLES:
+            raise KeyError(f"there is no table {name!r}; {nearest_or_all(name, TABLES)}")
+        if name not in self._known:
             stored = (self._run / "tables" / f"{name}.parquet").is_file()
             # without Parquet all tables come from one pass over the events
             self._known |= tables.read(self._run, (name,) if stored else tuple(TABLES))

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import CapabilityError, RunFailed
+from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution.session import Event, Follower, SessionResult
 from testbed.execution.sweep_run import Followers
 from testbed.plan.model import Plan, to_json
@@ -83,12 +83,20 @@ class Callback:
 
 
 class Callbacks(Follower):
-    """Calls callbacks. ``open_run`` makes what ``on_end`` gets.
+    """Calls callbacks. ``open_run`` makes what ``on_end`` gets. Raise ``ScenarioError`` for what is no callback.
 
     ``error``: the first exception that one of them has raised; ``message`` says where.
     """
 
     def __init__(self, callbacks: Sequence[Callback], open_run: Callable[[Path], StoredRun]) -> None:
+        if not isinstance(callbacks, Sequence):
+            raise ScenarioError(f"callbacks: expected a list, got {type(callbacks).__name__}; write callbacks=[…]")
+        for each in callbacks:
+            if not isinstance(each, Callback):
+                raise ScenarioError(
+                    f"callbacks: {type(each).__name__} is not a testbed.Callback; derive its class from that, and give "
+                    f"an object of it"
+                )
         self._callbacks = callbacks
         self._open_run = open_run
         self._rounds = RoundCounter(())

@@ -68,19 +68,27 @@ def _mark(manifest: Path) -> None:
 
 
 def check_job(run: Path, plan: Plan) -> None:
-    """Raise ``ScenarioError`` if the newest checkpoint of a run is of another job than ``plan``.
+    """Raise ``ScenarioError`` if the newest checkpoint of a run is of another job than ``plan``, or beyond its end.
 
-    One that is damaged, or of a pipeline, whose cuts are compared first, is looked at when it is read.
+    Whether one is damaged, or is of a pipeline that was cut elsewhere, is found out when it is read.
     """
     manifest = find(run)[-1] / "manifest.json"
     try:
         about = json.loads(read_regular(manifest))
     except (OSError, ValueError, RecursionError):
         return
-    if isinstance(about, dict) and not about.get("cut") and about.get("job_sha256", "") not in ("", job_sha256(plan)):
+    if not isinstance(about, dict):
+        return
+    if not about.get("cut") and about.get("job_sha256", "") not in ("", job_sha256(plan)):
         raise ScenarioError(
             f"--resume {run}: its checkpoints belong to another job; resume the scenario that made it, with its seed, "
             f"nodes, model, data and techniques ({run / 'scenario.yaml'})"
+        )
+    done = about.get("round", -1) + 1
+    if done > plan.training.rounds:
+        raise ScenarioError(
+            f"--resume {run}: its newest checkpoint has {done} rounds, more than training.rounds "
+            f"({plan.training.rounds}); write more rounds, or resume an earlier run"
         )
 
 

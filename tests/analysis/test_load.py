@@ -25,6 +25,11 @@ def test_tables_are_found_from_another_working_directory(
         tables.read(tmp_path / "gone")
 
 
+def test_a_misspelt_table_is_refused_with_the_one_that_is_near(run: Path) -> None:
+    with pytest.raises(KeyError, match="there is no table 'roundz'; did you mean 'rounds'"):
+        load_run(run).tables["roundz"]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "run")

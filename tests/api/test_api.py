@@ -360,6 +360,17 @@ def test_a_callback_ends_the_run_with_its_results(on: str, tmp_path: Path) -> No
     assert run.result is not None and run.result["rounds"] < 40
 
 
+def test_what_is_no_callback_is_refused_before_anything_is_created(tmp_path: Path) -> None:
+    class Own:
+        def on_round(self, completed: CompletedRound) -> None: ...
+
+    given: list[Any] = [[Own()], [Notes], Notes()]
+    for callback, told in zip(given, ("Own is not a", "type is not a", "expected a list, got Notes"), strict=True):
+        with pytest.raises(ScenarioError, match=f"callbacks: {told}"):
+            api.run(SMALL, out=tmp_path / "run", progress=False, callbacks=callback)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_failing_callback_is_the_cause(tmp_path: Path) -> None:
     class Broken(testbed.Callback):
         def on_round(self, completed: CompletedRound) -> None:

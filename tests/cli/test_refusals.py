@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,15 +75,22 @@ def test_a_first_scenario_in_a_folder_that_does_not_exist_is_refused_with_the_cu
     assert f"make it first: mkdir -p {tmp_path / 'gone'}" in capsys.readouterr().err
 
 
-def test_another_jobs_checkpoints_are_refused_before_anything_is_created(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@for_each(
+    ("manifest", "told"),
+    [
+        ({"job_sha256": "of another one"}, "its checkpoints belong to another job"),
+        ({"round": 199}, "its newest checkpoint has 200 rounds, more than training.rounds ("),
+    ],
+)
+def test_checkpoints_from_which_a_run_cannot_go_on_are_refused_before_anything_is_created(
+    manifest: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = tmp_path / "before" / "checkpoints" / "ckpt-000004"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "manifest.json").write_text(json.dumps({"job_sha256": "of another one"}))
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
     argv = ["run", QUICKSTART, "--on", "simulate", "--resume", str(tmp_path / "before"), "--out", str(tmp_path / "run")]
     assert main(argv) == 2
-    assert f"--resume {tmp_path / 'before'}: its checkpoints belong to another job" in capsys.readouterr().err
+    assert f"--resume {tmp_path / 'before'}: {told}" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
