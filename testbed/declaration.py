@@ -52,6 +52,7 @@ def option(default: Any, help: str = "", **facts: Any) -> Any:  # noqa: A002 - a
     ``path``     what a text is the path of: ``file``, ``folder`` or ``script``
     ``key``      in the scenario; by default the name of the field, without the unit that it ends with
     ``absent``   the value that stands for nothing, which a scenario writes as ``null``
+    ``described_in``  declared dataclass that has the text below the field, where it is another
     ``sample``   stands in for a value that was refused, while rules over other values are looked at
     ``cure``     for what is above ``max``; ``or_zero``: 0 is a value too, though below ``min``
 

@@ -65,8 +65,8 @@ class WithServers(Paradigm):
 
     pull: str = option(
         "all",
-        "all: every round brings whole tensors; rows: of embedding tables the rows that the next batch needs, and a "
-        "push has those that are not zero",
+        "all: every round brings whole tensors; rows: of embedding tables only the rows that the next batch needs, "
+        "and a push has only the rows that are not zero",
         choices=("all", ROWS),
     )
 
@@ -79,8 +79,8 @@ class Hips(WithServers):
 
     inside: str = option(
         SERVERS,
-        "how the contributions of a data centre are summed. servers: by its local server. ring: by its workers, to the "
-        "first of them, which alone pushes to the local server and passes on what comes back. gloo: the same, by "
+        "how the contributions of a data centre are summed. servers: by its local server. ring: by its workers; only "
+        "the first of them pushes to the local server, and it passes on what comes back. gloo: the same, by "
         "torch.distributed on the CPU; nccl: on the GPUs",
         choices=(SERVERS, *INSIDE),
     )
@@ -99,7 +99,7 @@ class ParameterServer(WithServers):
 
 @dataclass(frozen=True, slots=True)
 class AllReduce(AllReduceOptions, Paradigm):
-    """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
+    """No servers: gradients are summed by all-reduce over the workers, and each applies the same step."""
 
     messages: ClassVar[tuple[str, ...]] = ("collective",)
     presets: ClassVar[tuple[Preset, ...]] = (
@@ -207,8 +207,8 @@ REPLICAS: Axis[Paradigm] = Axis(
 class Pipeline(Paradigm):
     """The model is cut into stages on different workers; replicas of a stage exchange as in another paradigm.
 
-    A pipeline is how several workers make one training step together. What a stage makes in it, the gradients of its
-    parameters, its replicas exchange by ``replicas``.
+    In a pipeline several workers make one training step together. The replicas of a stage exchange the gradients of its
+    parameters as ``replicas`` says.
     """
 
     cuts_models: ClassVar[bool] = True
@@ -228,12 +228,12 @@ class Pipeline(Paradigm):
     activation_gradients: Any = option(Choice(kind="none"), "codec of their gradients, which come back", axis="codec")
     recompute: bool = option(
         False,
-        "whether a stage keeps the inputs of its parts alone, and computes forward again before it goes backward: less "
-        "memory for more time, and the same bits",
+        "whether a stage keeps only the inputs of its parts, and repeats the forward pass before the backward pass: "
+        "less memory, more time, the same bits",
     )
     error_feedback: bool = option(
         False,
-        "whether what these codecs leave out is added to the same micro-batch of the next step, which is of other "
+        "whether what these codecs leave out is added to the same micro-batch of the next step, which has other "
         "samples; otherwise it is lost",
     )
 

@@ -35,7 +35,7 @@ class AggregationRule(ABC):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """None."""
+        """No options."""
 
     def __init__(self, options: Any) -> None:
         self.options = options

@@ -28,7 +28,7 @@ class Krum(AggregationRule):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring."""
+        """How many attackers are expected."""
 
         share: float = option(0.2, "share of the members that may be attackers, rounded down", **SHARE)
 

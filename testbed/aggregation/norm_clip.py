@@ -31,7 +31,7 @@ class NormClip(AggregationRule):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring."""
+        """How long a contribution may be."""
 
         limit: float = option(1.0, "longest contribution, in lengths of the median one", above=0, max=1000)
 

@@ -28,7 +28,7 @@ class TrimmedMean(AggregationRule):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring."""
+        """How many values are left out."""
 
         share: float = option(0.2, "share of the members that is left out at each end, rounded down", **SHARE)
 

@@ -11,7 +11,9 @@ HELP = "measure this machine: emulated links, transport, simulation, codecs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("given", nargs=argparse.REMAINDER, metavar="NAME [ARGUMENTS]", help="a benchmark, and its own")
+    parser.add_argument(
+        "given", nargs=argparse.REMAINDER, metavar="NAME [ARGUMENTS]", help="a benchmark, and its arguments"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:

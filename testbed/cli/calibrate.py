@@ -1,6 +1,6 @@
 """Measure what codecs, optimizers, sums and copies cost on this machine, for `simulation.costs`.
 
-With `--on exact`, in the kernel of exact runs, whose programs need more of the processor.
+With `--on exact`, measure in the kernel of exact runs, where programs need more processor time.
 """
 
 from __future__ import annotations

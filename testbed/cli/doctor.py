@@ -1,4 +1,4 @@
-"""Report what this machine can do, and for each gap how to close it; measure for seconds how large runs it carries."""
+"""Report what this machine can do, and how to close each gap; measure, within seconds, how large runs it carries."""
 
 from __future__ import annotations
 

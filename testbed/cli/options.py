@@ -121,7 +121,7 @@ def add_log(parser: argparse.ArgumentParser) -> None:
         type=_trackers,
         default=(),
         metavar="TRACKER[,…]",
-        help="write to tensorboard, wandb or mlflow while a run runs, in its directory",
+        help="write to tensorboard, wandb or mlflow during a run, in its directory",
     )
 
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where profile.csv and costs.csv go")
     parser.add_argument("--repeats", type=whole, default=20, metavar="N", help="training steps to measure; default 20")
-    parser.add_argument("--no-costs", action="store_true", help="layers alone; codecs take a minute")
+    parser.add_argument("--no-costs", action="store_true", help="measure only layers; codecs take a minute")
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:

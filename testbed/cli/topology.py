@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="a key that stands beside 'use' or 'measurements', or a generator's option: --set scale=10",
+        help="a key that may be written beside 'use' or 'measurements', or a generator's option: --set scale=10",
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     parser.add_argument("--yaml", type=Path, metavar="FILE", help="write the network to a file, to edit and use")

@@ -42,8 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what columns of a csv hold, e.g. time=when,rate='bw in Mbit/s'",
     )
     change = parser.add_argument_group("changes, in this order")
-    change.add_argument("--loop", action=argparse.BooleanOptionalAction, default=None, help="repeat it from its end")
-    change.add_argument("--offset", metavar="TIME", help="begin at this time of it")
+    change.add_argument(
+        "--loop", action=argparse.BooleanOptionalAction, default=None, help="repeat the trace from its end"
+    )
+    change.add_argument("--offset", metavar="TIME", help="begin at this time of the trace")
     change.add_argument("--scale", type=decimal, default=1.0, metavar="FACTOR", help="multiply the values")
     change.add_argument("--speed", type=decimal, default=1.0, metavar="FACTOR", help="divide the times")
     change.add_argument("--resample", metavar="TIME", help="means over steps of this length")

@@ -5,8 +5,8 @@ correlation of the techniques (Kendall's tau, also with equal times as ties). Wr
 back end is a sweep in a directory of its own, so that finished runs are not repeated, and a grid may be interrupted and
 extended. Against exact runs the machine's speed and load have no effect. With --repeats every point runs several times
 on both, each time with another seed: means are compared, and the first two measured runs with each other, which bounds
-what any prediction of a single run can do. Where a queue overflows, which connection loses is a matter of microseconds,
-and exact runs of other seeds differ little in these: vary steps, too, by ``--set "device.variation=1 %"``.
+what any prediction of a single run can do. Where a queue overflows, microseconds decide which connection loses
+packets. Exact runs of other seeds differ little in these, so vary steps, too: ``--set "device.variation=1 %"``.
 """
 
 from __future__ import annotations

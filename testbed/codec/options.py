@@ -241,7 +241,7 @@ def _without_fading(options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SparseLoCoOptions(CodecDeclarations):
-    """Of every chunk the largest elements, as two-bit values, with a decayed error feedback (Sarfi et al., 2025)."""
+    """The largest elements of every chunk, as two-bit values, with a decayed error feedback (Sarfi et al., 2025)."""
 
     has_memory: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
@@ -262,10 +262,12 @@ class SparseLoCoOptions(CodecDeclarations):
     )
 
     chunk: int = option(4096, "elements of a chunk", min=2, max=4096)
-    k: int = option(64, "elements of a chunk that are sent; as many as it has: all, without their places", min=1)
+    k: int = option(64, "elements of a chunk that are sent; if as many as 'chunk': all, without positions", min=1)
     bits: int = option(2, "bits of a value", min=1, max=8)
     sigmas: float = option(6.0, "width of all bins together, in standard deviations", above=0, max=100)
-    decay: float = option(0.95, "what is left, after a round, of what was not sent (β); 1: all", above=0, max=1)
+    decay: float = option(
+        0.95, "share of what was not sent that is kept for the next round (β); 1: all", above=0, max=1
+    )
     pull: str = option(
         DENSE,
         "how values are sent back. changed: those that have changed, for an outer step without momentum; dense: all",
@@ -324,7 +326,7 @@ class DeMoOptions(CodecDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class PowerSgdOptions(CodecDeclarations):
-    """Of every matrix the two factors of a low-rank approximation (Vogels et al., 2019)."""
+    """The two factors of a low-rank approximation of every matrix (Vogels et al., 2019)."""
 
     has_memory: ClassVar[bool] = True
     size_only: ClassVar[bool] = True
@@ -340,17 +342,19 @@ class PowerSgdOptions(CodecDeclarations):
     )
 
     rank: int = option(2, "columns of a factor", min=1, max=1024)
-    least_saving: float = option(2.0, "a matrix is sent as it is unless this is so many times smaller", min=1, max=1e6)
-    start: int = option(0, "steps, at first, in which all is sent as it is", max=10**9)
+    least_saving: float = option(
+        2.0, "a matrix is sent whole unless its factors are this many times smaller", min=1, max=1e6
+    )
+    start: int = option(0, "first steps, in which all is sent whole", max=10**9)
 
 
 @dataclass(frozen=True, slots=True)
 class SubspaceOptions(CodecDeclarations):
-    """Of each row of a tensor its coordinates in a fixed random subspace (Protocol Models, 2025): for activations."""
+    """The coordinates of each row of a tensor in a fixed random subspace (Protocol Models, 2025): for activations."""
 
     size_only: ClassVar[bool] = True
 
-    rank: int = option(8, "dimensions of the subspace: numbers that are sent of a row", min=1, max=65_536)
+    rank: int = option(8, "dimensions of the subspace: numbers that are sent for a row", min=1, max=65_536)
     width: int = option(64, "elements of a row: of activations, the width of the model", min=2, max=65_536)
 
 

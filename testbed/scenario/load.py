@@ -232,7 +232,7 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"][JobSection.__name__] = job
     schema["properties"]["jobs"] = {
         "type": "object",
-        "description": "Several jobs on one network, by name. What belongs to the network is beside them.",
+        "description": "Several jobs on one network, by name. Write settings of the network beside 'jobs'.",
         "additionalProperties": {"$ref": f"#/$defs/{JobSection.__name__}"},
     }
     of_one = [key for key in schema["required"] if key in _OF_ONE]

@@ -107,7 +107,8 @@ class Scenario:
     cluster: Cluster = option(Cluster())
     """Where a deployment runs."""
     technique: str | None = option(None, form=presets.NAME)
-    """A technique by name, with its values on the axes below; those that a scenario writes itself win."""
+    """A technique by name, with its values on the axes below; values that the scenario itself writes take
+    precedence."""
     paradigm: Technique = option(Choice(kind="hips"), axis="paradigm")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: PerTier = option(Choice(kind="fsa"), axis="sync", tiers=True)
@@ -125,7 +126,7 @@ class Scenario:
     shard: Technique = option(Choice(kind="hashed"), axis="shard")
     """Which key, or slice, lives on which global server."""
     aggregation: PerTier = option(Choice(kind="mean"), axis="aggregation", tiers=True)
-    """What a server makes of the contributions to one round; all but the mean are defences against attackers."""
+    """How a server combines the contributions to one round; all but the mean are defences against attackers."""
     origin: Origin | None = field(default=None, compare=False, metadata={"derived": True})
 
     @classmethod

@@ -29,7 +29,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. A field that is ``of`` some kinds goes with no other kind; these need it unless it is ``optional``."""
+    """One fault. Some keys are for faults of certain kinds only."""
+
+    # a field that is ``of`` some kinds goes with no other kind; these need it unless it is ``optional``
 
     kind: str = required(choices=KINDS)
     """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (absent until then), leave (on purpose, between two rounds),
@@ -48,12 +50,12 @@ class Fault:
     sometime: Window | None = None
     """A time that the seed draws, e.g. {from: 5 s, to: 20 s}."""
     round: int | None = option(None, max=10_000_000)
-    """At the end of this round of the first worker (nan, disk_full: in this round; attack: from it on; leave: after its
-    own)."""
+    """At the end of this round of the first worker (nan, disk_full: in this round; attack: from it on; leave: after
+    this round of the node that leaves)."""
     duration_s: float | None = option(None, unit="s", min=1e-6, key="for")
     """How long it lasts; by default to the end of the run."""
     every_s: float | None = option(None, unit="s", min=1e-6)
-    """Again after this time, 'times' times in all: {for: 1 s, every: 2 s, times: 5} makes a link flap."""
+    """Repeats the fault after this time, 'times' times in all: {for: 1 s, every: 2 s, times: 5} makes a link flap."""
     times: int | None = option(None, min=1, max=10_000)
     """How often it happens in all."""
     factor: float | None = option(None, above=1, max=1e6, of=("slow",))

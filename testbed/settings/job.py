@@ -31,10 +31,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(Generic[Technique]):
-    """The job. It ends after ``rounds`` rounds, or earlier when ``target`` is reached on the test set.
+    """The job. It ends after ``rounds`` rounds, or earlier when ``target`` is reached on the test set."""
 
-    A scenario has techniques with what they declare, a Plan ``Choice`` alone.
-    """
+    # ``Technique``: a scenario has techniques with what they declare, a Plan ``Choice`` alone
 
     model: Technique = required(axis="model")
     """The model."""
@@ -47,7 +46,7 @@ class Training(Generic[Technique]):
     rounds: int = required(min=1, max=10_000_000, sample=10_000_000)
     """Rounds after which the run ends."""
     evaluate_every: int = option(10, min=1, max=10_000_000)
-    """Rounds between two evaluations. An evaluation takes no time of the run's clock."""
+    """Rounds between two evaluations. An evaluation takes no time on the run's clock."""
     target_accuracy: float | None = option(None, unit="share", min=0.001)
     """Test accuracy at which the run ends earlier."""
     target_loss: float | None = option(None, min=1e-9)
@@ -57,14 +56,15 @@ class Training(Generic[Technique]):
     loading: Technique = option(Choice(kind="in_memory"), axis="loading")
     """Where samples come from: all in memory, or a cache of levels."""
     precision: str = option("float32", choices=("float32", "tf32", "bf16"))
-    """Of forward and backward; parameters, gradients and sums are float32. tf32: matrices are multiplied in TF32 (GPUs
-    only). bf16: automatic mixed precision with bfloat16."""
+    """Precision of forward and backward passes; parameters, gradients and sums are float32. tf32: matrices are
+    multiplied in TF32 (GPUs only). bf16: automatic mixed precision with bfloat16."""
     accumulate: int = option(1, min=1, max=65_536)
     """Parts into which a batch is cut to save memory; their gradients are averaged."""
     compile: bool = False
     """Whether models are compiled (torch.compile), before training begins."""
     deterministic: bool = False
-    """Whether only operations are used that give equal bits every time; on a GPU, where others are faster."""
+    """Whether to use only operations that give equal bits every time; has an effect on a GPU, where others are
+    faster."""
 
     def problems(self) -> Iterator[Problem]:
         if self.accumulate > self.batch_size:
@@ -103,8 +103,8 @@ class Device:
 
     pace: str = option("auto", choices=("auto", "paced", "measured"))
     """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes; in
-    an exact run, which needs exact.cpu: measured for it, the processor's time divided by speed. auto: measured on a GPU
-    of a real run, else paced."""
+    an exact run, which needs exact.cpu: measured for it, it takes the processor's time divided by speed. auto: measured
+    on a GPU of a real run, else paced."""
     step_time_s: float = option(0.05, unit="s", min=1e-6)
     """Time of one training step at speed 1."""
     speed: float = option(1.0, min=0.001, max=1000.0)
@@ -119,14 +119,15 @@ class Device:
     memory_bytes: int = option(0, unit="bytes", max=10**15, absent=0)
     """Memory of a worker's device. A declared model, or a stage of a pipeline, that needs more is refused."""
     variation: float = option(0.0, unit="share")
-    """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
+    """Spread of single steps: standard deviation as a share of the mean. The seed draws the steps from a lognormal
+    distribution."""
     slowdown: Series | None = option(None, section=Slowdown)
-    """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
+    """Times at which the device is slower: a list of {at: 10 s, factor: 5}."""
     codec_speed: float = option(1.0, min=0.001, max=1000.0)
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
     layers: tuple[tuple[float, float], ...] = option((), form="profile", key="profile")
     """{file: NAME.csv}: times of the model's layers, forward and backward, as `testbed profile` measures them; instead
-    of step_time. A data centre or worker with a step time of its own has none."""
+    of step_time. A data centre or worker with a step time of its own uses no profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +152,7 @@ class Program:
     first: tuple[str, ...] = option((), form="command")
     """The command of the first worker, if it differs: a server, or a launcher that starts the other processes."""
     ends: str = option("all", choices=("all", "first", "others"))
-    """Whose end ends the run: that of all processes, of the first, or of all others. The rest is then stopped."""
+    """Which processes must end for the run to end: all, the first, or all others. The rest are then stopped."""
     listens: int = option(0, min=1, max=65_535, absent=0)
     """TCP port of the first worker; the others start when something listens on it."""
     workers: tuple[int, ...] = derived(())  # that each node stands for, by rank
@@ -164,7 +165,7 @@ class Program:
     metrics: str = option("", form="argument", absent="")
     """stdout, or a file: JSON lines of the program with 'step', and 'loss', 'accuracy' or 'samples'."""
     sha256: str = option("", absent="")
-    """Of the files that commands or a trace name, as they were when the scenario was read; not to be written by
+    """Hashes of the files that commands or a trace name, as they were when the scenario was read. Do not write them by
     hand."""
 
 
@@ -176,13 +177,14 @@ class TracedJob:
     """Execution traces by Chakra, beside the scenario: a folder with a file for each rank, or a path with {rank} in the
     place of its number."""
     kineto: str = option("", absent="")
-    """What PyTorch's profiler has written for each rank, where 'trace' names what its ExecutionTraceObserver has."""
+    """What PyTorch's profiler has written for each rank, if 'trace' names what its ExecutionTraceObserver has
+    written."""
     groups: str = option("", absent="")
     """A JSON file of process groups, {"NAME": [ranks]}, where the trace does not declare them."""
     flops: float = option(0.0, absent=0.0, max=1e18)
-    """What a worker's device computes in a second, for work of which a trace states operations and no duration."""
+    """Operations per second of a worker's device, for work of which a trace states operations but no duration."""
     memory_bps: float = option(0.0, unit="bit/s", key="memory_rate", absent=0.0, max=1e15)
-    """Rate of its memory, for work of which a trace states bytes and no duration, and for sums."""
+    """Rate of the device's memory, for sums and for work of which a trace states bytes but no duration."""
     ranks: tuple[str, ...] = derived(())  # the worker of each
     sha256: str = option("", absent="")
     """Of the files of the trace, as they were when the scenario was read; not to be written by hand."""

@@ -19,7 +19,7 @@ class OneWay:
     target: str = option("", key="to", form="name", absent="")
     """Where it ends."""
     rate_bps: float = required(unit="bit/s")
-    """Bits per second, Ethernet frames counted."""
+    """Bits per second, counted in whole Ethernet frames."""
     delay_s: float = required(unit="s", max=10.0)
     """One-way delay; the round trip is twice as long."""
     jitter_s: float = option(0.0, unit="s", max=10.0)

@@ -37,7 +37,8 @@ class Transport:
     """Bytes that may wait in a socket unsent (TCP_NOTSENT_LOWAT); small, so that a later message of higher priority can
     overtake."""
     mac: str = option("aes-gmac", choices=("aes-gmac", "none"))
-    """How frames on a network are protected; none: to see what a code costs. Frames in shared memory carry no code."""
+    """How frames on a network are authenticated; none: to measure what a code costs. Frames in shared memory have no
+    code."""
     shared_memory: bool = True
     """Whether nodes of a data centre exchange bytes through memory, on `local`, on one machine of a `cluster`, and on
     `emulate` if `lan` is unshaped (above 2 Gbit/s, delay 0)."""
@@ -85,18 +86,19 @@ class Simulation:
     fold: bool = True
     """Let one coroutine run all workers of a data centre that wait for each other, where results stay the same."""
     events: str = option("auto", choices=("auto", "full", "brief"))
-    """What nodes log. brief: workers log their rounds only, and no node what happens inside a LAN. auto: brief for runs
-    of very many nodes."""
+    """What nodes log. brief: workers log only their rounds, and no node logs what happens inside a LAN. auto: brief for
+    runs of very many nodes."""
     network: str = option("auto", choices=("auto", "packets", "flows", "ideal", "tcp", "emulated"))
     """packets: TCP segment by segment over emulated links, which predicts best. flows: rates and a model of TCP's
-    windows, for very large networks. auto: packets where at most 20 million of them are predicted for the whole run,
-    and flows with checkpoints. ideal: every byte of a link carries payload, flows share links equally, and connections
-    have no start-up: for closed forms and bounds. tcp and emulated are former names of flows and packets."""
+    windows, for very large networks. auto: packets where at most 20 million of them are predicted for the whole run
+    and it keeps no checkpoints, else flows. ideal: every byte of a link carries payload, flows share links equally, and
+    connections have no start-up: for closed forms and bounds. tcp and emulated are former names of flows and
+    packets."""
     network_reason: str = derived("")  # why the Plan has this one (``testbed.plan.network_model``)
     payloads: float = derived(1.0)  # what is sent is so many times as large as it is: as of a larger model
     costs: dict[str, Row] = option(dict, form="costs")
     """{file: NAME.csv}: what encoding, decoding and optimizer steps cost, as `testbed calibrate --costs` measures it.
-    Rows that it lacks are those of the reference machine."""
+    Rows that it lacks are taken from the reference machine."""
 
     @property
     def by_packet(self) -> bool:
@@ -110,14 +112,14 @@ class Exact:
 
     # with 256 MiB two nodes find no room for PyTorch, and no end; the default for a thousand nodes is 96 GiB
     memory_bytes: int = option(0, unit="bytes", min=512 << 20, max=1024 << 30, absent=0, example="4 GiB")
-    """Memory of the guest, of which the machine gives what is used; by default 2 GiB, and 96 MiB a node."""
+    """Memory of the guest; the machine provides only what is used. By default 2 GiB, and 96 MiB for each node."""
     system_call_s: float = option(200e-9, unit="s", max=10.0)
     """Virtual time that a system call takes."""
     cpu: str = option("modelled", choices=("modelled", "measured", "none"))
-    """What computing takes beside device.step_time. modelled: what a simulated run charges for codecs, sums, optimizers
-    and messages (simulation.costs). measured: codecs, sums, copies and optimizers take the time that this machine's
-    processor works on them, and so do steps with device.pace: measured; messages as modelled; no two runs are equal
-    then. none: nothing."""
+    """What computing takes besides device.step_time. modelled: what a simulated run charges for codecs, sums,
+    optimizers and messages (simulation.costs). measured: codecs, sums, copies and optimizers take the time that this
+    machine's processor works on them, and so do steps with device.pace: measured; messages as modelled. No two runs
+    are then equal. none: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Traffic from one data centre to another. Links serve it as the run's reliable traffic, before best effort."""
+    """Traffic from one data centre to another. Links serve it like the run's reliable traffic, ahead of best effort."""
 
     kind: str = required(choices=("constant", "on_off", "tcp"))
     """constant: datagrams at 'rate'. on_off: the same in bursts. tcp: connections under congestion control."""
@@ -182,7 +184,7 @@ class Background:
     target: str = required(key="to", form="name")
     """Data centre that receives."""
     rate_bps: float = option(0.0, unit="bit/s", absent=0.0)
-    """Rate of constant and on_off traffic, Ethernet frames counted."""
+    """Rate of constant and on_off traffic, counted in whole Ethernet frames."""
     on_s: float = option(1.0, unit="s", min=1e-6)
     """Mean length of a burst of on_off traffic (exponentially distributed)."""
     off_s: float = option(1.0, unit="s", min=1e-6)

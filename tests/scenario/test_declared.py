@@ -86,6 +86,9 @@ def test_changes_are_those_that_are_written() -> None:
     changes = changes_of(Pause, "PauseChanges", "What differs.", "wait_s")
     found = read(changes, plain(parse("{wait: 2 s}", "p.yaml")))
     assert vars(found) == {"wait_s": 2.0} and vars(changes()) == {"wait_s": None}
+    again = changes_of(changes, "PauseChangesAgain", "What differs there.")
+    for made in (changes, again):
+        assert model_of(made).model_json_schema()["properties"]["wait"]["description"] == "How long it lasts."
 
 
 def test_texts_below_the_fields_are_the_descriptions() -> None:

@@ -40,7 +40,9 @@ class GossipOptions:
     """
 
     algorithm: str = option("dpsgd", "how models are mixed", choices=tuple(ALGORITHMS))
-    graph: str = option("ring", "who are neighbours; network: as the data centres' links", choices=(*GRAPHS, "network"))
+    graph: str = option(
+        "ring", "which workers are neighbours; network: along the data centres' links", choices=(*GRAPHS, "network")
+    )
     gradients: str = option(
         "sum",
         "sum: a worker's gradient counts as often as there are workers, so that the average of all models "
@@ -52,7 +54,7 @@ class GossipOptions:
     )
     step: float = option(
         0.0,
-        "consensus step size γ of models that pass through a codec; 0: 1, and 0.2 where it sends some elements only",
+        "consensus step size γ of models that pass through a codec; 0: 1, or 0.2 where it sends only some elements",
         min=0,
         max=1,
     )

@@ -41,7 +41,7 @@ class NetStorm(TreeOverlay):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring."""
+        """How many trees there are, and when they are planned again."""
 
         trees: int = option(3, "how many trees at most", min=1, max=1000)
         change: float = option(0.1, "mean relative change of rates from which trees are recomputed", min=0, max=100)

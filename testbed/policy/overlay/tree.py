@@ -32,7 +32,7 @@ class Tree(TreeOverlay):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring."""
+        """The shape of the tree, and what its nodes do with contributions."""
 
         degree: int = option(2, "children per node", min=1, max=1000)
         chunk: int = option(CHUNK_BYTES, **CHUNK)

@@ -79,7 +79,7 @@ class TsEngine(ScheduledOverlay):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring."""
+        """How receivers are chosen, and how many transfers a node makes at a time."""
 
         max_greed: float = option(0.9, "largest probability of taking the best measured receiver", min=0, max=1)
         expiry: int = option(5, "rounds of its tier after which a measurement is forgotten", min=0, max=10**6)

@@ -20,12 +20,12 @@ class Greedy(Schedule):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """The bound of memory."""
+        """How much memory a stage may use."""
 
         held: int = option(
             0,
-            "micro-batches whose activations a stage holds at most; 0: as many as there are. A stage holds at least as "
-            "many as there are stages from it on",
+            "most micro-batches whose activations a stage holds; 0: no limit. A stage may always hold as many as "
+            "there are stages from it to the last",
             max=65_536,
         )
 

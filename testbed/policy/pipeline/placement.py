@@ -105,7 +105,7 @@ class Listed(Placement):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """The order."""
+        """In which order stages lie along the data centres."""
 
         order: str = option("", "data centres, separated by blanks, from that of the first stage to that of the last")
 
@@ -131,10 +131,10 @@ class Search(Placement):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """What near means."""
+        """How the distance between data centres is judged."""
 
         bits: float = option(
-            1e8, "size of an activation in bits, which is what the way between two stages is for", min=1
+            1e8, "size of an activation in bits, by which the distance between two stages is judged", min=1
         )
 
     def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:

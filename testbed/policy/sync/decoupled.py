@@ -66,7 +66,7 @@ class DecoupledDiLoCo(SyncPolicy):
 
     @dataclass(frozen=True, slots=True)
     class Options(Quorum.Options):
-        """DiLoCo's, a quorum's, and how fragments take turns."""
+        """The options of DiLoCo and of a quorum, and how fragments take turns."""
 
         fragments: int = option(1, "parts of the model that are merged in turns (P)", min=1, max=1000)
         overlap_steps: int = option(0, "inner steps that go on while a fragment is on its way (τ)", max=10**6)

@@ -47,13 +47,13 @@ class AsyncLocalSgd(SyncPolicy):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """Defaults are those of HALoS' code for its largest baseline, but for ``h``."""
+        """Defaults are those of HALoS' code for its largest baseline, except ``h``."""
 
         h: int = option(32, "inner steps of the fastest worker between two pushes (H)", min=1, max=10**6)
         dynamic: bool = option(True, "slower workers make fewer steps, so that all take as long (DyLU)")
         outer_learning_rate: float = option(1.6, "step size of the global server", above=0, max=100)
-        outer_momentum: float = option(0.9, "its momentum (β)", min=0, max=0.9999)
-        outer_buffer: int = option(32, "its contributions from one change of the momentum to the next (N)", min=1)
+        outer_momentum: float = option(0.9, "momentum of the global server (β)", min=0, max=0.9999)
+        outer_buffer: int = option(32, "contributions to it from one change of its momentum to the next (N)", min=1)
 
         @property
         def fixed_steps(self) -> int:
@@ -115,11 +115,11 @@ class Halos(AsyncLocalSgd):
 
         h: int = option(8, "inner steps of a data centre's fastest worker between two pushes (H)", min=1, max=10**6)
         outer_learning_rate: float = option(0.3, "step size of the global server", above=0, max=100)
-        outer_momentum: float = option(0.5, "its momentum (β)", min=0, max=0.9999)
-        outer_buffer: int = option(2, "its contributions from one change of the momentum to the next (N)", min=1)
+        outer_momentum: float = option(0.5, "momentum of the global server (β)", min=0, max=0.9999)
+        outer_buffer: int = option(2, "contributions to it from one change of its momentum to the next (N)", min=1)
         local_learning_rate: float = option(3.2, "step size of a local server", above=0, max=100)
-        local_momentum: float = option(0.9, "its momentum", min=0, max=0.9999)
-        local_buffer: int = option(16, "its contributions from one change of the momentum to the next", min=1)
+        local_momentum: float = option(0.9, "momentum of a local server", min=0, max=0.9999)
+        local_buffer: int = option(16, "contributions to it from one change of its momentum to the next", min=1)
         updates: int = option(32, "updates of a local server from a merging to its next push (K)", min=1, max=10**6)
         merging: float = option(0.25, "share of the global model in a merging (α)", above=0, max=1)
 

@@ -42,7 +42,7 @@ class Hfa(Fsa):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """See the module's docstring. ``weights``: what a member counts for in a mean."""
+        """How often members push, and ``weights``: what each of them counts for in a mean."""
 
         k1: int = option(20, "local steps between two pushes", min=1, max=10**6)
         k2: int = option(10, "LAN rounds between two WAN rounds", min=1, max=10**6)

@@ -68,12 +68,16 @@ class Quorum(SyncPolicy):
         outer_learning_rate: float = option(0.7, "step size of the outer optimizer", above=0, max=100)
         outer_momentum: float = option(0.9, "Nesterov momentum of the outer optimizer", min=0, max=0.9999)
         weights: str = option("worker", **WEIGHTS)
-        quorum: int = option(2, "contributions without which no round closes; if fewer take part, theirs", min=1)
+        quorum: int = option(
+            2, "contributions that a round needs to close; if fewer members take part, all of theirs", min=1
+        )
         grace_s: float = option(0.0, "how much longer a round waits once it has its quorum", unit="s")
-        adaptive: bool = option(False, "wait for one more as long as contributions per second do not fall by it")
+        adaptive: bool = option(
+            False, "wait for one more contribution as long as this does not lower contributions per second"
+        )
         stragglers: str = option(
             NEXT,
-            "a contribution after its round. next: it is one to the round that is open; drop: nothing is made of it",
+            "what becomes of a contribution after its round. next: it counts for the open round; drop: it is discarded",
             choices=(NEXT, DROP),
         )
 

@@ -106,7 +106,7 @@ def changes_of(declared: type[Any], name: str, about: str, *names: str, bases: t
     """Return a declared dataclass with the fields ``names`` (or all) of another, each ``None`` where it is left out."""
     hints = get_type_hints(declared, include_extras=True)
     fields = [
-        (each.name, hints[each.name] | None, option(None, **each.metadata | {"help": f"As in {declared.__name__}."}))
+        (each.name, hints[each.name] | None, option(None, **{"described_in": declared} | each.metadata))
         for each in written(declared)
         if not names or each.name in names
     ]

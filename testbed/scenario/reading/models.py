@@ -43,7 +43,8 @@ def _describing(declared: Any, field: dataclasses.Field[Any]) -> Callable[[dict[
     """Return what adds to the JSON Schema of a field what it means, and that a section may be left empty."""
 
     def describe(schema: dict[str, Any]) -> None:
-        schema["description"] = field.metadata.get("help") or texts_of(declared)[field.name]
+        described_in = field.metadata.get("described_in", declared)
+        schema["description"] = field.metadata.get("help") or texts_of(described_in)[field.name]
         if _is_section(default_of(field)):
             schema["default"] = {}
 

@@ -31,7 +31,7 @@ class JobPlace:
     """Where on the shared network a job trains."""
 
     sites: tuple[SiteName, ...] | None = None
-    """The data centres in which the job has nodes; by default all. The others are on its ways, as routers are."""
+    """The data centres in which the job has nodes; by default all. The others only carry its traffic, like routers."""
     central: str | None = option(None, form="name")
     """The data centre of the job's global servers, instead of the network's own."""
     workers: int | None = option(None, min=1, max=1000)
@@ -103,7 +103,7 @@ class JobSection:
     """What a job has beside the sections of a scenario."""
 
     scenario: str | None = None
-    """A scenario that the job is, but for what is written beside it: a shipped one by name, or a file beside this."""
+    """The job's scenario, which the keys beside it change: a shipped one by name, or a file beside this one."""
     start_s: float = option(0.0, unit="s")
     """When the job's nodes start, after the network is up."""
     topology: JobPlace = option(JobPlace())

@@ -95,9 +95,10 @@ class LinkBothWays(_Ends, OneWay):
     """A WAN link; one with both ends in ``between`` is the same in both directions."""
 
     between: tuple[SiteName, SiteName] | None = None
-    """The two ends; what follows counts for both directions."""
+    """The two ends; the other keys apply to both directions."""
     queue: Queue | None = option(None, form=_QUEUE)
-    """Length of the queue in front: bytes, time at the link's rate, or multiples of rate x 2 x delay ('1.5 bdp')."""
+    """Length of the queue before the link: bytes, time at the link's rate, or multiples of rate x 2 x delay ('1.5
+    bdp')."""
     rate_trace: LinkTrace | None = option(None, form=trace("rate"))
     """A rate that changes while training runs; it replaces 'rate' meanwhile."""
     delay_trace: LinkTrace | None = option(None, form=trace("delay"))

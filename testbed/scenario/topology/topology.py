@@ -123,7 +123,7 @@ class Topology:
     routing: str = option("delay", choices=tuple(ROUTINGS))
     """delay: traffic takes the path of least delay. hops: of fewest links, for measured pairs that stand for paths."""
     scale: float = option(1.0, min=1e-6, max=1e6)
-    """Divides all rates and queues in bytes. A model must be divided as well if its times are to stay."""
+    """Divides all rates and queues in bytes. Divide the model's size as well to keep the times of transfers."""
     speed: float = option(1.0, min=1e-6, max=1e6)
     """Divides the times of all traces: 180 makes three minutes a second."""
     traces: str | None = None

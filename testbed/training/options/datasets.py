@@ -145,7 +145,7 @@ class SyntheticTokens(DataDeclarations):
 class Clicks(DataDeclarations):
     """Synthetic: records of one category per field, clicked or not, by hidden factors drawn from the run's seed.
 
-    Few categories are frequent and most are rare (Zipf's law), as users and items of a shop.
+    Few categories are frequent and most are rare (Zipf's law), like the users and items of a shop.
     """
 
     gives: ClassVar[str] = RECORDS
@@ -317,12 +317,12 @@ class Cached:
         "data centre that has the samples and sends them over its links; default: a store "
         "beside every worker, with 'rate' and 'latency'",
     )
-    rate: float = option(100e6, "of the store, for each worker", unit="bit/s")
-    latency: float = option(0.02, "of the store, for each request", unit="s")
+    rate: float = option(100e6, "rate of the store, for each worker", unit="bit/s")
+    latency: float = option(0.02, "latency of the store, for each request", unit="s")
     decode: float = option(0.0, "time to decode one sample", unit="s")
     disk: int = option(1 << 30, "space for encoded samples on each node", unit="bytes")
     memory: int = option(1 << 30, "space for decoded samples on each node", unit="bytes")
-    folder: str = option("", "of the disk level, which then persists; default: it lasts as long as the run")
+    folder: str = option("", "folder of the disk level, which then persists; default: it lasts as long as the run")
     prefetch: int = option(2, "batches loaded ahead", min=0, max=1000)
     spread: bool = option(False, "each worker of a data centre caches its share of the samples for the others")
 

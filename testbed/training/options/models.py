@@ -236,8 +236,8 @@ class Script(ModelDeclarations):
 
     takes: ClassVar[str] = SCRIPT
     of_workload: ClassVar[bool] = True
-    file: str = option("", "the script, with its whole path", path="script")
-    sha256: str = option("", "of the script, as it was when the scenario was read")
+    file: str = option("", "absolute path of the script", path="script")
+    sha256: str = option("", "hash of the script, as it was when the scenario was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class Traced(ModelDeclarations):
 
     takes: ClassVar[str] = TRACE
     of_workload: ClassVar[bool] = True
-    sent: int = option(0, "bytes that the rank which sends most sends in a round of the trace, at most", min=0)
+    sent: int = option(0, "upper bound of the bytes that one rank sends in a round of the trace", min=0)
 
     @classmethod
     def size_bound_bytes(cls, options: Traced) -> int:

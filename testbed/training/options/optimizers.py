@@ -26,7 +26,7 @@ _WEIGHT_DECAY: dict[str, Any] = {"help": "factor of the value that is added to t
 
 
 def _learning_rate(default: float) -> Any:
-    return option(default, "step size, at its highest", above=0, max=100)
+    return option(default, "largest step size", above=0, max=100)
 
 
 def _at(*places: str) -> Any:
@@ -221,7 +221,7 @@ class MuonOptions(OptimizerOptions):
     learning_rate: float = _learning_rate(0.02)
     momentum: float = option(0.95, "of matrices, with Nesterov's look-ahead", min=0, max=0.9999)
     weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
-    adam_learning_rate: float = option(0.001, "step size, at its highest, of all that is no matrix", above=0, max=100)
+    adam_learning_rate: float = option(0.001, "largest step size, for all that is not a matrix", above=0, max=100)
     beta1: float = option(0.9, "AdamW's decay of the mean", min=0, max=0.999999)
     beta2: float = option(0.95, "AdamW's decay of the square", min=0, max=0.999999)
     at: str = _at("worker")
