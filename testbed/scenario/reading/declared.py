@@ -105,8 +105,9 @@ def model_of(declared: Any, key: KeyOf = key_of) -> type[BaseModel]:
 def changes_of(declared: type[Any], name: str, about: str, *names: str, bases: tuple[type[Any], ...] = ()) -> Any:
     """Return a declared dataclass with the fields ``names`` (or all) of another, each ``None`` where it is left out."""
     hints = get_type_hints(declared, include_extras=True)
+    facts: dict[str, Any] = {"described_in": declared}
     fields = [
-        (each.name, hints[each.name] | None, option(None, **{"described_in": declared} | each.metadata))
+        (each.name, hints[each.name] | None, option(None, **facts | each.metadata))
         for each in written(declared)
         if not names or each.name in names
     ]
