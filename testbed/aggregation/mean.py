@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class Mean(AggregationRule):
-    """The weighted sum of gradients, or mean of models or changes. Servers add in place, and do not ask this class."""
+    """The weighted sum of gradients, or mean of models or changes.
+
+    Servers add in place, and do not ask this class.
+    """
 
     sums: ClassVar[bool] = True
     sum_times: ClassVar[float] = 1.0

@@ -91,7 +91,7 @@ ROWS = "rows"  # how parameter servers send embedding tables: the rows that a ba
 
 @dataclass(frozen=True, slots=True)
 class NoneOptions(CodecDeclarations):
-    """float32 as it is."""
+    """Tensors travel as float32, unchanged."""
 
     exact: ClassVar[bool] = True
     dense: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class BiSparseOptions(SparseOptions):
         ),
     )
 
-    momentum: float = option(0.9, "of the momentum correction of gradients; 0: none", min=0, max=1)
+    momentum: float = option(0.9, "factor of the momentum correction of gradients; 0: none", min=0, max=1)
 
     @classmethod
     def to_add_up(cls, options: Any) -> dict[str, Any]:
@@ -317,7 +317,7 @@ class DeMoOptions(CodecDeclarations):
 
     chunk: int = option(64, "longest side of a tile", min=1, max=256)
     k: int = option(32, "coefficients of a tile that are sent", min=1, max=65_536)
-    decay: float = option(0.999, "of the momentum (β); 1: nothing of it fades", above=0, max=1)
+    decay: float = option(0.999, "decay of the momentum (β); 1: none", above=0, max=1)
 
     @classmethod
     def to_add_up(cls, options: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def make_exact_pull(pull: str, at: CodecContext) -> DensePull:
 
 
 class DensePull(Remembering):
-    """float32 as it is."""
+    """Tensors travel as float32, unchanged."""
 
     cost_name = ""
 

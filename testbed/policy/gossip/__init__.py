@@ -50,7 +50,7 @@ class GossipOptions:
         choices=("sum", "mean"),
     )
     correction: float = option(
-        1.0, "noloco: how far a step draws a model to the mean of those that it is averaged with (γ)", min=0, max=4
+        1.0, "noloco: how far a step draws a model towards the mean of those that it is averaged with (γ)", min=0, max=4
     )
     step: float = option(
         0.0,

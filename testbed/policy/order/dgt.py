@@ -40,7 +40,7 @@ FOUR_BITS = "4-bit"
 
 
 class Dgt(Fifo):
-    """Blocks of a key, the important ones reliably; keys stay whole and have equal priority."""
+    """Sends keys in blocks, the important ones reliably; keys stay whole and have equal priority."""
 
     best_effort: ClassVar[bool] = True
     presets: ClassVar[tuple[Preset, ...]] = (
@@ -82,7 +82,9 @@ class Dgt(Fifo):
             choices=(NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
         )
         deadline: float = option(0.01, "how long after the last block a key's round is closed", unit="s")
-        code: str = option(EXACT, "of unimportant blocks: exact, or 4 bits an element", choices=(EXACT, FOUR_BITS))
+        code: str = option(
+            EXACT, "how unimportant blocks are encoded: exact, or 4 bits an element", choices=(EXACT, FOUR_BITS)
+        )
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
             if self.k_min > self.k:

@@ -48,7 +48,7 @@ def together(sizes: Sequence[int]) -> list[list[int]] | None:
 
 
 class Fifo(Order):
-    """All keys are equal."""
+    """All keys have the same priority: first in, first out."""
 
     @dataclass(frozen=True, slots=True)
     class Options:

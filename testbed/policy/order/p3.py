@@ -18,7 +18,7 @@ from testbed.preset import Preset
 
 
 class P3(Fifo):
-    """Keys are numbered in forward order: smaller keys first."""
+    """Keys of the first layers go first: keys are numbered in forward order."""
 
     presets: ClassVar[tuple[Preset, ...]] = (
         Preset(

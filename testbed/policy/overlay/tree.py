@@ -18,7 +18,7 @@ from testbed.policy.overlay.parents import Parents
 
 
 class Star(Overlay):
-    """No relays."""
+    """No relays: members and their server exchange directly."""
 
     relays: ClassVar[bool] = False
 

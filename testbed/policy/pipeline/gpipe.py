@@ -12,7 +12,7 @@ from testbed.policy.pipeline.base import BACKWARD, FORWARD, PipelineShape, Sched
 
 
 class GPipe(Schedule):
-    """Two phases."""
+    """All forward passes, then all backward passes."""
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -12,7 +12,7 @@ from testbed.policy.pipeline.base import BACKWARD, FORWARD, PipelineShape, Sched
 
 
 class OneFOneB(Schedule):
-    """As many forward passes as there are stages from here on, then backward and forward in turn."""
+    """As many forward passes as there are stages from here to the last, then backward and forward in turn."""
 
     @dataclass(frozen=True, slots=True)
     class Options:

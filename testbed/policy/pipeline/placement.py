@@ -101,7 +101,7 @@ class WholeReplicas(Placement):
 
 
 class Listed(Placement):
-    """Stages along the data centres in an order of the user's own."""
+    """Stages along the data centres in an order that you give."""
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -123,7 +123,7 @@ class Listed(Placement):
 
 
 class Search(Placement):
-    """Stages along the data centres in the order in which the worst neighbours are nearest to each other.
+    """Stages along the data centres in the order that brings the farthest neighbours nearest.
 
     Of up to 8 data centres all orders are looked at. Of more, each comes after the nearest of the others, from every
     first one (Atlas' choice of data centres is a heuristic, too).

@@ -14,7 +14,7 @@ from testbed.policy.pipeline.base import BACKWARD, FORWARD, WEIGHTS, PipelineSha
 
 
 class ZeroBubble(Schedule):
-    """1F1B whose backward passes are split."""
+    """1F1B whose backward passes are split: gradients of inputs first, those of weights later."""
 
     splits_backward = True
 

@@ -21,7 +21,7 @@ from testbed.preset import Preset
 
 
 class MultiGps(Shard):
-    """Placement by size."""
+    """Tensors are placed by their size."""
 
     presets: ClassVar[tuple[Preset, ...]] = (
         Preset(
@@ -39,7 +39,7 @@ class MultiGps(Shard):
         bound: int = option(10_000, "elements from which a tensor is cut", min=1)
         rule: str = option(
             "balanced",
-            "balanced: large tensors make all servers level; even: each is cut into equal parts",
+            "balanced: cuts of large tensors give all servers equal loads; even: each is cut into equal parts",
             choices=("balanced", "even"),
         )
 

@@ -16,7 +16,7 @@ from testbed.preset import Preset
 
 
 class Tap(SyncPolicy):
-    """Totally asynchronous."""
+    """Totally asynchronous: every push is applied as it arrives, and nobody waits."""
 
     waits: ClassVar[bool] = False
     presets: ClassVar[tuple[Preset, ...]] = (

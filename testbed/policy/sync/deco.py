@@ -52,7 +52,7 @@ LEAST_S = 1e-6  # the resolution of reports
 
 
 class DeCo(Fsa):
-    """Rounds of all workers, each of which is some rounds ahead of its last answer."""
+    """Rounds of all workers, in which each is some rounds ahead of the last answer that it got."""
 
     spans_tiers: ClassVar[bool] = True
     needs_reports: ClassVar[bool] = True

@@ -36,7 +36,7 @@ from testbed.preset import Preset
 
 
 class DecoupledDiLoCo(SyncPolicy):
-    """A quorum for each fragment."""
+    """As ``quorum``, but for each fragment of the model by itself."""
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     waits: ClassVar[bool] = False

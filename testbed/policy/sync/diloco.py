@@ -27,7 +27,7 @@ COMPENSATION = 0.2
 
 
 class DiLoCo(Fsa):
-    """Synchronous rounds of outer gradients."""
+    """Local steps, then an outer step along the mean change of the models, in synchronous rounds."""
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     spans_tiers: ClassVar[bool] = True

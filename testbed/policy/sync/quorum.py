@@ -34,7 +34,7 @@ RECENT = 3  # contributions of a member whose median tells when the next one is 
 
 
 class Quorum(SyncPolicy):
-    """Outer rounds that close without those who are late."""
+    """Synchronous rounds of outer gradients that close without late members."""
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     waits: ClassVar[bool] = False

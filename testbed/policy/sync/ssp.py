@@ -23,7 +23,7 @@ from testbed.preset import Preset
 
 
 class Ssp(SyncPolicy):
-    """Apply on arrival, reply within the bound."""
+    """Every push is applied as it arrives; a worker too far ahead of the slowest waits for its reply."""
 
     waits: ClassVar[bool] = False
     holds: ClassVar[bool] = True

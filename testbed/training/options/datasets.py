@@ -262,7 +262,7 @@ class Dirichlet(SplitDeclarations):
     alpha: float = option(0.5, "small: few classes per worker; large: alike", min=0.01, max=1e6)
     least: int = option(
         0,
-        "samples of each worker at least: those with fewer get some of the worker with the most",
+        "fewest samples of a worker: those with fewer get some of the worker with the most",
         min=0,
         max=1_000_000,
     )
@@ -273,7 +273,7 @@ class ByCount(SplitDeclarations):
     """Shuffle once, then cut into shares of different sizes."""
 
     shares: str = option("", "one number per worker, e.g. '4 2 1 1'; proportional")
-    skew: float = option(0.0, "without shares: worker r gets 1/(r+1)^skew of the first", min=0, max=10)
+    skew: float = option(0.0, "without shares: worker r gets 1/(r+1)^skew of what the first gets", min=0, max=10)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if self.shares and self.skew:

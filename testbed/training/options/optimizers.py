@@ -47,12 +47,10 @@ class OptimizerOptions(OptimizerDeclarations):
     warmup: int = option(0, "updates in which the step size rises linearly", min=0, max=10**9)
     period: int = option(1000, "updates between two steps, or until the cosine's end", min=1, max=10**9)
     decay: float = option(0.1, "step: factor at each step; cosine: factor at the end", min=0, max=1)
-    clip: float = option(
-        0.0, "gradients are clipped to [-clip, clip], element by element; 0: not clipped", min=0, max=1e9
-    )
+    clip: float = option(0.0, "gradients are clipped to [-clip, clip], element by element; 0: never", min=0, max=1e9)
     clip_norm: float = option(
         0.0,
-        "the mean gradient of all parameters is scaled down to this L2 norm, if it is longer; 0: not",
+        "the mean gradient of all parameters is scaled down to this L2 norm, if it is longer; 0: never",
         min=0,
         max=1e9,
     )
@@ -108,7 +106,7 @@ class Adam(OptimizerOptions):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), DiLoCo's inner optimizer."""
 
-    weight_decay: float = option(0.01, "share of the value taken off, times the step size", min=0, max=1)
+    weight_decay: float = option(0.01, "share of the value that is subtracted, times the step size", min=0, max=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +163,8 @@ class Nesterov(OptimizerOptions):
     momentum: float = option(0.9, **_MOMENTUM)
     definition: str = option(
         TORCH,
-        "what is meant: torch: m ← βm + g, and a step along g + βm; sutskever: the step size is in the momentum; "
-        "averaged: the momentum is a mean of gradients, not their sum",
+        "what Nesterov momentum means. torch: m ← βm + g, and a step along g + βm; sutskever: the step size is in the "
+        "momentum; averaged: the momentum is a mean of gradients, not their sum",
         choices=(TORCH, SUTSKEVER, AVERAGED),
     )
     at: str = _at("global")
@@ -203,7 +201,7 @@ class SignSgd(OptimizerOptions):
 
     scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(0.001)
-    weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
+    weight_decay: float = option(0.0, "share of the value that is subtracted, times the step size", min=0, max=1)
     at: str = _at("global", "worker")
 
     @classmethod
@@ -220,7 +218,7 @@ class MuonOptions(OptimizerOptions):
     scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(0.02)
     momentum: float = option(0.95, "of matrices, with Nesterov's look-ahead", min=0, max=0.9999)
-    weight_decay: float = option(0.0, "share of the value taken off, times the step size", min=0, max=1)
+    weight_decay: float = option(0.0, "share of the value that is subtracted, times the step size", min=0, max=1)
     adam_learning_rate: float = option(0.001, "largest step size, for all that is not a matrix", above=0, max=100)
     beta1: float = option(0.9, "AdamW's decay of the mean", min=0, max=0.999999)
     beta2: float = option(0.95, "AdamW's decay of the square", min=0, max=0.999999)
