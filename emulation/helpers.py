@@ -1,7 +1,7 @@
 """Helper processes of an emulation: delay lines, trace replay, background traffic, monitor.
 
-Each is a fresh interpreter that imports little (no torch, no Mininet); as threads, they would be in the process that
-forks the nodes, which must have none. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
+Each is a fresh interpreter that imports little (no torch, no Mininet). As threads, they would be in the process that
+forks the nodes, which must have no threads. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
 """
 
 from __future__ import annotations

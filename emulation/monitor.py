@@ -1,6 +1,7 @@
 """Samples every WAN link, the load of the machine and the lateness of the delay line while training runs.
 
-Before, it records what links carry while they are measured (``probe`` events): for who looks on, no result counts it.
+Before training, it records what links carry while they are measured (``probe`` events). That is for display only: no
+result uses it.
 
 Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
 saturated machine) becomes a ``warning``, from which the fidelity report is made.

@@ -1,7 +1,7 @@
 """How much may be simulated: seconds of the clock, processor time, or a number of simulations.
 
-A number of simulations is the same on every machine; processor time is what seconds would be on one that does nothing
-else.
+A number of simulations is the same on every machine; processor time is what seconds would be on a machine that does
+nothing else.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What would change the advice: who wins where all links are slower, faster, nearer or farther, or the model is
-smaller or larger. Such a model learns in as many rounds, and a step takes as long: what is sent is of another size."""
+"""What would change the advice: who wins where all links are slower, faster, nearer or farther, or the model is smaller
+or larger. Such a model is taken to learn in as many rounds, with steps of the same length: only the size of what is
+sent differs."""
 
 from __future__ import annotations
 

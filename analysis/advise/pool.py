@@ -1,6 +1,7 @@
 """Simulates several Plans at the same time, each in a process forked from this warm one.
 
-A process with threads, as a notebook's, must not be forked: there, one after another is simulated in this process.
+A process with threads, such as a notebook's, must not be forked: there, Plans are simulated in this process, one after
+another.
 """
 
 from __future__ import annotations

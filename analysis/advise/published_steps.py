@@ -1,4 +1,4 @@
-"""How many steps techniques take to a loss, beside synchronous training, where nothing is trained: by their own
+"""How many steps techniques take to a loss, relative to synchronous training, where nothing is trained: by their own
 mathematics, or as papers say. ``published_steps.csv`` has these, each with its setting and source."""
 
 from __future__ import annotations

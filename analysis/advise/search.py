@@ -1,14 +1,14 @@
 """Finds out what each candidate takes, within a budget: the pace of all, then what they learn, then more of the best.
 
-1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several times on. If the budget does
-   not suffice for a round of each, some are looked at in full rather than all in vain.
+1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several starting times. If the
+   budget does not suffice for a round of each, some are looked at in full rather than all in vain.
 2. *Learning.* One training for each mathematics, the most promising first. Once a candidate has reached the goal, the
    others are followed only as far as they could still be better.
 3. *Tuning*, if it is asked for: a search of a setting of the optimizer for each mathematics, with as many runs each.
 4. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay; not while the paces of some
    are unknown.
-5. *Finalists.* Who cannot be told from the best: every round that leads to the goal, and other seeds. By these the best
-   may take more than by its first seed, and others are then followed further.
+5. *Finalists.* Candidates that cannot be told from the best are simulated in every round that leads to the goal, and
+   with other seeds. With these the best may take more than with its first seed, and others are then followed further.
 """
 
 from __future__ import annotations

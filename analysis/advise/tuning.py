@@ -1,7 +1,8 @@
-"""Searches one setting of the optimizer, as the learning rate, for each mathematics, with as many runs for each.
+"""Searches one setting of the optimizer, such as the learning rate, for each mathematics, with as many runs for each.
 
-The first run has the value that a technique has anyway, and has been made: tuned is never worse. The others are drawn
-as by ``testbed sweep --tune``. A run is followed only as far as it could still be better than the best technique.
+The first run has the value that a technique has anyway, and has been made already, so the tuned value is never worse.
+The others are drawn as by ``testbed sweep --tune``. A run is followed only as far as it could still be better than the
+best technique.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Mathematics of Computation 68, 1999). Draws come in the order of ``netem_enqueue
 seed from Linux 6.7 on): loss, corruption, reordering. Loss in bursts is Gilbert's two-state model (see ``gilbert``):
 two draws a packet, of which the first decides about the next packet's state.
 
-Only here a burst goes on after a change of the link: netem ends it at each, be it a change of the delay. Under jitter
-it so loses fewer packets than planned (``install.cut_bursts``), and not the same ones.
+Here a burst goes on after a change of the link. netem ends a burst at each change, even one of the delay, so under
+jitter it loses fewer packets than planned (``install.cut_bursts``), and not the same ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Local steps of workers that exchange with each other: without a server, every worker runs the algorithm itself.
 
-Where an algorithm assigns steps, workers tell each other how long a step took, and pass on what they have heard. All
-feed an algorithm of their own with the reports of all, in rank order. No exchange ends before the last worker has come
-to it, so its duration says nothing about one worker, and counts as 0.
+Where an algorithm assigns steps, workers tell each other how long a step took, and pass on what they have heard. Each
+feeds an algorithm of its own with the reports of all workers, in rank order. No exchange ends before the last worker
+has come to it, so its duration says nothing about one worker, and counts as 0.
 """
 
 from __future__ import annotations

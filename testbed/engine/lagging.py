@@ -1,4 +1,4 @@
-"""Gradients of which the answers come rounds later: a worker goes on meanwhile (``SyncPolicy.lags``).
+"""Gradients whose answers come rounds later, while the worker goes on (``SyncPolicy.lags``).
 
 A worker that has pushed the gradient of round r begins round r + 1 unless values of more than ``staleness`` rounds are
 on their way. Values are taken in the order of their rounds, so that all workers make the same steps.

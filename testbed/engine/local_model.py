@@ -1,8 +1,8 @@
 """A local server with a model of its own: it steps along every contribution, and merges the global model now and then.
 
 The rules are those of HALoS (``policy.sync.halos``): a server answers contributions with its newest local model, and
-does not wait for the global server. What the local model has moved since the last merging goes up after so many
-updates, and once only until the answer is there.
+does not wait for the global server. After a number of updates, the change of the local model since the last merging
+goes up. The next change waits until the answer is there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Paradigms from outside: a class says when and how workers mix their models, and all around it is the engine's.
 
 Workers train alone between two rounds that mix. Such a round is over for all when it is over at one of them. When a
-worker is lost or joins before that, those who take part mix again, with the models that they had; who joins begins
-after the last round that was mixed, with the model that one of the others had then. The last round always mixes, and
-ends with the mean of all models.
+worker is lost or joins before that, those who take part mix again, with the models that they had. A worker that joins
+begins after the last round that was mixed, with the model that one of the others had then. The last round always mixes,
+and ends with the mean of all models.
 """
 
 from __future__ import annotations

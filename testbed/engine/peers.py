@@ -4,13 +4,13 @@ The scheduler numbers changes of the membership: epochs. Each ends the rounds un
 leaves or joins, every node
 
 1. gives up what it has under way with the others (``on_change``);
-2. waits for the first message of each that joins and that it sends to by itself (HELLO, see ``greets``), as a node
-   sends nothing to one that has not sent before;
-3. reports to the scheduler, workers with their progress, and changes nothing that its report says before the answer.
+2. waits for the first message (HELLO, see ``greets``) of each joining node to which it sends by itself, as a node sends
+   nothing to one that has not sent before;
+3. reports to the scheduler, workers with their progress, and leaves what it has reported unchanged until the answer.
    When all who take part have reported for the newest epoch, the scheduler tells them the largest progress, who has
    made it, and with which round each worker begins that has joined;
-4. then the rounds that are not over are made again, by those who take part since (``on_agreed``). Without servers, who
-   lacks something takes the state of another first (STATE).
+4. then makes the rounds that are not over again, with those that now take part (``on_agreed``). Without servers, a
+   worker that lacks something first takes the state of another (STATE).
 
 A change meanwhile begins a new epoch, with new reports. The scheduler sends the agreement of an epoch to all nodes or
 to none. Without servers the same reports take the place of the barrier before training, with epoch 0.

@@ -1,14 +1,14 @@
 """Chain replication of a global server: its replica repeats every update, and takes over when the server is lost.
 
-Not the pushes of many children are copied but their aggregate, once (Li et al., "Scaling distributed machine learning
-with the parameter server", OSDI 2014, section 4.3: replication after aggregation), and no child is answered before the
-replica has the update. The protocol of one key's round:
+What is copied is not the pushes of many children but their aggregate, once (Li et al., "Scaling distributed machine
+learning with the parameter server", OSDI 2014, section 4.3: replication after aggregation), and no child is answered
+before the replica has the update. The protocol of one key's round:
 
 1. The server applies the aggregate and sends it to the replica (COPY), which applies it as well and confirms (COPIED).
 2. Then the server replies to its children.
 3. When the server is lost, that is a change of the membership like any other: its children declare their keys to the
-   replica and push again what was not answered. A round that the replica has updated it answers from its value; any
-   other it aggregates from the pushes.
+   replica and push again what was not answered. The replica answers a round that it has updated from its value, and
+   aggregates any other from the pushes.
 
 So whatever a child was told, the replica knows; no update is lost and none is applied twice, and all bits are equal.
 """

@@ -1,4 +1,4 @@
-"""The top tier: values live here, and the optimizer with them; nowhere else is there any optimizer state of a key."""
+"""The top tier: values live here, and the optimizer with them; no other node has optimizer state of a key."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 In all-reduce each sum is one operation. At servers each is a key of its own, whose value after a round is the sum of
 what members have pushed: of a matrix under PowerSGD the key P, and then, made with the sum of that, the key Q. Servers
-know nothing of it. So it is where workers run the optimizer, as sums come down to them; a local server does the same
-for the sum of its data centre.
+know nothing of it. It is therefore done where workers run the optimizer, as sums come down to them; a local server does
+the same for the sum of its data centre.
 """
 
 from __future__ import annotations

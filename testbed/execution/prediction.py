@@ -1,8 +1,8 @@
-"""What the first rounds of an emulated run take by its links and its device model alone: they are simulated.
+"""How long the first rounds of an emulated run take by its links and its device model alone: they are simulated.
 
 Nodes of an emulated run are processes, which take time of their own: for messages, sums, codecs, and for each other. No
-measurement of links or steps shows how much longer rounds become by it. The same rounds simulated packet by packet
-(``testbed.simulation.packets``) do; the fidelity report compares them. They are recorded as events ``predicted``.
+measurement of links or steps shows how much longer this makes rounds. A simulation of the same rounds packet by packet
+(``testbed.simulation.packets``) does; the fidelity report compares the two. They are recorded as events ``predicted``.
 
 Where the run has faults, those are the rounds before the first one.
 """

@@ -2,7 +2,7 @@
 
 The run directory of a point is claimed here and filled when its results arrive; its status is written last. A command
 that is killed therefore leaves directories that the next one recognises as crashed and runs again. Ray chooses the
-machines, sends the code and the user's files, and runs a point again whose process or machine dies.
+machines, sends the code and the user's files, and runs a point again if its process or machine dies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A point of a sweep on a machine of a cluster: a task of Ray, in which a host process of its own executes the point.
 
-The run directory is temporary, and its files come back as the task's result. Ray runs a task again that dies with its
-process or machine.
+The run directory is temporary, and its files come back as the task's result. Ray runs a task again if its process or
+machine dies.
 """
 
 from __future__ import annotations

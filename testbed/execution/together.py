@@ -1,6 +1,6 @@
 """The real nodes of several jobs at the same time: each job is watched by a process of its own.
 
-A fleet forks its nodes, waits for them in a loop, and takes the signals of its process. So several are several
+A fleet forks its nodes, waits for them in a loop, and takes the signals of its process. So several fleets are several
 processes, forked from this one, which has no threads. What they report comes through their pipes.
 """
 

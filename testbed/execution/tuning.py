@@ -1,9 +1,9 @@
 """``--tune``: the best value of one setting for each point of a sweep, before its seeds are run.
 
 Each point has a search of its own, with the same number of runs, all with the first seed. The first run has the value
-that the point has anyway, so tuned is never worse with that seed; then come about three times as much and a third of
-it; what follows is drawn by Optuna's sampler (TPE). A run is stopped early when it cannot win any more: it is past the
-best time to the target without having reached it, or Optuna's pruner (the median of earlier runs) says so.
+that the point has anyway, so the tuned value is never worse with that seed; then come about three times as much and a
+third of it; what follows is drawn by Optuna's sampler (TPE). A run is stopped early when it cannot win any more: it is
+past the best time to the target without having reached it, or Optuna's pruner (the median of earlier runs) says so.
 
 The values lie on a logarithmic grid, so searches are alike on every machine. ``tuning.json`` keeps what has been tried:
 the next call of the same sweep goes on from there.

@@ -1,7 +1,8 @@
 """The processor of a node of an exact run: how long computing takes, where programs take no time by themselves.
 
-Modelled, computing takes what it does in simulated runs. Measured, codecs, sums, optimizers and measured steps take
-what the machine's processor needed for them, which only the kernel of exact runs tells (``host-cputime.patch``).
+With modelled times, computing takes what it does in simulated runs. With measured ones, codecs, sums, optimizers and
+measured steps take what the machine's processor needed for them, which only the kernel of exact runs tells
+(``host-cputime.patch``).
 """
 
 from __future__ import annotations

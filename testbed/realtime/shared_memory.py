@@ -3,7 +3,7 @@ what is sent aside (``testbed.world.World.send_aside``).
 
 The socket of the connection stays. Over it go the handshake and, authenticated by the connection's keys, the place of
 the memory: the initiator makes an anonymous file (memfd) with one ring of bytes per direction and two pipes, and the
-acceptor opens all three in ``/proc/PID/fd``: that works across network namespaces, and for the same user alone. Nothing
+acceptor opens all three in ``/proc/PID/fd``: that works across network namespaces, but only for the same user. Nothing
 has a name, so nothing stays behind when processes are killed. The socket shows when the peer has ended.
 
 A writer copies bytes into its ring. If the reader had taken all that was there before, it may sleep, and the writer

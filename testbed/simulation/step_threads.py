@@ -2,8 +2,8 @@
 
 A training step begins at one instant of virtual time, and its result is wanted at a later one. What other nodes do
 between the two cannot change it. So threads compute steps that overlap in virtual time at the same time, each step in
-one thread, and whatever the number of threads, every bit is the same. A model stays as it is while a step computes:
-real worlds, which compute in threads as well, ask that of roles, too.
+one thread, and whatever the number of threads, every bit is the same. Roles leave a model unchanged while a step
+computes; real worlds, which compute in threads as well, require the same.
 """
 
 from __future__ import annotations

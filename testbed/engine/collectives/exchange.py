@@ -3,9 +3,9 @@
 Where the algorithm of synchronisation has local steps, what is summed is how far they have moved each worker's model,
 times what the worker counts for, and the step is the outer optimizer's. Rounds inside a data centre sum there alone.
 
-When a worker is lost, the others agree on the last round that any of them has completed (``engine.peers``). Who has not
-takes the state of one that has; the round after it is summed again, by a ring or tree of those who are left. A worker
-that joins takes the state as well.
+When a worker is lost, the others agree on the last round that any of them has completed (``engine.peers``). A worker
+that has not takes the state of one that has. The round after it is summed again, by a ring or tree of those that are
+left. A worker that joins takes the state as well.
 
 With ``overlap: buckets`` it sums a bucket as soon as the backward pass has made its gradients, while it makes those of
 earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The same sums of the same values come out.

@@ -4,7 +4,7 @@ Stands between a server's inbox and the server, which sees whole pushes. Every b
 the number of blocks, so that none can be put into another push.
 
 A push is handed to the server when all its blocks are here, or when its sender has said that all have left it
-(BLOCKS_SENT) and for the deadline nothing more of the push has come: the rest then is queued behind other traffic, or
+(BLOCKS_SENT) and nothing more of the push has come for the deadline: the rest is then queued behind other traffic, or
 lost. The server sees zeros for the missing blocks. What becomes of them is the option ``late``:
 
 zero            a block that comes after the close is dropped

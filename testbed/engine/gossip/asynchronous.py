@@ -6,8 +6,8 @@ way towards the offer; the active one moves half way towards the answer.
 All workers together make as many steps as were asked for. Each reports its steps to the first worker (``step``), which
 counts them and lets it begin the one after the next (``go``), as long as steps are left. So a worker waits for no
 answer, and the last steps fall to who is ready. As often as all have made so many steps on the mean, the first worker
-asks all for their models (``ask``), and scores the mean of them. None of this belongs to the algorithm, nor to its
-time: it goes aside.
+asks all for their models (``ask``), and scores the mean of them. None of this belongs to the algorithm or counts in its
+time, so it travels past the modelled network.
 
 A worker that is lost is no longer asked, and its answer is not waited for; the first of those who are left counts,
 after all have reported to it how many steps they have made.

@@ -1,10 +1,10 @@
 """A user's script in a thread of its own, which runs only while its node lets it.
 
 The node and the script take turns: ``resume`` runs the script until its next call of the API and returns that request;
-the node carries it out and resumes with the answer. Exactly one of the two runs at any time, in both worlds, so the
-script needs to know of no world, and in virtual time the order of everything is the simulator's. Only what a script
-posts without waiting for an answer, a real node carries out while the script runs on: so pushes leave one after the
-other while the next ones are made, and small ones together.
+the node carries it out and resumes with the answer. Exactly one of the two runs at any time, in both worlds, so a
+script need not know in which world it runs, and in virtual time the order of everything is the simulator's. One
+exception: what a script posts without waiting for an answer is carried out by a real node while the script runs on. So
+pushes leave one after the other while the next ones are made, and small ones together.
 
 Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``), a module
 ``__main__``, modules that lie beside it, and arguments (none) of its own, which are put in place while it runs.

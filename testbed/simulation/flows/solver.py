@@ -1,11 +1,10 @@
 """Weighted max-min fair sharing of links by flow classes; ``classes`` describes the model.
 
-No flow's
-rate can be raised but by lowering that of a flow whose rate per weight is not larger. Progressive filling (Bertsekas
-and Gallager, Data Networks, 6.5.2) finds that: raise one level, the rate per weight, for all classes together; freeze
-the classes of a link when it is full, a class when it meets a limit of its own; continue with the others. The levels at
-which that would happen are kept in a heap; that of a link rises when other links freeze some of its classes, so it is
-checked again when it is taken from the heap.
+No flow's rate can be raised without lowering that of a flow whose rate per weight is not larger. Progressive filling
+(Bertsekas and Gallager, Data Networks, 6.5.2) finds that: raise one level, the rate per weight, for all classes
+together; freeze the classes of a link when it is full, a class when it meets a limit of its own; continue with the
+others. The levels at which that would happen are kept in a heap; that of a link rises when other links freeze some of
+its classes, so it is checked again when it is taken from the heap.
 
 ``solve`` solves after changes, for the links and classes that they can affect. It skips whatever cannot have changed:
 
@@ -15,8 +14,8 @@ checked again when it is taken from the heap.
 * one shared link that holds all classes (one port that all senders send to) is not filled step by step, and needs no
   heap (``_level_of_port``).
 
-Counts of what a solve has to do with are of the network: ``changes`` (classes and links), ``reached`` (links of the
-component), ``visited`` (its classes), ``ends`` (classes whose next flow ends at a known time, as a heap).
+The network counts what a solve deals with: ``changes`` (classes and links), ``reached`` (links of the component),
+``visited`` (its classes), ``ends`` (classes whose next flow ends at a known time, as a heap).
 """
 
 # ruff: noqa: PLR1730  (min and max are slow here)

@@ -1,4 +1,4 @@
-"""What holds the records of a network and executes what happens in it: by Python. ``compiled`` has the other one."""
+"""Holds the records of a network and executes what happens in it, by Python; ``compiled`` does so by compiled code."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The rate at which a path delivers, from one acknowledgement to the next, as Linux samples it (``tcp_rate_gen``).
 
-A segment notes what had been delivered when it was sent, and when. When it has arrived, what was delivered since, over
-the time since, is a sample: the longer of the time in which that was sent, and the time in which it was acknowledged
-(Cheng, Cardwell, Hassas Yeganeh and Jacobson, draft-cheng-iccrg-delivery-rate-estimation). A sample of segments before
-which nothing was left to send tells of the program, not of the path: it is ``application_limited``.
+A segment notes what had been delivered when it was sent, and when. When it has arrived, what was delivered since,
+divided by the time since, is a sample. That time is the longer of the time in which it was sent and the time in which
+it was acknowledged (Cheng, Cardwell, Hassas Yeganeh and Jacobson, draft-cheng-iccrg-delivery-rate-estimation). A sample
+of segments before which nothing was left to send measures the program, not the path: it is ``application_limited``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a TCP sender has under way: which segments have arrived, and which are taken for lost (RACK: RFC 8985).
 
-A segment is lost if one that was sent later has arrived, and it has not within the round-trip time of that one, and
-the time that reordering is allowed.
+A segment counts as lost if one that was sent later has arrived, but it has not itself arrived within that one's
+round-trip time and the time allowed for reordering.
 """
 
 from __future__ import annotations
