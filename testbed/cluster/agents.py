@@ -215,7 +215,7 @@ class Agents:
         for old in missing:
             free = [machine for machine in found[old.data_center] if machine.id not in used]
             if not free:
-                raise NodeLost(f"{why[old.name]}; no other machine of {old.data_center} is there")
+                raise NodeLost(f"{why[old.name]}; there is no other machine of {old.data_center}")
             machine = min(free, key=lambda each: each.id in gone)
             used.add(machine.id)
             wanted = cluster_of(self._plan).data_centers[old.data_center]

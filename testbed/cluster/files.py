@@ -116,7 +116,7 @@ class ReceivedFiles:
         folder, *rest = PurePosixPath(piece.name).parts
         wanted = {EVENTS: 1, FAILURES: 1, CHECKPOINTS: 2}.get(folder)
         if wanted != len(rest) or not all(map(_NAME.fullmatch, rest)):
-            raise ValueError(f"{piece.name!r} is no file of a run")
+            raise ValueError(f"{piece.name!r} is not a file of a run")
         if folder == EVENTS:
             with self._part(rest[0]).open("ab") as file:
                 file.write(piece.data)
@@ -134,7 +134,7 @@ class ReceivedFiles:
         if name not in self._parts:
             match = _PART.fullmatch(name)
             if match is None:
-                raise ValueError(f"{name!r} is no file of events")
+                raise ValueError(f"{name!r} is not a file of events")
             folder = self._directory / EVENTS
             folder.mkdir(parents=True, exist_ok=True)
             number = sum(writer_of(each) == writer_of(Path(name)) for each in parts(folder))

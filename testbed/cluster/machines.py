@@ -58,7 +58,7 @@ def place(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[Pl
         if not machines or len(machines) < wanted.machines:
             raise CapabilityError(
                 f"cluster.data_centers.{name}: {wanted.machines or 'any number of'} machines with the label "
-                f"{wanted.label} are wanted, the cluster has {len(machines)}; cure: `ray start --labels "
+                f"{wanted.label} are wanted, but the cluster has {len(machines)}; cure: `ray start --labels "
                 f"{wanted.label}` on them, or another label or number"
             )
         placements += _placed(plan, name, wanted, machines[: wanted.machines or None])

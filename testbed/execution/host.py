@@ -165,7 +165,7 @@ def _unforeseen(error: BaseException, resumed: Path | None, plan: Plan) -> Sessi
         told = f"{about} (an error in {', '.join(outside)}, or in testbed itself; see host.log, and `testbed check`)"
     if resumed is not None:
         why = "it was changed, or testbed itself is wrong; see host.log"
-        told = f"{resumed}: no run goes on from there ({about}): {why}"
+        told = f"{resumed}: the run cannot be resumed from there ({about}): {why}"
     return SessionResult("failed", told, 1)
 
 

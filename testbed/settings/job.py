@@ -215,7 +215,11 @@ class Workload(Program, TracedJob):
         if not given and not self.is_program:
             yield (), "has neither 'script', 'command' nor 'trace'", "write 'command: python train.py'"
         if len(given) + self.is_program > 1:
-            yield given[-1], f"stands beside a {'command' if self.is_program else given[0]}", "remove one of the two"
+            yield (
+                given[-1],
+                f"is written beside a {'command' if self.is_program else given[0]}",
+                "remove one of the two",
+            )
             return
         if self.ends == "others" and not self.command:
             yield "ends", "only the first process is started", "write 'command' for the others"

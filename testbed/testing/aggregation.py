@@ -40,7 +40,7 @@ def it_makes_one_contribution_of_several(subject: Subject) -> None:
             require(found.isfinite().all(), f"of {members} members numbers that are not finite")
 
 
-@requirement("return that contribution: what stands for the mean of equal values is that value")
+@requirement("return that contribution: the mean of equal values is that value")
 def members_that_agree_have_their_way(subject: Subject) -> None:
     """Where all members contribute the same, the result is just that."""
     for members in _MEMBERS:

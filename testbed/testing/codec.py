@@ -189,11 +189,11 @@ def payloads_have_the_declared_size(subject: Subject) -> None:
             sent = way.send(tensor)
             same_size = bytes_of(sent) == bytes_of(parts) and (not way.up or layout(sent) == layout(parts))
             fits = same_size if subject.entry.size_only else bytes_of(sent) <= bytes_of(parts)
-            require(fits, f"{bytes_of(sent)} bytes {layout(sent)}, and {bytes_of(parts)} on the meta device")
+            require(fits, f"{bytes_of(sent)} bytes {layout(sent)}, but {bytes_of(parts)} on the meta device")
         arrived = shapes.receive(parts)
         _require_tensor(arrived, way, "a payload without numbers")
         without = arrived.is_meta and all(part.is_meta for part in parts)
-        require(without, f"{way}, numbers come of a tensor without", "return torch.empty(…, device=tensor.device)")
+        require(without, f"{way}, a tensor without numbers gives some", "return torch.empty(…, device=tensor.device)")
 
 
 @requirement("let a scale of 0 decode to 0")
@@ -291,7 +291,7 @@ def keys_share_no_memory(subject: Subject) -> None:
         for seed in range(3):
             both.send(way.tensor(seed + 10), KEY + 1)
             equal = same(way.send(way.tensor(seed)), both.send(way.tensor(seed)))
-            require(equal, f"{way}, the payload of round {seed} is another one beside another key")
+            require(equal, f"{way}, the payload of round {seed} changes when there is another key")
 
 
 @requirement("call testbed.codec.errors.check_finite(wire_key, tensor) before changing any memory")
@@ -309,7 +309,7 @@ def non_finite_numbers_never_travel_later(subject: Subject) -> None:
             try:
                 later = codec.encode(KEY, numbers(LARGEST, 2))
             except NonFiniteNumbers as error:
-                require(refused, f"no error for a tensor with {bad}, and one for the next: {error}")
+                require(refused, f"no error for a tensor with {bad}, but one for the next: {error}")
                 continue
             equal = same(later, innocent.encode(KEY, numbers(LARGEST, 2)))
             require(equal, f"after a tensor with {bad} the next payload differs")
@@ -364,13 +364,13 @@ def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
     if declared:
         scales = " and ".join(f"{scale:g}" for scale in _SCALES)
         happened = f"none of {_EARLIER} payloads depends on earlier tensors, of numbers times {scales}"
-        require(depend, f"has_memory = True, and {happened}", "declare has_memory = False, if it has none")
-    require(declared or not depend, "has_memory = False, and payloads depend on earlier tensors")
+        require(depend, f"has_memory = True, but {happened}", "declare has_memory = False, if it has none")
+    require(declared or not depend, "has_memory = False, but payloads depend on earlier tensors")
     for way in directions(subject, 1000) if not declared else ():
         for seed in range(3):
             way.over(way.tensor(seed))
         kept = sorted({*way.source.state(), *way.target.state()})
-        require(not kept, f"has_memory = False, and after three tensors the state has {', '.join(map(repr, kept))}")
+        require(not kept, f"has_memory = False, but after three tensors the state has {', '.join(map(repr, kept))}")
 
 
 def _depends_on_earlier_tensors(way: Direction, scale: float) -> bool:
@@ -514,7 +514,7 @@ def ends_in_equal_states_send_equal_values(subject: Subject) -> None:
         else:
             last = tier.value(LARGEST, 3)
             equal = same(follower.encode_value(KEY, last), alone.encode_value(KEY, last))
-            require(equal, "after following, another payload than of an end that has encoded all values itself")
+            require(equal, "after following, the payload is not that of an end that has encoded all values itself")
 
 
 @requirement("let begin replace all that is remembered of the key's value")

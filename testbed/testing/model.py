@@ -132,7 +132,7 @@ def sizes_are_known_without_numbers(subject: Subject) -> None:
         sizes = tuple(parameter.numel() for parameter in trained(model).values())
         measured = shape_of_model(subject.kind, dict(subject.values), shape, CLASSES)
         same = measured.sizes == sizes and measured.keys == tuple(segment.keys for segment in segments(model))
-        require(same, f"sizes {measured.sizes[:8]} on the meta device, and {sizes[:8]} of the model")
+        require(same, f"sizes {measured.sizes[:8]} on the meta device, but {sizes[:8]} of the model")
         counted = subject.entry.parameters_bound(subject.options, shape, CLASSES)
         bound = max(subject.entry.size_bound_bytes(subject.options), 4 * counted)
         cure = "return an upper bound in size_bound_bytes, or in parameters_bound"

@@ -103,4 +103,4 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
         "repairs_losses": Dgt.repairs_losses(options),
     }
     for name, does in sent_with.items():
-        require(told[name] == does, f"{name} is {told[name]!r}, and blocks are sent with {does!r}")
+        require(told[name] == does, f"{name} is {told[name]!r}, but blocks are sent with {does!r}")

@@ -57,7 +57,7 @@ def _shape(overlay: TreeOverlay, members: int = _MEMBERS) -> dict[int, tuple[int
     """Return the parents in the tree of each chunk. Require that each tree reaches every member."""
     trees: Mapping[int, Parents] = overlay.trees(_CHUNKS)
     cure = "return {chunk: Parents(…) for chunk in elements}"
-    require(set(trees) == set(_CHUNKS), f"trees for {list(trees)}, and chunks {list(_CHUNKS)}", cure)
+    require(set(trees) == set(_CHUNKS), f"trees for {list(trees)}, but chunks {list(_CHUNKS)}", cure)
     for tree in trees.values():
         parents = tree.parents
         ranks = len(parents) == members and all(ROOT <= above < members for above in parents)
@@ -96,7 +96,7 @@ def trees_change_only_when_revised(subject: Subject) -> None:
             revised = _measure(overlay, round_, share=1.0)
             now = _shape(overlay)
             require(revised or now == trees, f"{trees}, then {now}, while revise returns False")
-            require(not revised or overlay.adapts, "revise returns True, and adapts is False")
+            require(not revised or overlay.adapts, "revise returns True, but adapts is False")
             trees = now
 
 
@@ -181,7 +181,7 @@ def _gathered(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:
         held[transfer.target] = held[transfer.target] | held[transfer.source]
         held[transfer.source] = set()
     missing = sorted(set(nodes) - {_NODE} - held[_NODE])
-    require(not missing, f"the contributions of {missing} do not reach the root", "pair who is ready")
+    require(not missing, f"the contributions of {missing} do not reach the root", "pair members that are ready")
 
 
 def _spread(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:
@@ -192,7 +192,7 @@ def _spread(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:
         require(right, f"{transfer}, with the values at {holders}", "keep who holds the values of each chunk and round")
         holders.add(transfer.target)
     missing = sorted(set(nodes) - holders)
-    require(not missing, f"the values do not reach {missing}", "serve who is left")
+    require(not missing, f"the values do not reach {missing}", "serve members that are left")
 
 
 @requirement("keep who has sent, and who holds the values, by chunk and round")

@@ -236,7 +236,7 @@ class PushSchedule:
             elif isinstance(effect, Alarm):
                 self._alarms.append(effect)
             else:
-                raise Broken(f"{effect!r} is no effect", "return effects of testbed.policy.events")
+                raise Broken(f"{effect!r} is not an effect", "return effects of testbed.policy.events")
         held = [push.member for push in aggregated if push.waits]
         answered = not held or self._entry.holds
         self._require(answered, f"no reply to {held} with their aggregate", "reply, or declare holds = True")
@@ -268,7 +268,7 @@ class PushSchedule:
     def _take(self, name: str, key: int, round_: int, shown: str) -> _PushState:
         """Note that something has become of a push: it is a part of an aggregate, or nothing is made of it."""
         pushes = [push for push in self._pushes.get((key, round_), []) if push.member == name]
-        self._require(pushes, f"{shown}, and {name} has not pushed", "wait for the push, or leave the member out")
+        self._require(pushes, f"{shown}, but {name} has not pushed", "wait for the push, or leave the member out")
         waiting = [push for push in pushes if not push.aggregated]
         self._require(waiting, f"{shown} takes {name}'s a second time", "forget a round when it is complete")
         waiting[0].aggregated = True
@@ -281,7 +281,7 @@ class PushSchedule:
     def _reply(self, effect: Reply) -> None:
         shown = f"Reply to {effect.members} of key {effect.key}, rounds {effect.rounds},"
         paired = len(effect.rounds) == len(effect.members)
-        self._require(paired, f"{shown} has not one round per member", "give the round of each member's own push")
+        self._require(paired, f"{shown} does not have one round per member", "give the round of each member's own push")
         for name, round_ in zip(effect.members, effect.rounds, strict=True):
             self._answer(name, effect.key, round_)
         self._require(self.case.top or not effect.last, f"{shown} is the last", "set last only where tier.top is true")
@@ -352,7 +352,7 @@ class PushSchedule:
                 aggregated = push.aggregated or push.orphaned
                 cure = "aggregate it when its round is complete"
                 require(aggregated, f"{shown} was never aggregated", cure)
-                cure = "reply to every member that has pushed; regroup and on_members_left release who waits"
+                cure = "reply to every member that has pushed; regroup and on_members_left release members that wait"
                 require(not push.waits, f"{shown} was never answered", cure)
         for name in self._present():
             stopped = min(self._next[name])

@@ -73,9 +73,9 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> 
     if problems and (axis or names_code(kind)):
         raise problems[0]
     if kind.endswith(".py"):
-        raise AxisError(f"'{kind}' names a file, and no class in it", f"write {kind}:CLASS")
+        raise AxisError(f"'{kind}' names a file, but no class in it", f"write {kind}:CLASS")
     raise AxisError(
-        f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
+        f"'{kind}' is not a technique of any axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
     )
 
 

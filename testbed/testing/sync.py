@@ -84,7 +84,7 @@ def members_are_lost_and_join_again(subject: Subject) -> None:
             PushSchedule(subject, replace(case, losses=2), seed).run()
 
 
-@requirement("let on_members_left release who waits for them")
+@requirement("let on_members_left release members that wait for them")
 def members_that_leave_are_not_waited_for(subject: Subject) -> None:
     """With waits = False members may end before others, which then do not wait for them."""
     for case in tier_cases(subject) if not subject.entry.waits else ():
@@ -107,7 +107,9 @@ def state_is_taken_over(subject: Subject) -> None:
             new.regroup(dict.fromkeys(case.tier().names, ROUNDS))
             new.load_state(state)
             old_trace, new_trace = (PushSchedule(subject, later, seed, policy=each).run().trace for each in (old, new))
-            require(old_trace == new_trace, f"{case.name}: other effects than of the instance that gave the state")
+            require(
+                old_trace == new_trace, f"{case.name}: other effects than those of the instance that gave the state"
+            )
 
 
 @requirement("declare waits = True")
@@ -155,4 +157,4 @@ def instances_share_no_state(subject: Subject) -> None:
                 moved = max([schedule.step() for schedule in both])
         except Broken as broken:
             raise Broken(f"beside another instance: {broken.happened}") from None
-        require([each.trace for each in both] == alone, f"{case.name}: other effects beside another one")
+        require([each.trace for each in both] == alone, f"{case.name}: other effects when there is another instance")

@@ -124,7 +124,7 @@ KINDS = {
     ),
     "loader's process hangs": Kind(
         "time.sleep(60)",
-        f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}",
+        f"TimeoutError: .*; its process [0-9]+ is at mine.py:{SAMPLE_LINE}",
         line=LOOP_LINE,
         loaders=1,
         sample=True,

@@ -27,7 +27,7 @@ def test_what_was_expected_what_happened_and_the_cure(capsys: pytest.CaptureFixt
     assert main(["check", broken("WrongSize"), "--quick"]) == 1
     text = capsys.readouterr().out
     assert "FAIL  payloads have the declared size\n        expected: A tensor on the meta device gives parts" in text
-    assert "        happened: 4 bytes [(torch.float32, (1,))], and 0 on the meta device\n        cure: give" in text
+    assert "        happened: 4 bytes [(torch.float32, (1,))], but 0 on the meta device\n        cure: give" in text
 
 
 def test_one_fault_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:

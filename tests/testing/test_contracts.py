@@ -147,12 +147,12 @@ def test_steps_that_are_not_declared_are_seen_in_a_training() -> None:
 
 MISTAKES = [
     ("none", "", "is on the axes codec, data"),
-    ("fsaa", "", "'fsaa' is a technique of no axis"),
+    ("fsaa", "", "'fsaa' is not a technique of any axis"),
     ("fsa", "codec", "'fsa' is not one of none"),
     ("missing.py:Class", "", "missing.py: no such file .the path is relative to the working directory."),
-    ("mine.py", "", "'mine.py' names a file, and no class in it .write mine.py:CLASS."),
+    ("mine.py", "", "'mine.py' names a file, but no class in it .write mine.py:CLASS."),
     ("mine.py", "codec", r"name a class by its file, mine\.py:CLASS; see docs/axes/codec\.md"),
-    ("torch.nn:Linear", "", "'torch.nn:Linear' is a technique of no axis"),
+    ("torch.nn:Linear", "", "'torch.nn:Linear' is not a technique of any axis"),
 ]
 
 

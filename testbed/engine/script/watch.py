@@ -203,14 +203,14 @@ class ScriptWatch:
         frames = sys._current_frames()
         frame = frames.get(script.thread.ident or 0)
         place = place_of_frame(frame, self.files.script)
-        texts = [f"the script stands at {place}:\n{''.join(traceback.format_stack(frame))}"]
+        texts = [f"the script is at {place}:\n{''.join(traceback.format_stack(frame))}"]
         for thread, owner in list(self._owners.items()):
             if owner is script and (frame := frames.get(thread.ident or 0)):
                 texts.append(f"its thread {thread.name}:\n{''.join(traceback.format_stack(frame))}")
         children = self._stacks_of_children() if self._dumps_stacks else {}
         texts += [f"its process {child}:\n{text}" for child, text in children.items()]
         places = {child: place_in_dump(text, self.files.script) for child, text in children.items()}
-        what = "".join(f"; its process {child} stands at {where}" for child, where in places.items() if where)
+        what = "".join(f"; its process {child} is at {where}" for child, where in places.items() if where)
         return Cause(place or self.files.script.name, what, "\n".join(texts))
 
     def _stacks_of_children(self) -> dict[int, str]:

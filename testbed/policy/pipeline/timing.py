@@ -151,7 +151,7 @@ def _check_complete(name: str, schedule: Schedule, tasks: Tasks, shape: Pipeline
                 order = [task.micro_batch for task in mine if task.kind == kind and task.chunk == chunk]
                 if order != sorted(order):
                     raise ScenarioError(
-                        f"paradigm.schedule: stage {stage} of '{name}' goes {kind} in the order {order[:8]}; sums of "
+                        f"paradigm.schedule: stage {stage} of '{name}' runs {kind} in the order {order[:8]}; sums of "
                         "gradients have the same bits only in ascending order"
                     )
 

@@ -335,7 +335,7 @@ def test_operations_of_a_group_follow_each_other_in_one_order(tmp_path: Path) ->
         (["workload.placement={tokyo: [0], osaka: [1]}"], "workload.placement: there is no data centre 'osaka' ("),
         (["workload.placement={tokyo: [0], virginia: []}"], "workload.placement: 'virginia' has 1 workers for 0 ranks"),
         (["workload.placement={tokyo: [0, 2]}"], "placement: must name each rank, from 0 on, exactly once"),
-        (["workload.command=true", "simulation=null"], "stands beside a command (remove one of the two)"),
+        (["workload.command=true", "simulation=null"], "is written beside a command (remove one of the two)"),
         (["workload.timeout=1 min"], "timeout: has no effect on 'trace'"),
         (["workload.trace=../job"], "lies outside the scenario's folder"),
         (["workload.groups=none"], "workload.groups: PATH/none: there is no such file; write one of process groups"),
