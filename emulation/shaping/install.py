@@ -108,7 +108,7 @@ def refuse_unsupported(plan: Plan, delays: type[DelayMaker]) -> None:
             found.append(f"{link.name}: duplication of {most:.3g}")
     if found:
         raise CapabilityError(
-            f"only netem can do this, and this kernel lacks it: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
+            f"only netem can do this, but this kernel lacks it: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
             " a kernel that has it (Vagrantfile), or a scenario without duplication"
         )
 

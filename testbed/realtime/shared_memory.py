@@ -314,7 +314,7 @@ def _mapped(path: str) -> mmap.mmap:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_size != _FILE_BYTES:
-            raise OSError(f"{path} is no memory of a connection")
+            raise OSError(f"{path} is not memory of a connection")
         if fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise OSError(f"{path} is not sealed")
         return mmap.mmap(file, _FILE_BYTES)

@@ -284,7 +284,7 @@ def _round_reasons(rounds: Mapping[str, Any] | None, capabilities: Mapping[str, 
         return
     measured, predicted = (f"{rounds[name] * 1e3:.4g} ms" for name in ("measured_s", "predicted_s"))
     which = "round" if rounds["rounds"] == 1 else f"{rounds['rounds']} rounds"
-    compared = f"the first {which} took {measured}, simulated packet by packet {predicted}"
+    compared = f"the first {which} took {measured}, but {predicted} when simulated packet by packet"
     root = "" if capabilities.get("realtime", True) else "root, whose messages wait for no core, "
     cure = f": processes took the rest; use {root}more cores, fewer nodes, or --on exact"
     yield f"{compared} ({rounds['deviation']:+.1%}){cure if rounds['deviation'] > 0 else ''}"
