@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     import torch
 
-    from testbed.testing.declared import notes
     from testbed.testing.requirement import results
-    from testbed.testing.subject import AXES
 
     torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
     subject, axis, contract = _figure(arguments) if arguments.axis == "figure" else _technique(arguments)
@@ -47,13 +45,10 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         done.append(result)
     failed = sum(not result.passed for result in done)
     count = len(done)
-    told = notes(subject) if axis in AXES else ()
     if arguments.json:
         kind = getattr(subject, "kind", arguments.technique)
         about = {"kind": "check", "axis": axis, "technique": kind, "passed": not failed}
-        return int(failed > 0), {**about, "checks": [asdict(result) for result in done], "notes": list(told)}
-    for note in told:
-        print(f"note: {note}")
+        return int(failed > 0), {**about, "checks": [asdict(result) for result in done]}
     outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
     print(f"{arguments.technique} ({axis}): {outcome}")
     return int(failed > 0)

@@ -33,7 +33,7 @@ def has_unknown_model(model: Choice) -> bool:
 
 
 def has_unknown_samples(data: Choice) -> bool:
-    """Return whether a data set of samples does not say how large they are before it is loaded."""
+    """Return whether a data set of samples does not say how large they are, and cannot be loaded here."""
     source = DATASETS[data.kind]
     has_samples = source.gives in (IMAGES, TEXT, RECORDS)
     return has_samples and source.sample_bound(DATASETS.options(data.kind, data.options)) is None

@@ -248,15 +248,15 @@ def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: T
 
 
 def _unknown_samples(training: TrainingPlan) -> Iterator[str]:
-    """Yield that nothing says how large samples are, and which size of the model takes the place of the counted one."""
+    """Yield that samples could not be loaded, and which size of the model takes the place of the counted one."""
     if has_unknown_samples(training.data) and MODELS[training.model.kind].takes == DATASETS[training.data.kind].gives:
         assumed = format_size(model_bytes(training.model, training.data))
         data = Path(training.data.kind).name  # of a class in a file without the folders
         model = Path(training.model.kind).name
         yield (
-            f"training.data: the size of the samples of '{data}' is unknown before they are loaded; deadlines and "
-            f"predicted packets are for a model of {assumed}, the most that '{model}' is expected to have; declare "
-            "'sample_bound' in the class (docs/axes/data.md)"
+            f"training.data: the size of the samples of '{data}' is unknown, as they could not be loaded here; "
+            f"deadlines and predicted packets are for a model of {assumed}, the most that '{model}' is expected to "
+            "have; let this machine have the data, or declare 'sample_bound' in the class (docs/axes/data.md)"
         )
 
 

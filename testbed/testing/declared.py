@@ -6,8 +6,6 @@ import dataclasses
 from typing import Any
 
 from testbed.axes import options_of, refuse_values
-from testbed.plan.bounds import has_unknown_samples
-from testbed.settings.job import Choice
 from testbed.testing.requirement import Broken, require, requirement
 from testbed.testing.subject import Subject
 
@@ -52,13 +50,3 @@ def declarations_have_the_types_of_the_base_class(subject: Subject) -> None:
         if isinstance(default, bool | int | float | str | tuple):
             value = getattr(subject.entry, name, default)
             require(type(value) is type(default), f"{name} is {value!r}, not of type {type(default).__name__}")
-
-
-def notes(subject: Subject) -> tuple[str, ...]:
-    """Return what a technique may leave out, and what that costs its runs."""
-    if subject.axis_name == "data" and has_unknown_samples(Choice(kind=subject.kind, options=dict(subject.values))):
-        return (
-            "the size of the samples is unknown before they are loaded, so deadlines and predicted packets are for the "
-            "largest model that is expected; declare 'sample_bound' in the class (docs/axes/data.md)",
-        )
-    return ()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import main
+from testbed.plan.build import build_plan
+from testbed.scenario import load
 from tests.scenario.test_bad import GOOD as GOOD_SCENARIO
 from tests.testing.test_contracts import EXAMPLES, FIGURE, FOLDER, GOOD
 
@@ -92,16 +94,33 @@ BOUND = """
 """
 
 
-@pytest.mark.parametrize("bound", ["", BOUND])
-def test_samples_of_unknown_size_are_told(
-    bound: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Deadlines are those of a model much larger than it is, which neither a check nor a Plan may hide."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(SENSORS + bound)
-    assert main(["check", "./mine.py:Sensors", "--quick"]) == 0
-    assert ("note: the size of the samples is unknown" in capsys.readouterr().out) == (not bound)
+ELSEWHERE = SENSORS.replace("inputs = ", "raise FileNotFoundError('sensors.npz')\n        inputs = ")
+
+
+@pytest.mark.parametrize(
+    ("source", "is_known"),
+    [(SENSORS, True), (SENSORS + BOUND, True), (ELSEWHERE, False), (ELSEWHERE + BOUND, True)],
+)
+def test_the_size_of_samples_is_declared_or_found_by_loading(source: str, is_known: bool, tmp_path: Path) -> None:
+    """Where it is unknown, deadlines are those of a model much larger than it is, which a Plan may not hide."""
+    (tmp_path / "mine.py").write_text(source)
     (tmp_path / "s.yaml").write_text(GOOD_SCENARIO.replace("cnn, data: digits", "mlp, data: './mine.py:Sensors'"))
-    assert main(["validate", "s.yaml"]) == 0
-    told = "note: training.data: the size of the samples of 'mine.py:Sensors' is unknown before they are loaded; "
-    assert (told in capsys.readouterr().out) == (not bound)
+    told = "training.data: the size of the samples of 'mine.py:Sensors' is unknown, as they could not be loaded here; "
+    warnings = build_plan(load(tmp_path / "s.yaml", allow_code=True)).warnings
+    assert any(each.startswith(told) for each in warnings) == (not is_known)
+
+
+def test_own_models_and_samples_are_simulated_packet_by_packet(tmp_path: Path) -> None:
+    """A model of 2 kB was predicted as the largest one that is expected, and simulated as flows."""
+    (tmp_path / "mine.py").write_text(SENSORS)
+    (tmp_path / "s.yaml").write_text(GOOD_SCENARIO)
+    model = f"{EXAMPLES / 'narrow_perceptron.py'}:NarrowPerceptron"
+    overrides = (
+        f"training.model={model}",
+        "training.data=./mine.py:Sensors",
+        "links[0].rate=100 kbit/s",
+        "rounds=400",
+        "run.on=simulate",
+    )
+    plan = build_plan(load(tmp_path / "s.yaml", overrides, allow_code=True))
+    assert plan.simulation.network == "packets"

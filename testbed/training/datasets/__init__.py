@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from testbed.axes import options_of
 from testbed.errors import ScenarioError
-from testbed.training.datasets.base import Dataset, as_model_input, digest_of
+from testbed.training.datasets.base import Dataset, as_model_input, digest_of, state_of_files
 from testbed.training.datasets.images import load_cifar10, load_digits, load_mnist
 from testbed.training.datasets.movielens import load_movielens
 from testbed.training.datasets.synthetic import load_clicks, load_teacher, load_tokens
@@ -48,24 +47,8 @@ def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
 
     Raise ``ScenarioError`` if its files are missing or malformed.
     """
-    entry = DATASETS[kind]
-    return _load_cached(kind, tuple(sorted(options.items())), seed, entry.__module__, _state_of_files(entry, options))
-
-
-def _state_of_files(entry: type[Any], options: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
-    """Return the place, size and time of change of each file that options name, or that is in a folder of theirs."""
-    found = []
-    for option in (each for each in fields(options_of(entry)) if "path" in each.metadata):
-        if named := options.get(option.name, option.default):
-            path = Path(named).expanduser().absolute()
-            inside = list[Path]()
-            with suppress(OSError):  # here and below: the loader tells
-                inside = sorted(path.iterdir()) if path.is_dir() else []
-            for file in (path, *inside):
-                with suppress(OSError):
-                    about = file.stat()
-                    found.append((str(file), about.st_size, about.st_mtime_ns))
-    return tuple(found)
+    state = state_of_files(DATASETS.options(kind, options))
+    return _load_cached(kind, tuple(sorted(options.items())), seed, DATASETS[kind].__module__, state)
 
 
 def _missing_file(entry: type[Any], options: dict[str, Any]) -> str:

@@ -6,7 +6,9 @@ import gzip
 import hashlib
 import zlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +20,7 @@ from testbed.training.options.declarations import DataDeclarations
 from testbed.training.seeds import numpy_stream
 
 _BYTE = 255
+_ANY_SEED = 0  # samples that are drawn have the same shape and classes with every seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +68,39 @@ class DataSource(DataDeclarations, ABC):
 
         Raise ``ScenarioError`` when files are missing or malformed.
         """
+
+    @classmethod
+    def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:
+        """Return the shape of a sample and the number of classes, found by loading the samples; ``None`` if that fails.
+
+        The run loads them again, and tells why it cannot.
+        """
+        return _found_by_loading(cls, options, state_of_files(options))
+
+
+@lru_cache(maxsize=16)
+def _found_by_loading(source: type[DataSource], options: Any, *_state: Any) -> tuple[tuple[int, ...], int] | None:
+    try:
+        data = source.load(options, _ANY_SEED)
+        return data.input_shape, data.classes
+    except Exception:
+        return None
+
+
+def state_of_files(options: Any) -> tuple[tuple[str, int, int], ...]:
+    """Return the place, size and time of change of each file that options name, or that is in a folder of theirs."""
+    found = []
+    for option in (each for each in fields(options) if "path" in each.metadata):
+        if named := getattr(options, option.name):
+            path = Path(named).expanduser().absolute()
+            inside = list[Path]()
+            with suppress(OSError):  # here and below: the loader tells
+                inside = sorted(path.iterdir()) if path.is_dir() else []
+            for file in (path, *inside):
+                with suppress(OSError):
+                    about = file.stat()
+                    found.append((str(file), about.st_size, about.st_mtime_ns))
+    return tuple(found)
 
 
 def held_out(inputs: Tensor, labels: Tensor, count: int, classes: int, seed: int) -> Dataset:

@@ -69,7 +69,7 @@ class DataDeclarations:
 
     @classmethod
     def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:
-        """Return the shape of a sample and the number of classes, or larger ones; ``None``: loading will tell."""
+        """Return the shape of a sample and the number of classes, or larger ones; ``None``: unknown."""
         return None
 
     @classmethod
