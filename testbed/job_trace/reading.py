@@ -46,11 +46,17 @@ def files_of(trace: Path) -> list[Path]:
             raise ScenarioError(f"{trace}: {both}; write the path with '{RANK}' in the place of the number")
         if match:
             found[int(match[1])] = path
+    if not found and RANK not in trace.name and trace.is_dir():
+        inside = [each.name for each in sorted(trace.iterdir()) if each.is_dir()]
+        cure = (
+            f"name the folder with the files, such as '{trace.name}/{inside[0]}'" if inside else "name another folder"
+        )
+        raise ScenarioError(f"{trace}: the folder has no files of ranks, such as job.0.et or job.0.json; {cure}")
     if not found:
         raise ScenarioError(f"{trace}: there is no such trace; name a folder, or a path with '{RANK}' in it")
     missing = next(rank for rank in range(len(found) + 1) if rank not in found)
     if missing < len(found):
-        raise ScenarioError(f"{trace}: rank {missing} has no file, but rank {max(found)} has one")
+        raise ScenarioError(f"{trace}: rank {missing} has no file, but rank {max(found)} has one; add its file")
     return [found[rank] for rank in range(len(found))]
 
 

@@ -70,6 +70,15 @@ def test_ranks_are_found_by_number(tmp_path: Path) -> None:
         files_of(tmp_path / "nothing")
 
 
+def test_a_folder_of_folders_of_traces_is_refused_with_one_of_them(tmp_path: Path) -> None:
+    """``testbed export RUN --format chakra --out DIR`` makes one for each run."""
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    with pytest.raises(ScenarioError, match=r"the folder has no files of ranks, .* such as 'out/run'"):
+        files_of(tmp_path / "out")
+    with pytest.raises(ScenarioError, match=r"the folder has no files of ranks, .*; name another folder"):
+        files_of(tmp_path / "out" / "run")
+
+
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     pytest.importorskip("google.protobuf")
     [path, _] = write_chakra(job(*EVERY_KIND), tmp_path, "job")
