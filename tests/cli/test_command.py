@@ -295,6 +295,19 @@ def test_a_full_disk_is_the_machine_s_fault(
     assert capsys.readouterr().err == "testbed: /data/result.json: no space left on device; make room\n"
 
 
+def test_an_error_that_has_only_a_text_keeps_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that a data set of one's own raises by itself."""
+
+    def without_file(_: Any) -> int:
+        raise FileNotFoundError("sensors.npz: fetch it first")
+
+    monkeypatch.setattr("testbed.cli.schema.execute", without_file)
+    assert command.main(["schema"]) == 1
+    assert "FileNotFoundError: sensors.npz: fetch it first" in capsys.readouterr().err
+
+
 def test_who_cannot_emulate_is_told_what_works_meanwhile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
