@@ -118,14 +118,26 @@ def _winner(case: Case, measure: str, target: Target | None) -> Iterator[str]:
     if open_:
         yield _unresolved(winner, open_, won)
     else:
-        yield f"{winner.label} {won}: {_ahead(case, winner, decided)}."
-    if not open_ and case.base in [rival for rival, _ in decided[1:]]:
-        yield f"Next is {decided[0][0].label}, which takes {_times(decided[0][1], 'as long')}."
+        yield from _resolved(case, winner, decided, won)
     once = [rival for rival, ratio in ratios if ratio is not None and ratio.count == 1]
     if once:
         names = _listed([rival.label for rival in once])
         nothing = f"{winner.label} has one seed in common, which decides nothing"
         yield f"With {names} {nothing}: {_more_seeds(once)}."
+
+
+def _resolved(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> Iterator[str]:
+    """Yield who won. Seeds that agree may resolve less than is shown: such points took equally long."""
+    equal = [rival for rival, ratio in ratios if ratio is not None and factor(ratio.value) == factor(1.0)]
+    slower = [(rival, ratio) for rival, ratio in ratios if rival not in equal]
+    alike = f"{_listed([point.label for point in (winner, *equal)])} took equally long"
+    if not slower:
+        yield f"{alike}."
+        return
+    first = f"{alike}, and {won}" if equal else f"{winner.label} {won}"
+    yield f"{first}: {_ahead(case, winner, slower)}."
+    if case.base in [rival for rival, _ in slower[1:]]:
+        yield f"Next is {slower[0][0].label}, which takes {_times(slower[0][1], 'as long')}."
 
 
 def _nobody(case: Case, target: Target | None) -> str:

@@ -52,6 +52,16 @@ def test_what_is_not_resolved_says_how_many_seeds_would_resolve_it() -> None:
     assert "no number of seeds would tell them apart" in told(same)
 
 
+def test_who_is_ahead_by_less_than_is_shown_took_equally_long() -> None:
+    """Simulated steps hardly depend on the seed, so the seeds resolve a microsecond: "1× as fast as FSA"."""
+    close = {"hfa": (20.0, 21.0, 22.0), "fsa": (20.0002, 21.0002, 22.0002)}
+    assert told(close) == "HFA and FSA took equally long."
+    assert told({**close, "esync": (24.0, 26.1, 25.4)}) == (
+        "HFA and FSA took equally long, and reached 90 % accuracy soonest: "
+        "1.2× as fast as ESync (95 % interval 1.09 to 1.31, 3 seeds); 3 seeds decide it."
+    )
+
+
 def test_one_seed_decides_nothing() -> None:
     text = told({kind: times[:1] for kind, times in SECONDS.items()})
     assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA; one seed cannot say")
