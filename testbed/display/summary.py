@@ -75,7 +75,7 @@ def answer(run: StoredRun) -> Table:
         *_first_rounds(run.fidelity),
         ("training", numbers.seconds(result["training_s"]), "run's clock"),
         ("whole command", numbers.seconds(result["duration_s"]), run.facilities.clock),
-        ("parameters", (result["parameters_sha256"] or numbers.MISSING)[:16], _AGREEMENT[result["parameters_agree"]]),
+        ("parameters", (result["parameters_sha256"] or numbers.MISSING)[:16], _agreement(result)),
         *_frames(run),
     )
     known = [row for row in rows if row[1] != numbers.MISSING or row[2].startswith(_UNKNOWN)]
@@ -120,15 +120,26 @@ def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [("resumed", f"after {numbers.counted(result['resumed_round'] + 1, 'round')}", about)]
 
 
+def _agreement(result: Mapping[str, Any]) -> str:
+    """Return whether workers end with equal parameters; in a pipeline those of different stages have different ones."""
+    told = _AGREEMENT[result["parameters_agree"]]
+    if not told or not result.get("stages"):
+        return told
+    if not any(result["stages"]["gradient_bytes"].values()):
+        return "of all stages"
+    return f"of all stages; {told.removesuffix('workers')}replicas"
+
+
 def _of_pipeline(told: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
     """Return how much of a step the stages of a pipeline wait, what goes between them, and what one of them holds."""
     if told is None:
         return []
     activations = sum(told["activation_bytes"].values())
     gradients = sum(told["gradient_bytes"].values())
+    between = f"; {numbers.size(gradients)} between replicas" if gradients else ""
     return [
         ("bubble", numbers.share(told["bubble"]), "of the time from a step's first pass to its last: stages wait"),
-        ("activations", numbers.size(activations), f"with their gradients; {numbers.size(gradients)} between replicas"),
+        ("activations", numbers.size(activations), f"with their gradients{between}"),
         ("memory", numbers.size(told["memory_bytes"]), "of the stage that needs most, without buffers"),
     ]
 

@@ -20,7 +20,7 @@ from testbed.costs import (
 )
 from testbed.declaration import other_than_default
 from testbed.facilities import Facilities
-from testbed.numbers import seconds
+from testbed.numbers import seconds, size
 from testbed.plan.bounds import has_unknown_samples, model_bytes
 from testbed.plan.model import (
     EMULATED_LAN_CEILING_BPS,
@@ -250,7 +250,7 @@ def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: T
 def _unknown_samples(training: TrainingPlan) -> Iterator[str]:
     """Yield that samples could not be loaded, and which size of the model takes the place of the counted one."""
     if has_unknown_samples(training.data) and MODELS[training.model.kind].takes == DATASETS[training.data.kind].gives:
-        assumed = format_size(model_bytes(training.model, training.data))
+        assumed = size(model_bytes(training.model, training.data))
         data = Path(training.data.kind).name  # of a class in a file without the folders
         model = Path(training.model.kind).name
         yield (

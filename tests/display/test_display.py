@@ -326,3 +326,17 @@ def test_a_comparison_says_which_runs_were_not_done() -> None:
     states = ("interrupted", "failed", "diverged", "reduced")
     text = compared(*({"run": "b", "status": state} for state in states))
     assert all(text.count(state) == 1 for state in states) and "done" not in text
+
+
+@for_each(
+    ("stages", "told"),
+    [
+        (None, "identical on all workers"),
+        ({"gradient_bytes": {}}, "of all stages"),
+        ({"gradient_bytes": {"a>b": 8}}, "of all stages; identical on all replicas"),
+    ],
+)
+def test_workers_of_different_stages_are_not_said_to_have_equal_parameters(
+    stages: dict[str, dict[str, int]] | None, told: str
+) -> None:
+    assert summary._agreement({"parameters_agree": True, "stages": stages}) == told
