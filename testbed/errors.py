@@ -63,21 +63,21 @@ class CapabilityError(TestbedError):
     exit_code = 3
 
 
-def of_os(error: OSError, directory: Path | None = None) -> TestbedError | None:
+def of_os(error: OSError, directory: Path | None = None, unnamed: str = "") -> TestbedError | None:
     """Return the error of a path that cannot be used, or of a machine that is exhausted, in words for a user.
 
     ``None`` if it is of another kind.
     ``directory``: of the run, which has such an error if it is no longer there, or if the error names no path.
+    ``unnamed``: otherwise the place of an error that names no path.
     """
     if directory is not None and not directory.is_dir():
         return RunFailed(f"{directory}: the run directory has gone while the run was under way")
     if error.errno in EXHAUSTED:  # whatever the path: another one would not do
         return CapabilityError(f"{os.strerror(error.errno).lower()}: {EXHAUSTED[error.errno]}")
-    if directory is not None and error.filename is None:
-        error.filename = str(directory)
-    if error.filename is None or error.errno not in (*_WRONG_PLACE, *FULL):
+    place = error.filename or directory or unnamed
+    if not place or error.errno not in (*_WRONG_PLACE, *FULL):
         return None
-    problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    problem = f"{place}: {(error.strerror or str(error)).lower()}"
     if error.errno in FULL:
         return CapabilityError(f"{problem}; make room")
     return ScenarioError(f"{problem}; give another place")

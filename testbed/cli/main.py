@@ -126,11 +126,8 @@ def unforeseen(error: Exception) -> tuple[str, int]:
 
     It is of a technique from outside, or of the testbed.
     """
-    if isinstance(error, OSError):
-        if error.errno is not None:  # else the text is all that it has, and a name would take its place
-            error.filename = error.filename or "output"
-        if (ours := of_os(error)) is not None:
-            return str(ours), ours.exit_code
+    if isinstance(error, OSError) and (ours := of_os(error, unnamed="output")) is not None:
+        return str(ours), ours.exit_code
     from testbed.axes import place_in_code
 
     if place := place_in_code(error):

@@ -59,3 +59,6 @@ def test_paths_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert str(denied) == f"{tmp_path}: permission denied; give another place"
     assert isinstance(of_os(IsADirectoryError(errno.EISDIR, "Is a directory", "out")), ScenarioError)
     assert of_os(OSError(errno.EIO, "Input/output error", "out")) is None
+    text_alone = FileNotFoundError("sensors.npz: fetch it first")
+    assert of_os(text_alone, tmp_path) is None
+    assert str(text_alone) == "sensors.npz: fetch it first", "as it was"
