@@ -128,9 +128,10 @@ class _Maker:
         parts = stages * chunks
         segments = len(shape.segments)
         if parts > segments:
+            each = "" if chunks == 1 else f" of {chunks} parts each"
             raise ScenarioError(
-                f"paradigm.stages: {stages} stages of {chunks} parts each need {parts} segments, and '{shape.name}' "
-                f"has {segments}, which cannot be cut further; write fewer stages, or a deeper model"
+                f"paradigm.stages: {stages} stages{each} need {parts} segments, but '{shape.name}' has {segments}, "
+                f"which cannot be cut further; write fewer stages, or a deeper model"
             )
         if shape.tied and stages > 1:
             raise ScenarioError(

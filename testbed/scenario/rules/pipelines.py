@@ -27,9 +27,12 @@ def stages_have_workers(scenario: Scenario) -> Found:
     workers = sum(site.workers for site in sites)
     stages = stages_of(scenario)
     if workers == 0 or workers % stages:
-        fewer = max((count for count in range(1, workers + 1) if workers % count == 0 and count <= stages), default=1)
+        divisors = [count for count in range(1, workers + 1) if workers % count == 0]
+        fewer = [count for count in divisors if count < stages][-1:]
+        more = [count for count in divisors if count > stages][:1]
+        offered = " or ".join(f"'stages: {count}'" for count in (*fewer, *more)) or "'stages: 1'"
         problem = f"{workers} workers cannot be divided into replicas of {stages} stages"
-        yield Violation(("paradigm", "stages"), problem, f"write 'stages: {fewer}', or other numbers of workers")
+        yield Violation(("paradigm", "stages"), problem, f"write {offered}, or other numbers of workers")
         return
     idle = [site.name for site in sites if site.central and not site.workers]
     if idle:

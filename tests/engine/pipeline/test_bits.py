@@ -216,12 +216,15 @@ def test_activations_pass_through_codecs_and_training_goes_on(codec: str) -> Non
 
 
 def test_what_has_too_few_segments_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="has 5, which cannot be cut further; write fewer stages"):
+    with pytest.raises(ScenarioError, match=r"stages need .* has 5, which cannot be cut further; write fewer stages"):
         trained(6, 1, pipeline(6))
 
 
 REFUSED = [
-    ("paradigm.stages=3", "4 workers cannot be divided into replicas of 3 stages"),
+    (
+        "paradigm.stages=3",
+        "4 workers cannot be divided into replicas of 3 stages (write 'stages: 2' or 'stages: 4', or other numbers",
+    ),
     ("paradigm.micro_batches=11", "11 micro-batches of a batch of 10 samples"),
     ("training.accumulate=2", "the pipeline already cuts it into micro-batches"),
     ("paradigm.schedule=interleaved", "9 micro-batches cannot be sent in groups of 2"),
