@@ -23,6 +23,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -267,6 +268,13 @@ def import_code(kind: str, point: EntryPoint | None = None) -> Any:
         raise AxisError(f"'{kind}': {place} defines no '{name}'") from None
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles the source each time: bytecode on the disk is found by second and size, which an edit may keep."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError(f"{path}: no bytecode of it is read or written")
+
+
 def _module_of_file(path: Path) -> ModuleType:
     """Import a file under a name made from its path and content: each file is a module, and an edited one is new.
 
@@ -275,7 +283,7 @@ def _module_of_file(path: Path) -> ModuleType:
     name = f"testbed_code_{hashlib.sha256(f'{path}:{sha256_of(path)}'.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up while it is being executed

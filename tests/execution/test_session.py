@@ -45,7 +45,7 @@ def test_an_emulated_run_is_refused_what_its_sandbox_does_not_see(tmp_path: Path
     hidden, plan = Path("/dev/shm/mine"), trainable()
     data = Choice(kind="text", options={"file": str(hidden)}) if what == "data" else plan.training.data
     plan = replace(plan, back_end="emulate", training=replace(plan.training, data=data))
-    with pytest.raises(CapabilityError, match="/dev/shm/mine: an emulated run has a /dev/shm of its own"):
+    with pytest.raises(CapabilityError, match="/dev/shm/mine: is hidden in an emulated run, which has a /dev/shm"):
         session.run(plan, hidden if what == "run" else tmp_path, lambda event: None)
 
 

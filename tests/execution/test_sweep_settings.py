@@ -354,7 +354,7 @@ def test_names_of_techniques() -> None:
     assert technique_names("hfa, fp16") == ["hfa", "fp16"]
     assert technique_names("all") == list(presets())
     assert technique_names("./mine.py:Mine") == ["./mine.py:Mine"]
-    with pytest.raises(ScenarioError, match=r"--techniques: 'fsaa' is no technique .did you mean 'fsa'"):
+    with pytest.raises(ScenarioError, match=r"--techniques: 'fsaa' is not a technique .did you mean 'fsa'"):
         technique_names("hfa,fsaa")
     with pytest.raises(ScenarioError, match="technique: hfa is given twice"):
         with_techniques(from_options([], [], None), ["hfa", "hfa"])

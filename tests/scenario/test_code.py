@@ -87,7 +87,7 @@ def test_a_class_without_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     module = ModuleType("of_a_cell")
     monkeypatch.setitem(sys.modules, "of_a_cell", module)
     exec(WARM, module.__dict__)
-    with pytest.raises(ScenarioError, match=r"'of_a_cell:WarmHfa' is in no file .write it into one"):
+    with pytest.raises(ScenarioError, match=r"'of_a_cell:WarmHfa' is not defined in a file .define it in one"):
         loads(GOOD + "sync: of_a_cell:WarmHfa\noptimizer: {kind: adam, at: worker}\n")
 
 

@@ -158,7 +158,7 @@ WRONG = {
     ),
     "a bad name": (
         "jobs: {A/b: {scenario: quickstart}}",
-        "jobs.A/b: is not a valid name (write 'a-b', of 1-32 characters: a-z first, then a-z 0-9 '-')",
+        "jobs.A/b: 'A/b' is not a valid name (write 'a-b', of 1-32 characters: a-z first, then a-z 0-9 '-')",
     ),
     "no job": ("jobs: {}", "jobs: has no job (write 'jobs: {NAME: {scenario: quickstart}}')"),
     "checkpoints beside others": (

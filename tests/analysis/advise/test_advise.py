@@ -306,7 +306,7 @@ def test_money_is_what_transfers_and_machines_cost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "told"),
-    [(["a,,0.1,"], "no price from 'b' to any other"), (["a,,0.1,", "b,,0.1,", "bb,,1,"], "'bb' is no data")],
+    [(["a,,0.1,"], "no price from 'b' to any other"), (["a,,0.1,", "b,,0.1,", "bb,,1,"], "'bb' is not a data centre")],
 )
 def test_prices_are_of_the_scenarios_data_centres(tmp_path: Path, rows: list[str], told: str) -> None:
     file = tmp_path / "prices.csv"

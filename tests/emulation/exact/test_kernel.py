@@ -118,5 +118,5 @@ def test_a_working_directory_that_the_guest_has_not_is_refused(
 ) -> None:
     installed()
     monkeypatch.setattr(Path, "cwd", lambda: Path(folder, "work"))
-    with pytest.raises(CapabilityError, match=f"{folder}/work: the working directory of an .* below {folder}, of"):
+    with pytest.raises(CapabilityError, match=f"{folder}/work: the working directory of an .* below {folder}, as"):
         command.exact_command(kernel.require(), Guest(1, 200, 1 << 20), tmp_path, ["true"], {})

@@ -121,7 +121,7 @@ class _Node:
         await asyncio.sleep(0.01)  # as if the queue of the connection were full
         self.calls.append(f"push {push.key}")
 
-    async def barrier(self, name: str, size: int) -> None:
+    async def barrier(self, name: str, size: int, waiting_for: str) -> None:
         self.calls.append("barrier")
 
     def done(self, round_: int) -> None:

@@ -144,7 +144,7 @@ def _passes(text: str) -> tuple[Task, ...]:
         (("F0 F1 B0", "F0 F1 B0 B1"), "stage 0 of '_Given' lacks backward of micro-batch 1"),
         (("F0 F1 B0 B1", "F0 F1 B0 B1 B1"), "stage 1 of '_Given' has twice backward of micro-batch 1"),
         (("F0 F1 B0 B1", "F0 F1 F2 B0 B1"), "stage 1 of '_Given' has forward of micro-batch 2"),
-        (("F0 F1 B1 B0", "F0 F1 B0 B1"), "goes backward in the order [1, 0]"),
+        (("F0 F1 B1 B0", "F0 F1 B0 B1"), "runs backward in the order [1, 0]"),
         (("F0 B0 F1 B1", "F0 F1 B0 B1"), "waits for ever: stage 0 is to compute backward of micro-batch 0"),
     ],
 )
