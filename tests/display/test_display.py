@@ -141,7 +141,7 @@ def test_a_pipe_gets_a_line_per_tenth_at_most_one_in_ten_seconds_and_warnings_at
     assert lines[1].endswith("at most 450 s left")
     rest = [line for line in lines[6:] if "rounds" in line]
     assert [float(line[6:14]) for line in rest] == [261, 271, 276], "and one at the end"
-    assert rest[-1].endswith("over the WAN"), "no time is left at the end, and none is told"
+    assert rest[-1].endswith("over the WAN"), "no time is left at the end, so none is told"
     assert [line[:17] for line in lines if line.endswith("warning: late")] == ["[wall   256.50 s]"]
 
 
