@@ -15,7 +15,7 @@ import numpy as np
 from analysis.load import StoredRun
 from testbed.results import summary
 from testbed.results.pipelines import rounds_of_replicas
-from testbed.target import ACCURACY, Target
+from testbed.target import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,11 +65,6 @@ def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
 def time_to(run: StoredRun, target: Target) -> float | None:
     """Return the seconds to the first of two snapshots in a row that meet ``target``; ``None`` if there are none."""
     return summary.time_to_target_s(run.tables["accuracy"], target, run.start_s)
-
-
-def time_to_accuracy(run: StoredRun, accuracy: float) -> float | None:
-    """Return ``time_to`` an accuracy (share)."""
-    return time_to(run, Target(ACCURACY, accuracy))
 
 
 def speed_up(base_s: float | None, other_s: float | None) -> float | None:

@@ -180,6 +180,7 @@ def open_run(path: str | Path) -> Run:
 
 def run(
     scenario: Scenario | str | Path | Settings,
+    set: Settings | None = None,  # noqa: A002 - as --set
     *,
     on: str | None = None,
     out: str | Path | None = None,
@@ -190,8 +191,8 @@ def run(
 ) -> Run:
     """Run a scenario to its end and return the run.
 
-        >>> scenario = testbed.load("quickstart", {"training.rounds": 10})
-        >>> run = testbed.run(scenario, on="simulate", out=folder / "run", progress=False)
+        >>> fewer = {"training.rounds": 10}
+        >>> run = testbed.run("quickstart", fewer, on="simulate", out=folder / "run", progress=False)
         >>> run.status.state, run.result["rounds"]
         ('done', 10)
 
@@ -199,6 +200,7 @@ def run(
     processes. Ctrl-C (in Jupyter: interrupt) ends the run, writes the results so far, and raises ``KeyboardInterrupt``.
 
     scenario   what ``load`` takes or returns
+    set        values that replace those of the scenario
     on         back end instead of the scenario's own
     out        run directory, by default a new one below ``runs``; a finished run of an equal Plan is returned as it is
     progress   whether to show a live display
@@ -211,8 +213,8 @@ def run(
     that status.
     """
     begin_s = time.monotonic()
-    if not isinstance(scenario, Scenario):
-        scenario = load(scenario, on=on)
+    if set or not isinstance(scenario, Scenario):
+        scenario = load(scenario, set, on=on)
     scenario = moved(scenario, on)
     if found := violations_of(scenario):  # made by a call of the class, which looks at its sections one by one
         raise ScenarioError([*map(str, found)])

@@ -10,6 +10,7 @@ from analysis import compare, metrics
 from analysis.load import StoredRun, load
 from analysis.report.conclusion import fallen
 from testbed.display.summary import comparison_table
+from testbed.target import ACCURACY, Target
 from tests.results.fake_run import PAYLOAD, make_run
 
 
@@ -27,10 +28,10 @@ def runs(folder: Path) -> list[StoredRun]:
     return load([folder / name for name in ("emulated", "simulated", "hfa")])
 
 
-def test_time_to_accuracy_and_speed_up(runs: list[StoredRun]) -> None:
+def test_time_to_a_target_and_speed_up(runs: list[StoredRun]) -> None:
     # rounds of 290 ms, an evaluation gap of 300 ms after every second one
-    assert metrics.time_to_accuracy(runs[0], 0.7) == pytest.approx(4 * 0.290 + 0.3, abs=1e-5)
-    assert metrics.time_to_accuracy(runs[0], 0.999) is None
+    assert metrics.time_to(runs[0], Target(ACCURACY, 0.7)) == pytest.approx(4 * 0.290 + 0.3, abs=1e-5)
+    assert metrics.time_to(runs[0], Target(ACCURACY, 0.999)) is None
     assert metrics.speed_up(10.0, 4.0) == 2.5
     assert metrics.speed_up(None, 4.0) is None
 

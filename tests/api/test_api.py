@@ -187,8 +187,9 @@ def test_an_exception_of_a_technique_from_outside_has_node_and_place(on: str, tm
 
 def test_a_training_that_diverges_is_called_so(tmp_path: Path) -> None:
     """A run with its results for the library, an exit code of its own for scripts."""
-    scenario = api.load(SMALL, set={"training.rounds": 12, "optimizer": {"kind": "sgd", "learning_rate": 100.0}})
-    run = api.run(scenario, out=tmp_path / "run", progress=False)
+    diverging = {"training.rounds": 12, "optimizer": {"kind": "sgd", "learning_rate": 100.0}}
+    scenario = api.load(SMALL, diverging)
+    run = api.run(api.load(SMALL), diverging, out=tmp_path / "run", progress=False)
     assert run.status.state == "diverged" and run.result is not None
     assert run.result["rounds"] == 12 and "the training diverged: the loss rose from 2" in run.result["message"]
     assert "small on simulate: diverged" in str(run)
@@ -285,7 +286,7 @@ def test_a_section_of_the_scenarios_file_counts_as_for_the_command(
 
 
 def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:
-    other = api.run(api.load(SMALL, set={"codec": "fp16"}), out=tmp_path / "fp16", progress=False)
+    other = api.run(SMALL, {"codec": "fp16"}, out=tmp_path / "fp16", progress=False)
     comparison = api.compare([finished, other.path])
     frame = comparison.frame()
     assert frame["wan_bytes"].tolist()[0] == 2 * frame["wan_bytes"].tolist()[1]
