@@ -178,7 +178,7 @@ def open_run(path: str | Path) -> Run:
     return Run(**{field.name: getattr(found, field.name) for field in fields(stored.StoredRun)})
 
 
-def run(
+def run(  # noqa: PLR0913 - what the command has
     scenario: Scenario | str | Path | Settings,
     set: Settings | None = None,  # noqa: A002 - as --set
     *,
