@@ -125,6 +125,7 @@ class Diverged(RunFailed):
     """The training has diverged so far that it cannot go on."""
 
     exit_code = 7
+    cure = "lower the learning rate, or clip gradients"
 
 
 class Interrupted(TestbedError):

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from testbed.errors import Diverged
 
-_CURE = "lower the learning rate, or clip gradients"
-
 
 def count_not_finite(tensor: Tensor) -> int:
     """Return how many elements are NaN or infinite; 0 for a tensor of shapes only.
@@ -48,4 +46,4 @@ def end_or_leave_out(found: str, on_nan: str, record: Callable[..., object], *, 
         record("warning", message=f"{found}: left out of the round")
         return
     also = "; recovery.on_nan: skip leaves single gradients out" if on_nan != "skip" else ""
-    raise Diverged(f"{found}; the training has diverged: {_CURE}{also}")
+    raise Diverged(f"{found}; the training has diverged: {Diverged.cure}{also}")

@@ -17,7 +17,7 @@ class NonFiniteNumbers(Diverged):
         self.size = size
         super().__init__(
             f"{count} of {size} elements of the {what} of key {key} are NaN or infinite; the training has diverged: "
-            f"lower the learning rate, or clip gradients (nothing of it was sent)"
+            f"{self.cure} (nothing of it was sent)"
         )
 
 

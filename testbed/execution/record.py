@@ -147,7 +147,7 @@ def conclude(
     told = frames["rounds"] if all_tell else of_tellers(frames["rounds"])
     reason = spoilt_values(frames["finals"]) or divergence(told, frames["accuracy"], plan.training.rounds)
     if ended_well and reason:
-        outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)
+        outcome = SessionResult("diverged", reason, Diverged.exit_code)
     ended = datetime.now(UTC)
     if plan.is_exact:  # by the guest's clock, so that equal runs leave equal files
         duration_s = max((float(frame["t_s"].max()) for frame in frames.values() if len(frame)), default=0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from testbed.errors import Diverged
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -23,16 +25,20 @@ def of_tellers(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def spoilt_values(finals: pd.DataFrame) -> str:
-    """Return which worker ends with values that are not finite; an empty string if none does."""
+    """Return that a worker ends with values that are not finite, and the cure; an empty string if none does."""
     found = finals[(finals["role"] == "worker") & finals["not_finite"].notna()]
     if found.empty:
         return ""
     first = found.iloc[0]
-    return f"{first['node']} ends with {first['not_finite']:.0f} parameters that are NaN or infinite"
+    return _diverged(f"{first['node']} ends with {first['not_finite']:.0f} parameters that are NaN or infinite")
+
+
+def _diverged(symptom: str) -> str:
+    return f"the training diverged: {symptom}; {Diverged.cure}"
 
 
 def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int) -> str:
-    """Return why the training counts as diverged; an empty string if it does not.
+    """Return why the training counts as diverged, and the cure; an empty string if it does not.
 
     ``rounds`` and ``accuracy`` are the tables of that name (``testbed.results.columns``). A training has diverged if
 
@@ -52,7 +58,8 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     missing = by_round.count() < by_round.size()
     if missing.iloc[-count:].all():
         finite = missing.index[~missing]
-        return f"the loss is not finite from round {finite.max() + 1 if len(finite) else missing.index[0]:.0f} on"
+        first_missing = finite.max() + 1 if len(finite) else missing.index[0]
+        return _diverged(f"the loss is not finite from round {first_missing:.0f} on")
     if len(medians) < _FEW_ROUNDS:
         return ""
     first = medians.iloc[0]
@@ -60,9 +67,10 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     end = medians.iloc[-count:].median()
     chance = accuracy["chance"].max()  # not a number where nothing is known of the test set
     if end > _LOSS_RISE * first and not end < -math.log(chance):
-        return f"the loss rose from {first:.3g} to {end:.3g}"
+        return _diverged(f"the loss rose from {first:.3g} to {end:.3g}")
     late = accuracy.loc[accuracy["round"] >= planned_rounds / 3, "accuracy"].max()
     guessed = min(_GUESSING * chance, chance + _FEW_CLASSES * (1 - chance))
     if end >= _NO_PROGRESS * best and late <= guessed:
-        return f"the accuracy stayed at {late:.3g}, where guessing reaches {chance:.3g}"
+        found = f"the accuracy stayed at {late:.3g}, where guessing reaches {chance:.3g}"
+        return f"the training learned nothing: {found}; try another learning rate, or more rounds"
     return ""

@@ -458,9 +458,21 @@ def test_trainings_that_work(losses: list[float | None], evaluations: pd.DataFra
     [
         ([2.3, 2.2, *[None] * 8], NOTHING, "not finite from round 2"),
         ([2.3, None], NOTHING, "not finite from round 1 on"),
-        ([1.5, 1.4, *[13.6] * 20], accuracy(0.1), "rose from 1.5 to 13.6"),
-        ([0.69] * 60, accuracy(0.5, 0.52, 0.55, 0.54, 0.5, 0.5, chance=0.52), "where guessing reaches 0.52"),
-        ([2.3] * 60, accuracy(0.1, 0.11, 0.12, 0.1, 0.1, 0.1), "stayed at 0.12, where guessing reaches 0.1"),
+        (
+            [1.5, 1.4, *[13.6] * 20],
+            accuracy(0.1),
+            "the training diverged: the loss rose from 1.5 to 13.6; lower the learning rate, or clip gradients",
+        ),
+        (
+            [0.69] * 60,
+            accuracy(0.5, 0.52, 0.55, 0.54, 0.5, 0.5, chance=0.52),
+            "nothing: the accuracy stayed at 0.55, where guessing reaches 0.52; try another learning rate",
+        ),
+        (
+            [2.3] * 60,
+            accuracy(0.1, 0.11, 0.12, 0.1, 0.1, 0.1),
+            "stayed at 0.12, where guessing reaches 0.1; try another learning rate, or more rounds",
+        ),
     ],
 )
 def test_trainings_that_diverge(losses: list[float | None], evaluations: pd.DataFrame, why: str) -> None:
