@@ -121,14 +121,15 @@ class FirstRounds:
     """The first rounds of workers that join a run with servers: for each, the earliest round that no worker has begun.
 
     The workers of a local server have rounds of their own between two that cross the WAN, so a worker goes by them. The
-    first worker of a data centre begins after the last round that has crossed the WAN. Where replies are held back from
-    workers that run ahead, one that joins begins with the slowest.
+    first worker of a data centre begins after the last round that has crossed the WAN, and after the last one that its
+    local server has summed, as that one takes nothing more for it. Where replies are held back from workers that run
+    ahead, one that joins begins with the slowest.
     """
 
     def __init__(self, plan: Plan, joined: Mapping[str, int], first: Mapping[str, int]) -> None:
         """``joined``, ``first``: as ``give``, of a checkpoint with which the run begins."""
-        local = {node.name for node in plan.with_role("server")}
-        self._beside = {each.name: local.intersection(each.parents) for each in plan.training_workers}
+        self._local = {node.name for node in plan.with_role("server")}
+        self._beside = {each.name: self._local.intersection(each.parents) for each in plan.training_workers}
         self._lan_rounds = sync_setup.lan_rounds(plan)
         technique = plan.technique
         self._holds_inside, self._holds_across = (
@@ -137,12 +138,12 @@ class FirstRounds:
         # by worker: the epoch in which it has joined, and its round
         self._given = {name: (joined[name], round_) for name, round_ in first.items() if name in joined}
 
-    def give(self, progress: Mapping[str, int], joined: Mapping[str, int], summed: int) -> dict[str, int]:
+    def give(self, progress: Mapping[str, int], joined: Mapping[str, int], summed: Mapping[str, int]) -> dict[str, int]:
         """Return the first rounds of the workers that have joined.
 
         progress  the last round that each training worker has begun; of all that take part
         joined    the epoch in which each process has joined, of those that were not there from the start
-        summed    the last round that a global server has summed; who had begun it may be lost
+        summed    the last round that each server has summed; who had begun it may be lost
         """
         given = {
             name: pair for name, pair in self._given.items() if name in progress and joined.get(name, 0) == pair[0]
@@ -159,12 +160,14 @@ class FirstRounds:
         self._given = given
         return {name: first for name, (_, first) in given.items()}
 
-    def _next(self, name: str, begun: Mapping[str, int], summed: int) -> int:
+    def _next(self, name: str, begun: Mapping[str, int], summed: Mapping[str, int]) -> int:
         beside = [reached for other, reached in begun.items() if self._beside[other] == self._beside[name]]
         if beside:
             return (min if self._holds_inside else max)(beside) + 1
-        reached = max((min if self._holds_across else max)(begun.values(), default=FIRST_VALUES), summed)
-        return (reached + 1) // self._lan_rounds * self._lan_rounds
+        across = max((reached for server, reached in summed.items() if server not in self._local), default=NOTHING)
+        reached = max((min if self._holds_across else max)(begun.values(), default=FIRST_VALUES), across)
+        inside = max((summed.get(server, NOTHING) for server in self._beside[name]), default=NOTHING)
+        return max((reached + 1) // self._lan_rounds * self._lan_rounds, inside + 1)
 
 
 @dataclass(slots=True)
@@ -218,7 +221,6 @@ class Peers:
         self.continues = agrees(plan)
         self._has_servers = has_servers(plan)
         self._workers = plan.training_workers
-        self._is_between = plan.node(world.node).role == "server"  # its rounds are those of its workers
         self.greets: set[str] = set() if self._has_servers else {worker.name for worker in self._workers}
         self._gone: set[str] = set()
         self._joined_in: dict[str, int] = {}  # epochs, of those that have joined a run in progress
@@ -292,9 +294,8 @@ class Peers:
         self._report()
 
     def begun(self, round_: int) -> None:
-        """Note that this worker has begun a round, after ``settle``; or that this global server has summed it."""
-        if not self._is_between:
-            self.progress = round_ if self.progress is None else max(self.progress, round_)
+        """Note that this worker has begun a round, after ``settle``; or that this server has summed it."""
+        self.progress = round_ if self.progress is None else max(self.progress, round_)
 
     @property
     def settled(self) -> bool:

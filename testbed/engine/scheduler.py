@@ -315,7 +315,7 @@ class Scheduler:
             return
         if self._first_rounds is not None:
             progress = {name: self._agreement.progress(name) for name in self._ledger.training()}
-            summed = max(self._agreement.progress(name) for name in members if name not in self._workers)
+            summed = {name: self._agreement.progress(name) for name in members if name not in self._workers}
             decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined, summed)
             decision["holder"] = ""  # the values are at the servers
             if SCRIPTS in self._arrived:  # who has joined may come to the barrier or not, which is known from now on

@@ -442,7 +442,7 @@ class Server:
         self._taken_round[effect.key] = effect.round
         if self._unanswered is not None and self._unanswered[:2] == (effect.key, effect.round):
             self._answered()
-        if self._upstream.is_top and self._policy.waits:
+        if self._policy.waits:
             self._members.peers.begun(effect.round)
         return self._contributions.take(effect.members, effect.key, rounds_of(effect), self._world.now())
 

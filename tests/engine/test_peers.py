@@ -79,23 +79,33 @@ def first_rounds(*overrides: str) -> FirstRounds:
 
 def test_a_worker_joins_with_the_round_that_nobody_beside_it_has_begun() -> None:
     rounds, begun = first_rounds(*HFA), {HUB: 7, EAST: 4, EAST1: NOTHING, WEST: 5}
-    assert rounds.give(begun, {EAST1: 1}, NOTHING) == {EAST1: 5}
-    assert rounds.give({**begun, EAST: 6}, {EAST1: 1}, NOTHING) == {EAST1: 5}, "it may have begun since"
-    assert rounds.give({**begun, EAST: 6}, {EAST1: 3}, NOTHING) == {EAST1: 7}, "another process"
+    assert rounds.give(begun, {EAST1: 1}, {}) == {EAST1: 5}
+    assert rounds.give({**begun, EAST: 6}, {EAST1: 1}, {}) == {EAST1: 5}, "it may have begun since"
+    assert rounds.give({**begun, EAST: 6}, {EAST1: 3}, {}) == {EAST1: 7}, "another process"
 
 
 def test_a_data_centre_joins_after_the_last_round_that_crosses_the_wan() -> None:
     begun = {HUB: 7, EAST: NOTHING, EAST1: NOTHING}
-    assert first_rounds(*HFA).give(begun, {EAST: 1, EAST1: 2}, NOTHING) == {EAST: 6, EAST1: 6}
+    assert first_rounds(*HFA).give(begun, {EAST: 1, EAST1: 2}, {}) == {EAST: 6, EAST1: 6}
+
+
+def test_a_data_centre_goes_on_where_its_local_server_is() -> None:
+    """Its last worker was lost when another one had joined: the server stays, with what it has summed."""
+    begun = {HUB: 4, WEST: 4, EAST: NOTHING}
+    summed = {"hub/global0": 2, "east/server0": 4}
+    assert first_rounds(*HFA).give(begun, {EAST: 1}, summed) == {EAST: 5}
+    assert first_rounds(*HFA).give(begun, {EAST: 1}, {**summed, "east/server0": NOTHING}) == {EAST: 3}
+    others = {"hub/global0": 2, "hub/server0": 4, "east/server0": NOTHING}
+    assert first_rounds(*HFA).give(begun, {EAST: 1}, others) == {EAST: 3}, "those of other data centres do not matter"
 
 
 def test_what_is_summed_is_not_begun_anew_by_those_who_have_all_joined() -> None:
-    assert first_rounds().give({HUB: NOTHING}, {HUB: 4}, 6) == {HUB: 7}
+    assert first_rounds().give({HUB: NOTHING}, {HUB: 4}, {"hub/global0": 6}) == {HUB: 7}
 
 
 def test_where_some_may_be_ahead_who_joins_begins_with_the_slowest() -> None:
     rounds = first_rounds("paradigm=ps", "sync={kind: ssp, staleness: 3}")
-    assert rounds.give({HUB: 4, EAST: 1, WEST: NOTHING}, {WEST: 1}, NOTHING) == {WEST: 2}
+    assert rounds.give({HUB: 4, EAST: 1, WEST: NOTHING}, {WEST: 1}, {}) == {WEST: 2}
 
 
 @for_each("together", [True, False])

@@ -54,9 +54,11 @@ def test_a_change_of_the_membership_does_not_take_what_a_decided_round_combines(
     server._policy, server._contributions = policy, contributions
     server._codecs, server._taken_round = {}, {}
     server._unanswered = None
-    server._upstream = SimpleNamespace(is_top=False)
+    begun: list[int] = []
+    server._members = SimpleNamespace(peers=SimpleNamespace(begun=begun.append))
     server._world = SimpleNamespace(now=lambda: 0.0)
     coroutine = server._carry_out([effect for effect in effects if isinstance(effect, Aggregate)])
     assert contributions.pending() == []
     assert server._taken_round == {0: 0}  # pushed once more, the round is not summed again
+    assert begun == [0], "which the scheduler is told when the membership changes"
     coroutine.close()

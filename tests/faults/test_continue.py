@@ -113,6 +113,17 @@ def test_who_comes_back_takes_part_again(tmp_path: Path, name: str, kill: str) -
     assert any(epoch["begins"] for epoch in ended.events("epoch"))
 
 
+def test_workers_that_are_replaced_one_after_the_other_go_on_where_their_server_is(tmp_path: Path) -> None:
+    """No worker of the data centre has been there all the time, but its server has, with rounds that it has summed."""
+    first = "kind: kill, node: east/worker0, at: 344 ms, for: 83 ms"
+    second = "kind: kill, node: east/worker1, at: 502 ms, for: 318 ms"
+    ended = run(tmp_path, "sync={kind: hfa, k1: 2, k2: 3}", AT_WORKER, CONTINUE, faults(first, second))
+    assert ended.error is None
+    assert ended.rounds("hub/worker0") == list(range(LAST + 1))
+    assert ended.rounds("east/worker0") == [0, *range(2, LAST + 1)], "round 1, which the other one made, is over"
+    assert not any("server" in epoch["targets"] for epoch in ended.events("epoch"))
+
+
 def test_a_server_comes_back_with_its_workers(tmp_path: Path) -> None:
     ended = run(tmp_path, CONTINUE, faults("kind: kill, node: east/server0, round: 4, for: 200 ms"))
     assert ended.error is None and len(ended.hashes()) == 1
