@@ -1,8 +1,8 @@
 """``--set path=value``: change or add a value of the document before it is validated.
 
 A path is keys and indices, as messages show them: ``training.rounds``, ``topology.links[0].rate``. ``[*]`` means
-every item, ``[tokyo]`` the item with that name. A path may begin with a key of a section, where only one section has
-it: ``links[*].rate`` is ``topology.links[*].rate``.
+every item, ``[tokyo]`` the item with that name, ``[paris-tokyo]`` the link between these two. A path may begin with a
+key of a section, where only one section has it: ``links[*].rate`` is ``topology.links[*].rate``.
 """
 
 from __future__ import annotations
@@ -205,17 +205,27 @@ def _selected(node: Sequence, step: str, source: str) -> list[int]:
         if int(step) >= len(node.items):
             raise ScenarioError(f"{source}: there is no item {step}; the list has {len(node.items)} items")
         return [int(step)]
-    names = [_name_of(item) for item in node.items]
-    if step not in names:
-        named = [name for name in names if name]
+    names = [_names_of(item) for item in node.items]
+    found = [index for index, each in enumerate(names) if step in each]
+    if not found:
+        named = [each[0] for each in names if each]
         hint = nearest_or_all(step, named, _MOST_NAMES) if named else "the items have no names; write a number"
         raise ScenarioError(f"{source}: no item named '{step}' ({hint})")
-    return [names.index(step)]
+    return found[:1]
 
 
-def _name_of(item: Node) -> str:
-    name = item.entries.get("name") if isinstance(item, Mapping) else None
-    return name.text if isinstance(name, Scalar) else ""
+def _names_of(item: Node) -> list[str]:
+    """Return by what an item is called: its name, or that of a link from its ends, in either order if it has none."""
+    if not isinstance(item, Mapping):
+        return []
+    name, between = item.entries.get("name"), item.entries.get("between")
+    if isinstance(name, Scalar):
+        return [name.text]
+    if isinstance(between, Sequence):
+        ends = [end.text for end in between.items if isinstance(end, Scalar)]
+        return ["-".join(ends), "-".join(reversed(ends))]
+    ends = [end.text for end in map(item.entries.get, ("from", "to")) if isinstance(end, Scalar)]
+    return ["-".join(ends)] if ends else []
 
 
 def _put(node: Node, step: str, value: Node, source: str) -> int:

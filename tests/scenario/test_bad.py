@@ -110,6 +110,8 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
         ("training.rounds=0", "training.rounds: 0 is outside [1, 10000000]"),
         ("training.modl=cnn", "training.modl: unknown key (did you mean 'model'?)"),
         ("links[7].rate=5 Mbit/s", "there is no item 7; the list has 1 items"),
+        ("links[east<>west].rate=5 Mbit/s", "not an override (write links[east-west].rate=…)"),
+        ("links[east-wets].rate=5 Mbit/s", "no item named 'east-wets' (did you mean 'east-west'?)"),
         ("data_centers[wets].workers=3", "no item named 'wets' (did you mean 'west'?)"),
         ("codec={kind: topk, ratio: 5 %}", "codec.ratio: expected a number, got '5 %' (write 0.05, as a share of 1)"),
         (

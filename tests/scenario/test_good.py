@@ -52,6 +52,8 @@ def test_short_and_long_forms_are_the_same() -> None:
     [
         ("training.rounds=50", lambda s: s.training.rounds == 50),
         ("links[*].delay=2 ms", lambda s: s.topology.links[0].delay_s == 0.002),
+        ("links[east-west].delay=3 ms", lambda s: s.topology.links[0].delay_s == 0.003),
+        ("links[west-east].delay=4 ms", lambda s: s.topology.links[0].delay_s == 0.004),
         ("topology.links[*].queue=1.5 bdp", lambda s: s.topology.links[0].queue == Queue("bdp", 1.5)),
         ("data_centers[west].workers=5", lambda s: s.topology.data_centers[1].workers == 5),
         ("data_centers[west].device.speed=0.5", lambda s: (s.topology.data_centers[1].device or s.device).speed == 0.5),
