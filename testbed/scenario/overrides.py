@@ -218,7 +218,8 @@ def _names_of(item: Node) -> list[str]:
     """Return by what an item is called: its name, or that of a link from its ends, in either order if it has none."""
     if not isinstance(item, Mapping):
         return []
-    name, between = item.entries.get("name"), item.entries.get("between")
+    name = item.entries.get("name")
+    between = item.entries.get("between")
     if isinstance(name, Scalar):
         return [name.text]
     if isinstance(between, Sequence):
