@@ -1,7 +1,7 @@
-"""Memory of large tensors that live for one message or one sum: used again, so that the kernel need not clear it anew.
+"""Reuses the memory of large tensors that live for one message or one sum, so that the kernel need not clear it again.
 
-The kernel clears every page that a process gets for the first time, which costs more than to copy into it. The
-allocator of the C library keeps freed memory, but small objects between large blocks scatter it, and the heap grows.
+The kernel clears every page that a process gets for the first time, which takes longer than copying into it. The C
+library's allocator keeps freed memory, too, but small objects between large blocks fragment it, and the heap grows.
 Here a block belongs to one size class and goes back to it when the last tensor that shares it is freed.
 """
 
@@ -21,29 +21,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-POOLED_BYTES = 1 << 20  # smaller tensors are the allocator's
-KEPT_BYTES = 1 << 30  # of unused blocks, by a process
-KEPT_S = 10.0  # of blocks that were not wanted since
+POOLED_BYTES = 1 << 20  # smaller tensors come from torch's allocator
+KEPT_BYTES = 1 << 30  # of unused blocks that a process keeps, at most
+KEPT_S = 10.0  # for which an unused block is kept
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class BufferPool:
-    """Blocks by size class, unused ones in the order in which they came back. For any thread.
+    """Memory blocks of large tensors; any thread may use it.
 
-    ``kept_bytes``: of all unused blocks together. ``clock``: in s. A tensor may be freed in the middle of any call
-    here, so what happens then takes no lock: single operations on a queue and a dictionary.
+    kept_bytes  of all unused blocks together, at most
+    clock       returns the time in s
+
+    A tensor may be freed in the middle of any method, also while this thread holds the lock. So giving a block back
+    takes no lock: it consists of atomic operations on a queue and a dictionary.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
         self._kept_bytes = kept_bytes
         self._clock = clock
-        self._returned: deque[tuple[mmap.mmap, float]] = deque()  # blocks, and since when
-        self._unused: dict[int, list[tuple[mmap.mmap, float]]] = {}  # by size class, the latest last
-        self._lent: dict[int, weakref.ref[np.ndarray]] = {}
+        self._returned: deque[tuple[mmap.mmap, float]] = deque()  # blocks, each with the time when it came back
+        self._unused: dict[int, list[tuple[mmap.mmap, float]]] = {}  # the same, sorted into size classes, latest last
+        self._lent: dict[int, weakref.ref[np.ndarray]] = {}  # a weak reference must live for its callback to be called
         self.begin_process()
 
     def begin_process(self) -> None:
-        """Forget, after a fork, that another thread of the parent may have been inside."""
+        """Replace the lock: at a fork, another thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -61,7 +64,7 @@ class BufferPool:
         return self._lend(block, size_bytes).view(dtype).view(tuple(shape))
 
     def _lend(self, block: mmap.mmap, size_bytes: int) -> Tensor:
-        # a tensor's storage holds the array, and ends with the last tensor that shares it
+        # the storage of the tensor keeps the array alive, until the last tensor that shares it is freed
         array = np.frombuffer(block, np.uint8, size_bytes)
         number = id(array)
 
@@ -73,7 +76,7 @@ class BufferPool:
         return torch.from_numpy(array)
 
     def _sort(self) -> None:
-        """Take what has come back, and give the kernel what is too much or has waited for too long."""
+        """Sort returned blocks into their classes; free blocks above the limit, and those unused for too long."""
         while self._returned:
             block, since_s = self._returned.popleft()
             self._unused.setdefault(len(block), []).append((block, since_s))
@@ -86,14 +89,14 @@ class BufferPool:
 
 
 def class_of(size_bytes: int) -> int:
-    """Return the size of the block for so many bytes: a quarter of a power of two more than the next smaller one."""
+    """Return the size of the smallest block that holds so many bytes: there are four sizes for each power of two."""
     step = 1 << max(0, (size_bytes - 1).bit_length() - 3)
     return -(-size_bytes // step) * step
 
 
 def _new_block(size_bytes: int) -> mmap.mmap:
     block = mmap.mmap(-1, size_bytes, flags=_PRIVATE)
-    with suppress(OSError):  # a kernel without huge pages, as that of exact runs
+    with suppress(OSError):  # the kernel has no huge pages, like that of exact runs
         block.madvise(mmap.MADV_HUGEPAGE)
     return block
 
@@ -108,10 +111,10 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Return memory for a flat tensor of this kind: of the pool, if it is in main memory."""
+    """Return a tensor of this shape, type and device, not initialised; in main memory it comes from the pool."""
     if tensor.device.type == "cpu":
         return _pool.empty(tensor.shape, tensor.dtype)
-    # not ``torch.empty_like``, which imports sympy for the first tensor without memory: a third of a second
+    # not ``torch.empty_like``, which imports sympy for the first meta tensor: a third of a second
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -120,13 +123,13 @@ def clone(tensor: Tensor) -> Tensor:
 
 
 def computed(operation: Callable[..., Tensor], one: Tensor, other: Tensor | float) -> Tensor:
-    """Return what an operation of torch makes of a tensor and another of its type and size, or a number."""
-    # a size only is not computed with: torch's operations on such tensors import its compiler and sympy, 1.3 s
+    """Return the result of an elementwise operation of torch. ``other``: a number, or a tensor like ``one``."""
+    # nothing is computed with meta tensors: torch's operations on them import its compiler and sympy, 1.3 s
     return empty_like(one) if one.is_meta else operation(one, other, out=empty_like(one))
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Return flat tensors of one type one after the other, in memory of their own."""
+    """Return the concatenation of flat tensors of one type, in new memory."""
     if tensors[0].is_meta:
         return torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype, device="meta")
     if tensors[0].device.type != "cpu":

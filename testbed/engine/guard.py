@@ -1,7 +1,7 @@
-"""Checks every gradient for numbers that are not finite: one of them would spoil every residual and moment it meets.
+"""Checks every gradient for NaN and infinity: one such number would spoil all residuals and moments it is added to.
 
-Faults of kind ``nan`` are injected here, before the check, as a real one would come. Gradients of scripts are checked
-by their store (``testbed.kvstore``).
+Faults of kind ``nan`` are injected here, before the check, so that they are treated as a real NaN would be. Gradients
+of scripts are checked by their store (``testbed.kvstore``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Record = Callable[..., None]
 
 
 def guarded(plan: Plan, node: NodePlan, learner: SegmentedLearner) -> SegmentedLearner:
-    """Return the learner with the Plan's checks around it, or itself where there are none, or no numbers."""
+    """Return the learner with the Plan's checks around it, or the learner itself where there is nothing to check.
+
+    That is so without checks and faults, and where compute is modelled, because gradients then have no numbers.
+    """
     mine = [fault for fault in plan.faults if fault.kind == "nan" and node.name in fault.targets]
     if plan.training.compute == "modelled" or (plan.recovery.on_nan == "ignore" and not mine):
         return learner
@@ -30,10 +33,10 @@ def guarded(plan: Plan, node: NodePlan, learner: SegmentedLearner) -> SegmentedL
 
 
 class Guarded:
-    """A ``SegmentedLearner`` whose gradients are checked; everything else is ``inner``'s.
+    """A ``SegmentedLearner`` whose gradients are checked; all other attributes are those of ``inner``.
 
     poisoned  rounds in whose first gradient a fault of the Plan puts a NaN
-    record    ``World.record``, to be set by the role; told of faults and of gradients that are left out
+    record    ``World.record``, to be set by the role; it gets faults, and gradients that are left out
     round     the training round, to be set by the role; ``None``: every step is a round
     """
 
@@ -71,7 +74,10 @@ class Guarded:
 
 
 class _GuardedStep:
-    """A step in segments. ``on_nan: skip`` would leave out one segment and not the others, so it is refused there."""
+    """A step in segments.
+
+    Scenarios that train in segments may not ask for ``on_nan: skip``: it would leave out one segment and keep others.
+    """
 
     def __init__(self, guard: Guarded, step: int, inner: SegmentedStep) -> None:
         self._guard = guard

@@ -1,8 +1,10 @@
 """MSTopK as published (Shi et al., "Towards scalable distributed training of deep learning on public cloud clusters",
-MLSys 2021): N counts of a threshold between mean |x| and max |x|, then all above it and a random contiguous run.
+MLSys 2021): bisects N times for a threshold between mean |x| and max |x|. Takes all elements that reach it, and fills
+up to k with a random contiguous run of those that reach a lower one.
 
-Kept as it is, to compare with. Where the k-th largest magnitude lies below the mean (one large layer, one outlier) it
-returns a random run for up to all of k, and for a constant tensor everything. The repair is the exact selection.
+Kept as published, as a baseline. Where the k-th largest magnitude lies below the mean (one large layer, one outlier),
+up to all k elements are a random run, and of a constant tensor every element is taken. The exact selection has neither
+flaw.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ SAMPLINGS = 30  # of the paper
 
 @dataclass(slots=True)
 class Thresholds:
-    """The best threshold from above (too few elements reach it) and from below (too many do)."""
+    """The closest thresholds found on both sides: at most k elements reach ``upper``, more reach ``lower``."""
 
     upper: float = 0.0
     upper_count: int = 0
@@ -29,14 +31,14 @@ class Thresholds:
 
 
 class PublishedMsTopk(Drawing):
-    """About the k largest, k in number for most tensors. ``seed`` draws where the random run begins."""
+    """Selects approximately the k largest elements. ``seed`` decides where the random run begins."""
 
     def __init__(self, seed: int = 0, sender: str = "", samplings: int = SAMPLINGS) -> None:
         super().__init__(seed, sender)
         self._samplings = samplings
 
     def __call__(self, source: ValueSource, k: int) -> Indices:
-        """Ascending positions. More than k, up to all, where the published algorithm does that (constant tensors)."""
+        """Return k positions, ascending; more, up to all, where the published algorithm does so (constant tensors)."""
         check_k(k, source.size)
         numbers = source.update(slice(0, source.size))
         magnitudes = np.abs(numbers)
@@ -53,7 +55,7 @@ class PublishedMsTopk(Drawing):
         return int(self._random.integers(0, max(0, between - missing) + 1)), missing
 
     def _search(self, magnitudes: Floats, k: int) -> Thresholds:
-        counted = magnitudes  # those that may reach one of the thresholds that follow
+        counted = magnitudes  # without those too small for any later threshold
 
         def count(threshold: float) -> int:
             nonlocal counted

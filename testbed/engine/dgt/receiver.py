@@ -3,17 +3,18 @@
 Stands between a server's inbox and the server, which sees whole pushes. Every block carries key, round, its number and
 the number of blocks, so that none can be put into another push.
 
-A push is handed to the server when all its blocks are here, or when its sender has said that all have left it
-(BLOCKS_SENT) and nothing more of the push has come for the deadline: the rest is then queued behind other traffic, or
-lost. The server sees zeros for the missing blocks. What becomes of them is the option ``late``:
+A push is closed when all its blocks are here, or when its sender has said that all have left it (BLOCKS_SENT) and then
+no block has come for the duration of the deadline: the rest is then queued behind other traffic, or lost. The server
+gets closed pushes, in the order of their rounds, with zeros for the missing blocks. The option ``late`` says what
+becomes of these:
 
 zero            a block that comes after the close is dropped
-next-round      it is added to the same sender's next round of the key, as that round is assembled
-retransmit      before the close, MISSING asks the sender for them, which sends them reliably; the push then waits
-heuristic-drop  nothing is waited for: whatever is not here with the reliable part is dropped
+next-round      a block that comes after the close is added to the same sender's next round of the key
+retransmit      the push stays open: MISSING asks the sender for the missing blocks, which it sends reliably
+heuristic-drop  the push is closed when its reliable part comes; blocks that come later are dropped
 
-A round's account (blocks sent, delivered, late, lost) is written when the next round of the key is closed: until then
-a late block may still come.
+A round's account (blocks sent, delivered, late, lost) is written when the next round of the key is closed, because
+late blocks may come until then.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Assembly:
     early    blocks that came before the reliable part, by number
     missing  numbers of the best-effort blocks that have not come
     closed   whether the wait for them has ended
-    heard_s  when the latest message of the push came
+    heard_s  when the latest block, or BLOCKS_SENT, came
     sent     best-effort blocks; of these ``late`` have come after the close, and ``resent`` were asked for again
     """
 
@@ -109,7 +110,8 @@ class Assembly:
         if not self._rows.is_meta:
             for block, values in late.items():
                 self._rows[block] += values
-        rows, self._rows = self._rows, torch.empty(0)  # late blocks are counted here, no longer taken
+        rows = self._rows
+        self._rows = torch.empty(0)  # this push takes no more blocks: those that come late are only counted
         return rows.view(-1)[: self._size]
 
 
@@ -132,10 +134,10 @@ class _BlockTraffic:
 class _ReceivedKey(Remembering):
     """What is known of one sender's key.
 
-    open  pushes that are not handed over, by round
-    last  the one that was handed over last; what becomes of its blocks is not recorded yet
-    closed_round  its round; of that and of earlier rounds nothing more is taken than ``last`` still misses
-    late  its blocks that came after the close, for the next round
+    open          pushes that are not handed over yet, by round
+    last          the push that was handed over last; its account is not recorded yet
+    closed_round  the round of ``last``. Blocks of it and of earlier rounds are late
+    late          late blocks of ``last``, which are added to the next round
     """
 
     remembers: ClassVar[tuple[str, ...]] = ("closed_round", "late", "elements")
@@ -193,7 +195,7 @@ class BlockReceiver(Remembering):
             for round_ in list(kept.traffic):
                 self._record_traffic(sender, key, round_, kept)
             for assembly in kept.open.values():
-                assembly.closed = True  # for who watches it
+                assembly.closed = True  # which ends ``_watch``
 
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class BlockReceiver(Remembering):
     # ---- the end of a round -------------------------------------------------------------------------------------
 
     async def _watch(self, assembly: Assembly) -> None:
-        """Give up a push, all blocks of which have left their sender, when none has come for the deadline."""
+        """Give up on blocks that have left the sender, when for the duration of the deadline none has come."""
         while (left_s := assembly.heard_s + self._options.deadline - self._world.now()) > _TICK_S:
             await self._world.sleep(left_s)
             if assembly.closed:
@@ -244,6 +246,7 @@ class BlockReceiver(Remembering):
         await self._give_up(assembly)
 
     async def _give_up(self, assembly: Assembly) -> None:
+        """Close the push, or ask the sender for the missing blocks."""
         push = assembly.push
         assert push is not None
         if self._options.late != dgt.RETRANSMIT:
@@ -267,7 +270,7 @@ class BlockReceiver(Remembering):
             self._deliver(state, state.open.pop(round_))
 
     def _deliver(self, state: _ReceivedKey, assembly: Assembly) -> None:
-        """Hand the push to the server as it is; blocks that are missing may still come late."""
+        """Hand the push to the server with zeros for missing blocks; these may still come late."""
         push = assembly.push
         assert push is not None
         self._settle(push.sender, push.key, state)
@@ -336,7 +339,7 @@ class BlockReceiver(Remembering):
 
 
 class _CodecOfBlocks(CodecOver):
-    """A server's codec of one child whose pushes are whole contributions, of decoded blocks; values pass the other."""
+    """A server's codec for one child whose pushes come as decoded blocks. Values go through the inner codec."""
 
     def cost(self, operation: str, size: int) -> Cost | None:
         return BLOCKS_DECODED if operation == DECODE else super().cost(operation, size)

@@ -1,7 +1,7 @@
-"""A network beside the clock: what happens in it between two events of the run happens in one call.
+"""Joins a simulated network to the clock: all network events between two events of the run are processed in one call.
 
-Events of both are in one order: by time, and at one instant in the order in which they were scheduled. At an instant at
-which both have events, the clock has an entry for each of the network's.
+Events of the run and of the network are in one order: by time, and at one instant in the order in which they were
+scheduled. At an instant at which both have events, the clock's queue has an entry for each event of the network.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.simulation.machine.events import (
 )
 from testbed.simulation.machine.machine import LOADED, Machine
 
-# Steps after which Python has taken as long as loading the compiled code takes (0.7 s), and as making it (20 s)
+# Steps that take Python as long as it takes to load the compiled code (0.7 s), and to compile it (20 s)
 LOAD_AFTER = 100_000
 MAKE_AFTER = 3_000_000
 _COMPILES = (
@@ -35,15 +35,16 @@ _COMPILES = (
 
 
 class Engine(ABC):
-    """Becomes the clock's source of events (``clock.EventSource``). ``machine`` has the network, and executes.
+    """Becomes the clock's source of events (``clock.EventSource``). ``machine`` holds the network and executes events.
 
-    compiled  whether the machine is compiled; ``None``: from when loading its code pays
-    at_once   loading it pays from the beginning, if ``compiled`` does not say otherwise; as it does once it is loaded
-    warn      called with what a user should know who waits
+    compiled  whether the machine runs compiled code; ``None``: from when that saves more time than loading it costs
+    at_once   where ``compiled`` is ``None``: compiled code pays from the first event on. So it does if this process has
+              already loaded it
+    warn      called with a message for the user, such as the reason for a long wait
     net       the network's record
     """
 
-    _has_background = False  # some of its events are background events
+    _has_background = False  # whether some of the network's events are background events
 
     def __init__(self, clock: Clock, machine: Machine, compiled: bool | None, at_once: bool) -> None:
         self.clock = clock
@@ -63,18 +64,18 @@ class Engine(ABC):
 
     @abstractmethod
     def _compiled(self) -> Machine:
-        """Return a machine that goes on, compiled."""
+        """Return a machine that continues from the present state with compiled code. Raise ``CapabilityError``."""
 
     @abstractmethod
     def _finish(self, status: int) -> None:
-        """Give what is needed, until nothing is. Not called with ``DONE``."""
+        """Serve the request that a call ended with, and those that follow from it. Not called with ``DONE``."""
 
     def _make_room(self) -> None:
-        """Let as many records be free as the next event may need."""
+        """Make sure that there are as many free records as the next event may need."""
         self.machine.make_room()
 
     def _compile_if_it_pays(self) -> None:
-        """Let compiled code go on; later, if numba has not kept it and would have to make it."""
+        """Switch to compiled code, or wait for ``MAKE_AFTER`` steps if it is not in numba's cache."""
         from testbed.simulation.machine.compiled import is_kept
 
         if is_kept(self.machine.program) or self._compile_after == MAKE_AFTER:
@@ -83,7 +84,7 @@ class Engine(ABC):
             self._compile_after = MAKE_AFTER
 
     def _compile(self) -> None:
-        """Let compiled code go on."""
+        """Switch to compiled code, or stay with Python if there is nowhere to keep compiled code."""
         from testbed.simulation.machine.compiled import is_kept
 
         self._compile_after = math.inf
@@ -91,7 +92,7 @@ class Engine(ABC):
             self.warn(_COMPILES)
         try:
             self.machine = self._compiled()
-        except CapabilityError as error:  # there is no place to keep it
+        except CapabilityError as error:
             self.warn(f"networks are simulated by Python, which takes fifty times as long: {error}")
         self.net = self.machine.net
 
@@ -116,13 +117,13 @@ class Engine(ABC):
         return count
 
     def numbers_now(self) -> list[int]:
-        """Return of each event of the next instant the run's number at the time when it was scheduled, in order."""
+        """Return, for each network event of the next instant, the clock's number when it was scheduled, in order."""
         return [number // EVENT_NUMBERS for number in self.machine.numbers_now()]
 
     def run(self, until_s: float, until_number: int) -> bool:
-        """Let events happen, to the first one that does not precede this one of the run, or that needs the run.
+        """Process network events until the run's event (``until_s``, ``until_number``) is next, or one needs the run.
 
-        Return whether any precedes it, or the end of this instant does.
+        Return whether anything of the network came before that event: an event, or work at the end of this instant.
         """
         net = self.net
         clock = self.clock
@@ -143,11 +144,11 @@ class Engine(ABC):
         status = self.machine.call(RUN, foreground, number, clock.number(), until_s, 0.0)
         clock.now = self._now = net.now
         if status != DONE:
-            self._give(status)
+            self._serve(status)
         return True
 
-    def _give(self, status: int) -> None:
-        """Give what is needed after some events have happened."""
+    def _serve(self, status: int) -> None:
+        """Serve the request that ``RUN`` ended with."""
         clock = self.clock
         if status == NEEDS_ROOM:
             self._make_room()
@@ -156,11 +157,11 @@ class Engine(ABC):
         if status == NEEDS_LOOK:
             clock.now = self.next_s
         clock.gather_instant()
-        if status != NEEDS_LOOK:  # else an entry in ``ready`` is for the next event
+        if status != NEEDS_LOOK:  # for that one, ``ready`` now has an entry, which processes the next event
             self._finish(status)
 
     def step(self) -> None:
-        """Let one event of the present instant happen."""
+        """Process one event of the present instant."""
         is_background = self._has_background and self.net.next_kind <= LAST_BACKGROUND
         if is_background:
             self.clock.on_background()
@@ -169,13 +170,13 @@ class Engine(ABC):
             self.clock.on_background()
 
     def call(self, command: int, who: int = 0, what: int = 0, time_s: float = 0.0, value: float = 0.0) -> None:
-        """Do what is told at the present instant, and what is needed for it; see ``Program.enter``."""
+        """Execute a command at the present instant and serve the request that it ends with; see ``Program.enter``."""
         status = self._call(command, who, what, time_s, value)
         if status != DONE:
             self._finish(status)
 
     def _call(self, command: int, who: int, what: int = 0, time_s: float = 0.0, value: float = 0.0) -> int:
-        """Do what is told, and return what is needed for it."""
+        """Execute a command, and return the request that it ends with, or ``DONE``."""
         clock = self.clock
         if self._now != clock.now:
             self.net.now = self._now = clock.now
