@@ -1,4 +1,4 @@
-"""Several runs side by side: rows for a table, a CSV file, a figure."""
+"""Compares several runs: rows for a table, a CSV file, a LaTeX table and a figure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from testbed.target import ACCURACY, LOSS, Target, learning_of, target_in, targe
 
 
 def comparison(runs: list[StoredRun], target: Target | None = None) -> list[dict[str, Any]]:
-    """Return one row per run, in the order given. ``speed_up``: in time to the target against the first run.
+    """Return one row per run, in the order given. Raise ``ScenarioError`` for a run without a result or a round.
 
-    A run that never reached the target has none. Without a target it is the speed-up in the time of a training step,
-    and of programs in run time; ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
+    ``speed_up`` is relative to the first run: in time to the target, if there is one. A run that never reached the
+    target has none. Without a target it is in the time of a training step, and for programs in run time.
+    ``speed_up_of`` names the measure.
     """
     problems = [
         f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
@@ -59,7 +60,7 @@ _COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor; a page 
     ("WAN", "(MB)", "wan_bytes", 1e-6),
 )
 LONG_LABEL = 16
-"""Characters of a label; from more on, it is broken into lines."""
+"""Characters of a label; a longer one is broken into lines."""
 _LABELS = r"p{0.22\linewidth}"
 _LATEX = str.maketrans(
     {
@@ -116,7 +117,7 @@ def in_a_column(table: str) -> str:
 
 
 def as_latex(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a ``tabular``; what is not known is a dash, and what is not known of any run has no column."""
+    """Return the rows as a ``tabular``. Unknown values are dashes; a column without any value is left out."""
     hidden = {ACCURACY, LOSS} - {learning_of(target_of_row(rows[0]))}
     shown = [
         column for column in _COLUMNS if column[2] not in hidden and any(row[column[2]] is not None for row in rows)
@@ -156,7 +157,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
-    """Return what runs are compared by; ``target``: whose time is asked for, if any."""
+    """Return the measures by which runs are compared; ``target``: the times to reach it are among them."""
     result = run.result
     assert result is not None
     reached = None if target is None else summary.at_target(run.tables["accuracy"], target)
@@ -178,7 +179,7 @@ def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
         "target_measure": None if target is None else target.measure,
         "evaluations_to_target": None if reached is None else reached.evaluations,
         "time_to_target_s": None if target is None else time_to(run, target),
-        "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
+        "wan_bytes": summary.wan_bytes_of(result),
         "waiting_share": waiting(run) if run.program is None else None,
         **({} if run.program is None else {"run_time_s": result["training_s"]}),
         "fidelity": result["fidelity"]["status"],
@@ -186,7 +187,7 @@ def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
 
 
 def _pace(run: StoredRun) -> dict[str, float | None]:
-    """Return what runs compare by whose rounds have different numbers of steps."""
+    """Return measures that are comparable between runs whose rounds have different numbers of training steps."""
     rounds = rounds_of_replicas(run.tables["rounds"], run.plan)
     copies = stands_for(run)
     step_s = summary.step_time_s(rounds, copies) if run.program is None else None

@@ -13,6 +13,7 @@ from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.metrics import stands_for
 from testbed import numbers
+from testbed.results.summary import wan_bytes_of
 from testbed.target import Target, learning_of
 
 _WIDTH_IN = 11.0
@@ -50,7 +51,7 @@ def _programs(runs: list[StoredRun], columns: int) -> Figure:
     looks = identity.of_runs([run.plan for run in runs])
     results = [run.result or {} for run in runs]
     seconds = [result.get("training_s") or 0.0 for result in results]
-    megabytes = [sum(each["up"] for each in result["wan_payload_bytes"].values()) / 1e6 for result in results]
+    megabytes = [wan_bytes_of(result) / 1e6 for result in results]
     with panels.style(columns):
         width = panels.WIDTHS_IN[1] if columns == 1 else _WIDTH_IN
         figure = Figure(figsize=(width, 1.2 + 0.35 * len(runs)), layout="constrained")

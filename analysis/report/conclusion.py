@@ -11,6 +11,7 @@ from analysis.identity import PARTS
 from analysis.load import StoredRun
 from testbed.numbers import counted, factor, seconds, share, size
 from testbed.results.job_index import neighbours
+from testbed.results.summary import wan_bytes_of
 from testbed.target import target_in, target_of_row
 
 
@@ -38,7 +39,7 @@ def of_several(runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]]) -> 
 def _reached(run: StoredRun) -> str:
     result = run.result
     assert result is not None
-    moved = size(sum(each["up"] for each in result["wan_payload_bytes"].values()))
+    moved = size(wan_bytes_of(result))
     took = f"{seconds(result['training_s'])}, and {moved} crossed the WAN."
     if run.program is not None:
         return f"The program ran for {took}"

@@ -21,6 +21,7 @@ from analysis.waits import matrix
 from testbed.errors import ScenarioError
 from testbed.numbers import MISSING, counted, factor, per_worker, rounds_of_workers, seconds, share, short, size
 from testbed.results.job_index import neighbours
+from testbed.results.summary import wan_bytes_of
 from testbed.target import LOSS, learning_of, score_text, target_in, target_of_row
 
 STYLE = Path(__file__).parent / "style.css"
@@ -117,7 +118,7 @@ def _headline(run: StoredRun) -> str:
     assert result is not None
     target = target_in(run.plan["training"])
     measure = learning_of(target)
-    moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
+    moved = wan_bytes_of(result)
     rate = throughput(run)
     reached = result.get(f"{measure}_at_target")
     maker = "worker" if "stages" not in result else "replica"

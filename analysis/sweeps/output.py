@@ -47,7 +47,7 @@ def pictures(compared: SweepComparison, out: Path, name: str) -> list[Path]:
 
 
 COMPARED = ("time_to_target_s", "round_time_s", "step_time_s", "training_s", "wan_bytes")
-"""Measures whose ratio to the base says something: all but shares."""
+"""Measures that are given as ratios to the base, too: times and bytes."""
 MEASURES = ("accuracy", "accuracy_at_target", "loss", "loss_at_target", *COMPARED, "samples_per_s", "waiting_share")
 
 
@@ -85,13 +85,13 @@ _DECISIVE = {
     "step_time_s": ("step", "ms", 1e3),
     "training_s": ("run", "s", 1.0),
 }
-"""Of the LaTeX table: the heading of the measure that decides, its unit and factor."""
+"""How the LaTeX table shows the measure that decides: its heading, unit and factor."""
 
 
 def as_latex(compared: SweepComparison) -> str:
-    """Return two rows per point as a ``tabular``: medians; below, seeds, and ratios to the base with 95 % intervals.
+    """Return a ``tabular`` with two rows per point: medians; below them seeds, and ratios with 95 % intervals.
 
-    A page has room for what decides, and for accuracy and bytes: ``by_point`` has the rest.
+    A page has room for the measure that decides, for accuracy or loss, and for bytes; ``by_point`` has the others.
     """
     decisive = measure_of(compared.cases, compared.target)
     heading, unit, factor = _DECISIVE[decisive]

@@ -56,9 +56,8 @@ class Listing:
 
 
 def _measures(result: Mapping[str, Any]) -> dict[str, Any]:
-    moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
     known = ("accuracy", "time_to_target_s", "round_time_s", "rounds", "training_s")
-    return {**{name: result.get(name) for name in known}, "wan_mb": moved / 1e6}
+    return {**{name: result.get(name) for name in known}, "wan_mb": summary.wan_bytes_of(result) / 1e6}
 
 
 def listing_of(path: Path) -> Listing:

@@ -206,10 +206,12 @@ def traffic(run: StoredRun) -> list[RenderableType]:
     """Return the bytes over the WAN, each counted once: by the other end where all went to or from one data centre."""
     from rich.text import Text
 
+    from testbed.results.summary import wan_bytes_of
+
     result = run.result
     assert result is not None
     moved: Mapping[str, Mapping[str, int]] = result["wan_payload_bytes"]
-    total = sum(each["up"] for each in moved.values())
+    total = wan_bytes_of(result)
     if not total:
         return []
     about = _about_bytes(run, total)

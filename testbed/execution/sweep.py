@@ -1,11 +1,11 @@
-"""A sweep: every point of a grid run once, results keyed by content, one table at the end.
+"""A sweep: runs every point of a grid once, stores results by the content of the point, and makes a table of them.
 
     <directory>/sweep.json      the points in order        <directory>/runs/<id>/              one run directory each
     <directory>/sweep.csv       one row per point and seed  <directory>/runs/<point>-seed<n>  a link to it
 
 Points run on this machine or on those of a cluster. They share nothing while they run: a run belongs to the process
-that claimed its directory. The next call of the same sweep, also after kill -9, runs what is not done. The table is
-made from the run directories alone, so it does not depend on interruptions, nor on where points ran.
+that claimed its directory. If the same sweep is started again, also after kill -9, only unfinished points run. The
+table is made from the run directories alone, so it does not depend on interruptions, nor on where points ran.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from testbed.execution.sweep_pool import LocalPool, OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
 from testbed.results import FINISHED, atomic, owner
 from testbed.results.rundir import RunDirectory
-from testbed.results.summary import read_result
+from testbed.results.summary import read_result, wan_bytes_of
 from testbed.results.sweep_index import Tuning
 from testbed.scenario.sweep import SweepSettings
 from testbed.scenario.sweep_labels import link_names
@@ -48,9 +48,9 @@ MEASURES = (
 class SweepJob:
     """A sweep to be executed.
 
-    jobs       runs at once; by default ``default_jobs`` on this machine, and as many as it carries on a cluster
+    jobs       runs at once; by default ``default_jobs`` on this machine, and on a cluster as many as fit on it
     followers  of each run, as in ``PointRun``
-    cluster    address of a cluster whose machines run the points; empty: this machine does
+    cluster    address of a cluster whose machines run the points; empty: they run on this machine
     left_out   techniques that cannot run on this scenario, by name, with the reason
     tuning     how a setting of the points was tuned
     """
@@ -71,21 +71,21 @@ class SweepJob:
 
     @property
     def at_once(self) -> str:
-        """How many runs there are at once, as text."""
+        """How many runs there are at once, as a text for the user."""
         if self.cluster:
             return f"at most {self.jobs} at once on a cluster" if self.jobs else "on a cluster"
         return f"{self.jobs or default_jobs(self.points)} at once"
 
 
 def _print_warning(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr, flush=True)  # noqa: T201 - unless the caller shows warnings itself
+    print(f"warning: {text}", file=sys.stderr, flush=True)  # noqa: T201 - for callers that do not show warnings
 
 
 def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> list[dict[str, Any]]:
-    """Run what is not done; return the rows of the table. An interruption loses at most the runs under way.
+    """Run the points that are not done; return the rows of the table. An interruption loses at most the runs under way.
 
-    ``on_state`` is called with a point's state when it changes, ``warn`` with what happens to machines of a cluster,
-    and with what is damaged.
+    ``on_state`` is called when the state of a point changes, ``warn`` with messages about machines of a cluster and
+    about damaged files.
     """
     if job.cluster:
         if any(point.plan.is_spread for point in job.points):
@@ -117,7 +117,7 @@ def _execute(job: SweepJob, on_state: OnState, warn: Warn, files: Mapping[str, s
 
 
 def run_points(job: SweepJob, points: Sequence[SweepPoint], warn: Warn) -> None:
-    """Run points in the directory of a sweep, of which they need not be points, on this machine."""
+    """Run points on this machine, in the directory of a sweep. They need not belong to the sweep."""
     _local_pool(job, lambda point, state: None, warn).run(points)
 
 
@@ -127,7 +127,7 @@ def _local_pool(job: SweepJob, on_state: OnState, warn: Warn) -> LocalPool:
 
 
 def _link(job: SweepJob, warn: Warn) -> None:
-    """Make the links to the runs by name, and remove those of points that the sweep has no longer."""
+    """Link names to the runs, and remove links of points that are no longer in the sweep."""
     folder = job.directory / "runs"
     if not folder.exists():
         folder.mkdir(exist_ok=True)
@@ -147,7 +147,7 @@ def _link(job: SweepJob, warn: Warn) -> None:
 
 
 def default_jobs(points: list[SweepPoint]) -> int:
-    """Return the runs at once: one per core in virtual time, but one real run, as these would slow each other down."""
+    """Return how many runs there are at once: one per core in virtual time; one real run, as these slow each other down."""
     virtual = all(point.plan.facilities.in_virtual_time for point in points)
     return len(os.sched_getaffinity(0)) if virtual else 1
 
@@ -161,7 +161,6 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
     status = RunDirectory(path).status()
     known = path.joinpath("result.json").is_file() and status.state in FINISHED
     result: Mapping[str, Any] = read_result(path / "result.json") if known else {}
-    moved = result.get("wan_payload_bytes")
     interval = result.get("round_s", {})
     return {
         "run": point.id,
@@ -173,7 +172,7 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
         "round_low_s": interval.get("low"),
         "round_high_s": interval.get("high"),
         "summed_gradients": point.plan.summed_gradients,
-        "wan_bytes": sum(each["up"] for each in moved.values()) if moved is not None else None,
+        "wan_bytes": wan_bytes_of(result) if result else None,
         "fidelity": result["fidelity"]["status"] if result else None,
         "parameters_sha256": result.get("parameters_sha256"),
         "message": status.message,

@@ -1,4 +1,4 @@
-"""Sets of points in time, as sorted, disjoint, half-open intervals in an array of shape (n, 2)."""
+"""Set operations on times: a set is an array of sorted, disjoint, half-open intervals, of shape (n, 2)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """``edges[i] = (from, to)`` in seconds. Make it with ``union``."""
+    """A set of times; ``edges[i] = (from, to)`` in seconds. ``union`` makes one from any intervals."""
 
     edges: NDArray[np.float64]
 
     def total(self) -> float:
+        """Return the length of all intervals together, in s."""
         return float((self.edges[:, 1] - self.edges[:, 0]).sum())
 
     def minus(self, other: Intervals) -> Intervals:
@@ -29,13 +30,14 @@ class Intervals:
         first = np.searchsorted(other.edges[:, 1], self.edges[:, 0], side="right")
         last = np.searchsorted(other.edges[:, 0], self.edges[:, 1], side="left")
         counts = np.maximum(last - first, 0)
-        mine = np.repeat(np.arange(len(counts)), counts)  # of each piece: which of these intervals, and of the others
+        # one piece for each pair of intervals that overlap: mine and theirs are the two intervals' indices
+        mine = np.repeat(np.arange(len(counts)), counts)
         theirs = np.arange(len(mine)) - (np.cumsum(counts) - counts - first)[mine]
         return Intervals(np.clip(other.edges[theirs], self.edges[mine, :1], self.edges[mine, 1:]))
 
 
 def union(pairs: ArrayLike) -> Intervals:
-    """Return the set that (from, to) pairs cover; they may overlap and have any order. Empty ones are ignored."""
+    """Return the set that (from, to) pairs cover. They may overlap and come in any order; empty ones are ignored."""
     array = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
     array = array[array[:, 1] > array[:, 0]]
     if not len(array):

@@ -209,6 +209,11 @@ def read_result(path: Path) -> dict[str, Any]:
     return {**result, "fidelity": _reasons_and_notes(result["fidelity"])}
 
 
+def wan_bytes_of(result: Mapping[str, Any]) -> int:
+    """Return the payload bytes that crossed the WAN, each counted once: in the data centre that sent it."""
+    return sum(moved["up"] for moved in result["wan_payload_bytes"].values())
+
+
 def _reasons_and_notes(fidelity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fidelity with reasons and notes apart; earlier releases had one list of both."""
     told = fidelity.get("warnings", [])
