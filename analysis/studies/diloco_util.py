@@ -1,4 +1,4 @@
-"""How much of the time accelerators compute, against the rate of the WAN: data-parallel against DiLoCo."""
+"""Which share of the time accelerators compute, by the rate of the WAN: compares data-parallel training and DiLoCo."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from analysis.studies.results import Results
 from analysis.studies.study import Case, Panel, Study
 
 RATE = "links[*].rate"
-STEP_S = 1.0  # of the scenario
-TARGET = 0.95
+STEP_S = 1.0  # ``device.step_time`` of the scenario
+TARGET = 0.95  # utilisation for which the claims compare the rates that are needed
 _DILOCO = "{kind: sgd, learning_rate: 0.05, at: worker}"
 VARIANTS = {
     "data-parallel": {"training.rounds": "3"},
@@ -42,20 +42,25 @@ def claims(found: Results) -> Claims:
             measured = f"more than {fastest / rate:.0f} times: at {fastest:g} Mbit/s it is at {at_most:.0%}"
             yield decided(claim, measured, bool(at_most < TARGET))
         elif dense is None or rate is None:
-            yield unresolved(claim, f"95 % lies outside the rates looked at (Mbit/s): {(dense, rate)}")
+            names = [each for each, needed in (("data-parallel", dense), (name, rate)) if needed is None]
+            yield unresolved(claim, f"{' and '.join(names)}: the rate for 95 % lies outside those that were simulated")
         else:
             yield exactly(claim, dense / rate, low, unit=" times")
 
 
 def _rate_for(found: Results, variant: str) -> float | None:
-    """Return the rate in Mbit/s at which the utilisation crosses 95 %, by interpolation over its logarithm."""
+    """Return the rate in Mbit/s at which utilisation reaches ``TARGET``, interpolated between logarithms of rates.
+
+    ``None`` if it is not reached at any rate that was simulated, or is reached already at the lowest one.
+    """
     rows = found.rows(variant=variant).sort_values("rate_mbps")
-    x = np.log(rows["rate_mbps"].to_numpy())
-    y = rows["utilisation"].to_numpy()
-    if not len(y) or y.max() < TARGET or y.min() > TARGET:
+    log_rates = np.log(rows["rate_mbps"].to_numpy())
+    utilisation = rows["utilisation"].to_numpy()
+    if not len(utilisation) or utilisation.max() < TARGET or utilisation[0] >= TARGET:
         return None
-    above = int(np.argmax(y >= TARGET))
-    return math.exp(np.interp(TARGET, y[above - 1 : above + 1], x[above - 1 : above + 1]))
+    above = int(np.argmax(utilisation >= TARGET))  # the first that reaches it; the one before does not
+    around = slice(above - 1, above + 1)
+    return math.exp(np.interp(TARGET, utilisation[around], log_rates[around]))
 
 
 STUDY = Study(

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from analysis.load import StoredRun, load_run
-from analysis.studies import FIGURES, STUDIES, VERDICTS, drawing, engine, headline, verdict
+from analysis.studies import FIGURES, STUDIES, VERDICTS, diloco_util, drawing, engine, headline, verdict
 from analysis.studies.claims import FAIL, INFINITY, PASS, UNRESOLVED, between
 from analysis.studies.results import Results, against, published
 from analysis.studies.study import RATE, Case, Expected, Panel, Request, Study, StudyRun, find
@@ -97,6 +97,21 @@ def test_claims_are_decided_for_each_back_end() -> None:
 
     assert decided(frame) == {"a / b (simulated)": PASS, "a / b (emulated)": FAIL}
     assert list(decided(frame.head(2))) == ["a / b"]
+
+
+def test_a_rate_outside_those_simulated_is_said_to_be_so() -> None:
+    """Data-parallel training reaches 95 % exactly, and already at the lowest rate; DiLoCo never does."""
+    rates = (100.0, 200.0)
+    runs = pd.DataFrame(
+        [
+            {"variant": name, "rate_mbps": rate, "utilisation": used, "round_time_s": steps / used}
+            for name, steps in diloco_util.STEPS.items()
+            for rate, used in zip(rates, (0.95, 0.97) if steps == 1 else (0.5, 0.6), strict=True)
+        ]
+    )
+    *_, last = diloco_util.claims(Results(runs, runs))
+    said = "data-parallel and DiLoCo, H = 500: the rate for 95 % lies outside those that were simulated"
+    assert (last.verdict, last.why) == (UNRESOLVED, said)
 
 
 def test_published_numbers_have_sources() -> None:
