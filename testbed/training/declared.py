@@ -47,7 +47,7 @@ class Layers:
         self._flops[segment] = self._flops.get(segment, 0) + 2 * multiply_adds
 
     def pass_on(self, segment: str, outputs: int, held: int) -> None:
-        """Note what the last operation of a segment so far makes of one sample, and what its backward pass needs."""
+        """Note, for one sample, the elements that a segment's last operation so far returns, and those it must hold."""
         self._outputs[segment] = outputs
         self._held[segment] = self._held.get(segment, 0) + held
 
@@ -57,13 +57,13 @@ class Layers:
         self.pass_on(segment, outputs * tokens, (inputs + outputs) * tokens)
 
     def matrices(self, segment: str, inputs: int, outputs: tuple[int, ...], tokens: int) -> None:
-        """Matrices without biases, applied to every token. ``outputs``: of each."""
+        """Matrices without biases, each applied to the same input of every token. ``outputs``: the width of each."""
         for each in outputs:
             self.add(segment, [inputs * each], inputs * each * tokens)
         self.pass_on(segment, outputs[-1] * tokens, (inputs + sum(outputs)) * tokens)
 
     def norm(self, segment: str, width: int, places: int = 1) -> None:
-        """Scale and shift of a normalisation; its work is not counted. ``places``: tokens, or pixels."""
+        """Scale and shift of a normalisation, whose work is not counted. ``places``: tokens or pixels of a sample."""
         self.add(segment, [width, width])
         self.pass_on(segment, width * places, width * places)
 
@@ -122,7 +122,7 @@ def resnet(blocks_per_stage: tuple[int, ...], *, bottleneck: bool) -> Layers:
 
 
 def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
-    """ConvNeXt: (3, 3, 27, 3) from 192 channels on is ConvNeXt-L. Segments: blocks, and what joins stages."""
+    """ConvNeXt: (3, 3, 27, 3) from 192 channels on is ConvNeXt-L. Segments: blocks, and downsampling between stages."""
     layers = Layers()
     _convolution(layers, "stem", (3, width, 4, 56), bias=True)
     layers.norm("stem", width)
@@ -142,6 +142,7 @@ def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
 def _convnext_block(layers: Layers, name: str, channels: int, side: int) -> None:
     """A 7×7 convolution of each channel by itself, a perceptron over channels, and a scale for each."""
     layers.add(name, [49 * channels, channels], 49 * channels * side * side)
+    layers.pass_on(name, channels * side * side, 2 * channels * side * side)
     layers.norm(name, channels, side * side)
     layers.linear(name, channels, 4 * channels, side * side)
     layers.linear(name, 4 * channels, channels, side * side)
@@ -167,7 +168,11 @@ def _block(layers: Layers, name: str, inputs: int, stage: int, bottleneck: bool)
 
 
 def _convolution(layers: Layers, segment: str, form: tuple[int, int, int, int], *, bias: bool = False) -> None:
-    """``form``: inputs, outputs, kernel side, side of the output. With a bias, or with a normalisation after it."""
+    """Add a convolution, with a bias or followed by a normalisation.
+
+    form  channels of the input and of the output, side of the kernel, side of the output. The input is counted with the
+          side of the output, also where a stride makes that smaller
+    """
     inputs, outputs, kernel, side = form
     weights = inputs * outputs * kernel * kernel
     layers.add(segment, [weights], weights * side * side)
@@ -180,9 +185,8 @@ def _convolution(layers: Layers, segment: str, form: tuple[int, int, int, int], 
 
 BERT_VOCABULARY = 30_522
 BERT_TOKENS = 512
-# two positions are unused
 XLM_VOCABULARY = 250_002
-XLM_POSITIONS = 514
+XLM_POSITIONS = 514  # two of them are unused
 GPT2_VOCABULARY = 50_257
 GPT2_TOKENS = 1_024
 LLAMA2_VOCABULARY = 32_000
@@ -195,7 +199,7 @@ def bert(depth: int, width: int, tokens: int) -> Layers:
 
 
 def xlm_roberta(depth: int, width: int, tokens: int) -> Layers:
-    """BERT with a hundred languages' vocabulary: 24 layers of 1024 are XLM-R large."""
+    """BERT with a vocabulary of a hundred languages: 24 layers of 1024 are XLM-R large."""
     return _encoder([XLM_VOCABULARY * width, XLM_POSITIONS * width, width], depth, width, tokens)
 
 
@@ -206,7 +210,8 @@ def _encoder(embeddings: list[int], depth: int, width: int, tokens: int) -> Laye
     for number in range(depth):
         name = f"layer{number}"
         for _ in ("query", "key", "value"):
-            layers.linear(name, width, width, tokens)
+            layers.add(name, [width * width, width], width * width * tokens)
+        layers.pass_on(name, width * tokens, (1 + 3) * width * tokens)  # the three have one input
         layers.add(name, [], 2 * tokens * tokens * width)
         layers.linear(name, width, width, tokens)
         layers.norm(name, width, tokens)
@@ -218,7 +223,7 @@ def _encoder(embeddings: list[int], depth: int, width: int, tokens: int) -> Laye
 
 
 def gpt2(depth: int, width: int, tokens: int) -> Layers:
-    """The decoder; its output matrix is the token embedding again, so it adds work, but no key."""
+    """The decoder. Its output matrix is the token embedding once more, so it adds work, but no key."""
     layers = Layers()
     layers.tied = True
     layers.add("embeddings", [GPT2_VOCABULARY * width, GPT2_TOKENS * width])
@@ -234,11 +239,12 @@ def gpt2(depth: int, width: int, tokens: int) -> Layers:
         layers.linear(name, 4 * width, width, tokens)
     layers.norm("head", width, tokens)
     layers.add("head", [], GPT2_VOCABULARY * width * tokens)
+    layers.pass_on("head", GPT2_VOCABULARY * tokens, (width + GPT2_VOCABULARY) * tokens)
     return layers
 
 
 def llama2(depth: int, width: int, hidden: int, key_values: int, tokens: int) -> Layers:
-    """Llama 2: 80 layers of 8192 with 1024 keys and values (grouped queries) are the one of 70 B."""
+    """Llama 2: 80 layers of width 8192, with keys and values of width 1024 (grouped queries), are the 70 B model."""
     layers = Layers()
     layers.add("embeddings", [LLAMA2_VOCABULARY * width])
     layers.pass_on("embeddings", width * tokens, 0)
@@ -283,7 +289,7 @@ LANGUAGE_MODELS: dict[str, Callable[[int], Layers]] = {
 }
 
 LONGEST = {"gpt2": GPT2_TOKENS, "llama2": LLAMA2_TOKENS}
-"""Tokens of a sample, by the first part of a model's name; of the others ``BERT_TOKENS``."""
+"""Tokens of a sample, at most, by the first part of a model's name; of other models ``BERT_TOKENS``."""
 
 DECLARED: tuple[str, ...] = (*IMAGE_MODELS, *LANGUAGE_MODELS)
 COLUMNS = ("segment", "key", "elements", "forward_flops")

@@ -1,8 +1,8 @@
-"""Embedding tables of a model: parameters that a forward pass uses for look-ups alone, and the rows that a batch needs.
+"""Finds a model's embedding tables (parameters that are used for look-ups alone), and the rows that a batch needs.
 
-Both follow from what a forward pass does, so that a model declares no table by name: PyTorch tells a
-``TorchFunctionMode`` of every operation with a tensor. Indices depend on the samples, not on values; so the rows of a
-batch are known before the values that it will be computed at.
+Both are found by watching a forward pass, so a model need not declare its tables: PyTorch reports every operation on a
+tensor to a ``TorchFunctionMode``. Indices depend on the samples, not on the values of parameters; so the rows of a
+batch are known before the values are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_UPS = (functional.embedding, functional.embedding_bag)  # of (indices, tab
 
 
 class _Watch(TorchFunctionMode):
-    """Notes the rows that are looked up in each parameter, by key, and the parameters that are used otherwise."""
+    """Notes the rows that are looked up in each parameter, by key, and the parameters that other operations use."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _Watch(TorchFunctionMode):
         if func in _LOOK_UPS:
             for key in used:
                 self.rows.setdefault(key, []).append(args[0].detach().flatten())
-        elif isinstance(result, Tensor):  # not a size or a device, which says nothing of values
+        elif any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):  # a size or a device depends on no value
             self.otherwise.update(used)
         return result
 
@@ -67,6 +67,6 @@ class EmbeddingTables:
         watch = _Watch(self._parameters)
         with watch:
             for segment in self._segments:
-                # with its hooks, but as it was written: a compiled one would be compiled anew for the watch
+                # with its hooks, but without ``torch.compile``: a module would be compiled again for the watch
                 activation = segment.module._call_impl(activation)  # type: ignore[no-untyped-call]
         return watch

@@ -195,13 +195,24 @@ class Use(nn.Module):
             return functional.embedding_bag(inputs, self.weight)
         if self.how == "tied":
             return functional.linear(functional.embedding(inputs, self.weight), self.weight)
+        if self.how == "halved":
+            top, bottom = self.weight.chunk(2)
+            return functional.embedding(inputs, self.weight) + (top * bottom).sum()
         if self.how == "decayed":
             return functional.embedding(inputs, self.weight) + self.weight.pow(2).sum()
         return self.weight[inputs]
 
 
 @for_each(
-    ("how", "is_table"), [("of one size", True), ("bag", True), ("tied", False), ("decayed", False), ("indexed", False)]
+    ("how", "is_table"),
+    [
+        ("of one size", True),
+        ("bag", True),
+        ("tied", False),
+        ("halved", False),
+        ("decayed", False),
+        ("indexed", False),
+    ],
 )
 def test_a_table_is_used_for_look_ups_alone(how: str, is_table: bool) -> None:
     tables = tables_of(Use(how))
@@ -280,6 +291,16 @@ def test_work_of_a_language_model_is_about_two_per_parameter_and_token() -> None
     attention = 12 * 4 * 128**2 * 768
     matrices = 12 * 12 * 768**2 + 50_257 * 768
     assert shape.forward_flops == 2 * 128 * matrices + attention
+
+
+def test_what_backward_passes_hold_are_inputs_and_outputs_each_counted_once() -> None:
+    """Queries, keys and values of a layer have one input; logits and convolutions by channel count like all others."""
+    for name in ("bert-base", "gpt2-small"):
+        _, layer, *_, last = declared_shape(name=name, sequence=128).segments
+        assert layer.held == 18 * 128 * 768, name
+    assert last.held == 128 * (768 + 768 + 50_257)
+    _, block, *_ = declared_shape(name="convnext-large").segments
+    assert block.held == (2 + 1 + 5 + 5) * 56 * 56 * 192
 
 
 def test_backward_is_twice_forward_but_for_the_first_segment() -> None:
