@@ -1,7 +1,7 @@
 """Find out which technique suits a network: simulate the candidates, rank them, and say how sure the ranking is.
 
-Every preset (`testbed sweep --techniques` runs them, too) is tried on the scenario's own network, devices, model and
-data, in virtual time, within a budget. The answer names what could not be simulated within it.
+Every preset (those that `testbed sweep --techniques` runs) is simulated on the scenario's own network, devices, model
+and data, within a budget. The answer names the techniques for which the budget did not suffice.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=decimal,
         default=DEFAULT_BUDGET_S,
         metavar="S",
-        help="seconds that the answer may take; default: 120",
+        help="seconds that the answer may take; default: %(default)g",
     )
     parser.add_argument(
         "--simulations",
@@ -97,10 +97,12 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.scenario.load import load
 
     check_jobs(arguments.jobs)
-    if arguments.budget <= 0:
+    if not arguments.budget > 0:  # also not a number
         raise ScenarioError(f"--budget {arguments.budget:g}: give the seconds that the answer may take, such as 120")
     if arguments.simulations is not None and arguments.simulations < 1:
         raise ScenarioError(f"--simulations {arguments.simulations}: at least 1")
+    if arguments.confirm is not None and arguments.confirm < 1:
+        raise ScenarioError(f"--confirm {arguments.confirm}: at least 1")
     budget: Budget = Seconds(arguments.budget)
     if arguments.simulations is not None:
         budget = Simulations(arguments.simulations)
@@ -129,12 +131,13 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     files = [str(path) for path in write(advice, out, OwnFile(arguments.scenario, arguments.overrides))]
     said = conclusion(advice)
     confirmed = []
-    if arguments.confirm and INTERRUPTED not in advice.notes:
+    if arguments.confirm is not None and INTERRUPTED not in advice.notes:
         confirmed = Advice(advice).confirm(arguments.confirm, on=arguments.on, out=out, again=arguments.again)
     if confirmed:
         said += confirmation(advice, confirmed)
+    code = Interrupted.exit_code if INTERRUPTED in advice.notes else 0
     if arguments.json:
-        return {"kind": "advice", "conclusion": said, "rows": as_records(advice), "files": files}
+        return code, {"kind": "advice", "conclusion": said, "rows": as_records(advice), "files": files}
     from testbed.display import look
     from testbed.display.summary import advice_reasons, advice_table
 
@@ -142,7 +145,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     console.print(advice_table(advice))
     console.print(*advice_reasons(advice), "", *said, sep="\n")
     console.print("written: " + ", ".join(files))
-    return Interrupted.exit_code if INTERRUPTED in advice.notes else 0
+    return code
 
 
 def _tell(text: str) -> None:

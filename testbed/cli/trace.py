@@ -1,4 +1,4 @@
-"""Show a trace: its format, statistics, a picture; or convert it. Without a name, list traces and formats."""
+"""Show the statistics of a trace, draw it, or convert it. Without a name, list traces and formats."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--offset", metavar="TIME", help="begin at this time of the trace")
     change.add_argument("--scale", type=decimal, default=1.0, metavar="FACTOR", help="multiply the values")
     change.add_argument("--speed", type=decimal, default=1.0, metavar="FACTOR", help="divide the times")
-    change.add_argument("--resample", metavar="TIME", help="means over steps of this length")
+    change.add_argument("--resample", metavar="TIME", help="replace values by their means over steps of this length")
     out = parser.add_argument_group("output")
     out.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     out.add_argument("--out", type=Path, metavar="FILE", help="write it, in the format --as")
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _columns(text: str) -> tuple[tuple[str, str], ...]:
     pairs = [entry.partition("=") for entry in text.split(",")]
-    if not all(is_there for _, is_there, _ in pairs):
+    if not all(equals_sign for _, equals_sign, _ in pairs):
         raise argparse.ArgumentTypeError(f"'{text}' is not ROLE=NAME, separated by commas")
     return tuple((role.strip(), name.strip()) for role, _, name in pairs)
 
@@ -121,8 +121,11 @@ def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:
     from topologies.traces.change import looped, resampled, scaled, shifted, sped_up
 
     for option in ("scale", "speed"):
-        if not 0 < getattr(arguments, option) < math.inf:
-            raise ScenarioError(f"--{option}: {getattr(arguments, option):g} is not above 0")
+        factor = getattr(arguments, option)
+        if not factor > 0:
+            raise ScenarioError(f"--{option}: {factor:g} is not above 0")
+        if math.isinf(factor):
+            raise ScenarioError(f"--{option}: {factor:g} is not a finite number")
     if arguments.loop is not None:
         trace = looped(trace, arguments.loop)
     trace = shifted(trace, _time(arguments.offset, "--offset") or 0.0)
@@ -132,6 +135,7 @@ def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:
 
 
 def _time(text: str | None, option: str) -> float | None:
+    """Return the seconds of an option, or ``None`` without it. Raise ``ScenarioError`` unless they are above 0."""
     value = measured(text, option, parse_duration)
     if value is not None and value <= 0:
         raise ScenarioError(f"{option}: {text} is not above 0")
@@ -139,10 +143,11 @@ def _time(text: str | None, option: str) -> float | None:
 
 
 def _writer(what: str) -> Callable[[float], str]:
+    """Return a function that writes a value with its unit and four digits."""
     from testbed.units import format_duration, format_rate, format_share
 
-    write: dict[str, Callable[[float], str]] = {"rate": format_rate, "delay": format_duration, "loss": format_share}
-    return lambda value: write[what](float(f"{value:.4g}"))
+    formats: dict[str, Callable[[float], str]] = {"rate": format_rate, "delay": format_duration, "loss": format_share}
+    return lambda value: formats[what](float(f"{value:.4g}"))
 
 
 def _print(name: str, trace: Trace) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import testbed
+from analysis.advise import advising
 from tests.analysis.advise.small import TEXT
 from tests.cli.forked import command
 
@@ -40,12 +42,24 @@ def test_the_command_ranks_writes_and_confirms(scenario: Path, tmp_path: Path) -
     assert sorted(path.name for path in out.glob("?-*.yaml")) == ["1-fsa-as-written.yaml", "2-mine.yaml"]
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_interrupted_search_says_so_by_its_exit_code(
+    more: list[str], scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = advising.advise
+    monkeypatch.setattr(advising, "advise", lambda *given: replace(whole(*given), notes=(advising.INTERRUPTED,)))
+    words = ["--techniques", "fsa", "--simulations", "2", "--jobs", "1", "--out", str(tmp_path / "out"), *more]
+    assert command(["advise", str(scenario), *words]).returncode == 130
+
+
 def test_words_that_say_nothing_end_with_a_cure(scenario: Path) -> None:
     for words, told in (
         (["--goal", "losses=2"], "not a goal"),
         (["--techniques", "fsaa"], "did you mean 'fsa'"),
         (["--budget", "0"], "--budget"),
+        (["--budget", "nan"], "--budget nan: give the seconds"),
         (["--simulations", "0"], "at least 1"),
+        (["--confirm", "-1"], "--confirm -1: at least 1"),
     ):
         ended = command(["advise", str(scenario), *words])
         assert ended.returncode == 2 and told in ended.stderr, ended.stderr

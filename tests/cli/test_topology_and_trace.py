@@ -74,6 +74,7 @@ def test_a_trace_is_changed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
         (("trace", "lte-drive", "--speed", "1e-300"), "speed 1e-300 makes 6e+302 s, allowed 1e+09 s"),
         (("trace", "lte-drive", "--resample", "1e-300 s"), "allowed 50000 (choose longer steps)"),
         (("trace", "lte-drive", "--speed", "0"), "--speed: 0 is not above 0"),
+        (("trace", "lte-drive", "--scale", "inf"), "--scale: inf is not a finite number"),
         (("trace", "lte-drive", "--offset", "2 h"), "offset 7200 s is beyond the trace's 600 s"),
         (("trace", "reroute", "--out", "x", "--as", "mahimahi"), "'mahimahi' holds rates only, but this is a delay"),
     ],
