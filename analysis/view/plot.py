@@ -1,4 +1,4 @@
-"""What a page draws before anything has happened: the network in the plane, the nodes, and what is run on them."""
+"""What the page of a run draws before the run begins: the network in the plane, the nodes, and the run's title."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from testbed.errors import TestbedError
 
 
 def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, Any]:
-    """Return the lists that columns of ``history`` count in, with places between 0 and 1 (x to the right, y down).
+    """Return the lists into which the numbers in columns of ``history`` point, with the places of vertices.
 
-    ``resolved``: the scenario with its defaults, which alone has coordinates; ``land`` is then what a map shows.
+    ``x`` and ``y`` are between 0 and 1 (x to the right, y down).
+
+    resolved  the scenario with its defaults. Only this file has coordinates; with them the network is drawn on a map,
+              whose coasts are ``land``
     """
     network = plan["network"]
     vertices = [site["name"] for site in network["sites"]] + list(network["routers"])
@@ -27,14 +30,14 @@ def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, 
         links = [(link["source"], link["target"]) for link in network["links"]]
         central = next((site["name"] for site in network["sites"] if site["central"]), vertices[0])
         drawn = laid_out(vertices, links, central)
-    number = {vertex: place for place, vertex in enumerate(vertices)}
+    number = {vertex: index for index, vertex in enumerate(vertices)}
     pairs = {(link["source"], link["target"]) for link in network["links"]}
     return {
         "title": plan["name"],
         "subtitle": f"{technique(technique_of(plan)).label}, {of_world(plan).label}, seed {plan['seed']}",
         "paradigm": plan["technique"]["paradigm"]["kind"],
         "overlay": plan["technique"]["overlay_tier2"]["kind"],
-        "program": plan.get("program") is not None,  # of which links alone tell
+        "program": plan.get("program") is not None,  # whose messages are unknown: only links show what it sends
         "target": plan["training"]["target_accuracy"],
         "max_rounds": plan["training"]["rounds"],
         "vertices": vertices,
@@ -62,7 +65,7 @@ def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, 
 
 
 def _routes(network: Mapping[str, Any], number: Mapping[str, int], pairs: set[tuple[str, str]]) -> dict[str, list[int]]:
-    """Return the vertices on the way between two sites that no link joins, by their numbers: ``"3>7": [3, 0, 7]``."""
+    """Return the route between two sites that no link joins, as numbers of vertices: ``"3>7": [3, 0, 7]``."""
     ends = {link["name"]: (link["source"], link["target"]) for link in network["links"]}
     found = {}
     for links in filter(None, network["routes"].values()):
@@ -73,12 +76,12 @@ def _routes(network: Mapping[str, Any], number: Mapping[str, int], pairs: set[tu
 
 
 def _coordinates(resolved: Path) -> dict[str, tuple[float, float]]:
-    """Return latitude and longitude of the vertices, in degrees, if the scenario says them."""
+    """Return latitude and longitude of the vertices, in degrees; nothing if the scenario has none."""
     try:
         written = resolved.read_bytes()
-        if b"coordinates:" not in written:  # reading a file of thousands of data centres takes seconds
+        if b"coordinates:" not in written:  # to parse a file of thousands of data centres takes seconds
             return {}
-        from testbed.scenario.reading.document import parse, plain  # which takes almost a second to import
+        from testbed.scenario.reading.document import parse, plain  # importing it takes almost a second
 
         found = plain(parse(written, resolved.name))["topology"]["coordinates"]
         return {name: (float(latitude.text), float(longitude.text)) for name, (latitude, longitude) in found.items()}
@@ -87,13 +90,14 @@ def _coordinates(resolved: Path) -> dict[str, tuple[float, float]]:
 
 
 def _mapped(places: Mapping[str, tuple[float, float]]) -> tuple[list[list[Place]], dict[str, Place]]:
-    """Return the coasts, and the places of vertices, in the part of an equirectangular map that has them all."""
+    """Return coasts, and the places of vertices, on the smallest square of an equirectangular map that has them all."""
     latitudes, longitudes = zip(*places.values(), strict=True)
     north = max(latitudes)
     south = min(latitudes)
     east = max(longitudes)
     west = min(longitudes)
-    tall = 1 / max(0.3, math.cos(math.radians((north + south) / 2)))  # as a degree of longitude is shorter there
+    # how many times as long a degree of latitude is as one of longitude
+    tall = 1 / max(0.3, math.cos(math.radians((north + south) / 2)))
     span = max(east - west, (north - south) * tall, 1.0)
     left = (west + east - span) / 2
     top = (north + south + span / tall) / 2
@@ -102,7 +106,7 @@ def _mapped(places: Mapping[str, tuple[float, float]]) -> tuple[list[list[Place]
         return (longitude - left) / span, (top - latitude) * tall / span
 
     land = []
-    if span > 25:  # a smaller part needs better coasts than ours
+    if span > 25:  # degrees; our coasts are too coarse for a smaller part
         for coast in coasts():
             points = [drawn(longitude, latitude) for longitude, latitude in coast]
             if any(-1 < x < 2 and -1 < y < 2 for x, y in points):

@@ -1,4 +1,4 @@
-"""Show a network: data centres and links as tables, picture, JSON or YAML. Without a name, list all built-in ones.
+"""Show a network: its data centres and links as tables, picture, JSON or YAML. Without a name, list built-in networks.
 
 ``testbed topology import rtt.csv bandwidth.csv --yaml net.yaml`` makes a network from measurements between its sites.
 """
@@ -102,17 +102,18 @@ def _list(as_json: bool) -> Outcome:
 
 
 def _title(found: NetworkDescription) -> str:
-    return (found.topology.about and found.topology.about.title) or ""
+    about = found.topology.about
+    return (about.title or "") if about is not None else ""
 
 
 def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
     from testbed.units import format_duration, format_rate
 
-    about = found.topology.about
     topology = found.topology
+    title = _title(found)
     console = look.console()
     sites = look.table(
-        f"{found.name}: {_title(found)}" if _title(found) else found.name,
+        f"{found.name}: {title}" if title else found.name,
         "data centre",
         ">workers",
         ">LAN",
@@ -132,6 +133,7 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
     if plan.routers:
         console.print(f"routers: {', '.join(plan.routers)}")
     console.print(_links(plan))
+    about = topology.about
     if about is not None:
         lines = (
             ("source", about.source),
@@ -149,9 +151,9 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
 def _links(plan: NetworkPlan) -> Any:
     from testbed.units import format_duration, format_rate, format_share, format_size
 
-    title = (
-        f"links (the first {LINKS_SHOWN} of {len(plan.links)} directions)" if len(plan.links) > LINKS_SHOWN else "links"
-    )
+    title = "links"
+    if len(plan.links) > LINKS_SHOWN:
+        title = f"links (the first {LINKS_SHOWN} of {len(plan.links)} directions)"
     shown = look.table(title, "link", ">rate", ">one-way delay", ">round trip", ">queue", ">loss", "traces")
     delays = {link.name: link.delay_s for link in plan.links}
     for link in plan.links[:LINKS_SHOWN]:
@@ -171,7 +173,7 @@ def _links(plan: NetworkPlan) -> Any:
 
 def _traces(link: LinkPlan) -> str:
     named = (("rate", link.rate_trace), ("delay", link.delay_trace), ("loss", link.loss_trace))
-    return ", ".join(f"{what}: {counted(len(series.values), 'step')}" for what, series in named if series) or "-"
+    return ", ".join(f"{what}: {counted(len(series.values), 'step')}" for what, series in named if series) or MISSING
 
 
 def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:

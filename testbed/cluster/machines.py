@@ -1,4 +1,4 @@
-"""Placement of the nodes of a deployment on machines. Pure."""
+"""Places the nodes of a deployment on machines; pure functions."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from dataclasses import dataclass
 
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
+from testbed.numbers import counted
 from testbed.plan.model import Plan
 from testbed.settings.run import Cluster, Machines
 
 ANY_ADDRESS = "0.0.0.0"
 SLOT = "emulate"
-"""The resource of machines that may emulate: one run at a time on each."""
+"""Name of the Ray resource of machines that may emulate. A run takes all of it, so a machine has one run at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A machine in a run, and its nodes, each with the port at which it listens (0: any).
+    """A machine in a run, with its nodes.
 
     name         such as ``tokyo/machine0``
     data_center  of its nodes
-    bind         IP address at which its nodes listen
-    inside       at which nodes of the same data centre reach them
-    advertise    at which the nodes of other data centres do
+    ports        on which each of its nodes listens (0: any)
+    bind         IP address on which its nodes listen
+    inside       IP address at which nodes of the same data centre reach them
+    advertise    IP address at which nodes of other data centres reach them
     """
 
     name: str
@@ -41,24 +43,25 @@ class Placement:
 
 def cluster_of(plan: Plan) -> Cluster:
     """Return where the run is deployed."""
-    assert plan.cluster is not None, "a Plan for clusters says where"
+    assert plan.cluster is not None, "only a Plan for clusters is deployed"
     return plan.cluster
 
 
 def place(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[Placement, ...]:
     """Return the machines of a run, and which nodes are on each.
 
-    A data centre's nodes go to its machines in turn, in the order of the Plan.
+    A data centre's nodes go to its machines in turn, in the order of the Plan. Raise ``CapabilityError`` if a data
+    centre has fewer machines than the scenario asks for.
 
-    found  machines by data centre. Raise ``CapabilityError`` if there are fewer than the scenario asks for.
+    found  the cluster's machines, by data centre
     """
     placements: list[Placement] = []
     for name, wanted in cluster_of(plan).data_centers.items():
         machines = list(found[name])
         if not machines or len(machines) < wanted.machines:
             raise CapabilityError(
-                f"cluster.data_centers.{name}: {wanted.machines or 'any number of'} machines with the label "
-                f"{wanted.label} are wanted, but the cluster has {len(machines)}; cure: `ray start --labels "
+                f"cluster.data_centers.{name}: needs {counted(wanted.machines or 1, 'machine')} with the label "
+                f"{wanted.label}, but the cluster has {len(machines)}; cure: `ray start --labels "
                 f"{wanted.label}` on them, or another label or number"
             )
         placements += _placed(plan, name, wanted, machines[: wanted.machines or None])
@@ -76,7 +79,7 @@ def _placed(plan: Plan, name: str, wanted: Machines, machines: Sequence[ClusterM
 def placed_on(
     machine: ClusterMachine, wanted: Machines, name: str, data_center: str, ports: Mapping[str, int]
 ) -> Placement:
-    """Return a machine with the nodes that have ``ports``, and where they are reached."""
+    """Return the placement of the nodes that have ``ports`` on a machine. ``wanted`` may set their addresses."""
     bind = wanted.bind or machine.address
     inside = machine.address if bind == ANY_ADDRESS else bind
     return Placement(name, data_center, machine, ports, bind, inside, wanted.advertise or inside)

@@ -147,7 +147,7 @@ def _link(job: SweepJob, warn: Warn) -> None:
 
 
 def default_jobs(points: list[SweepPoint]) -> int:
-    """Return how many runs there are at once: one per core in virtual time; one real run, as these slow each other down."""
+    """Return how many runs there are at once: one per core in virtual time, one real run, which others would slow."""
     virtual = all(point.plan.facilities.in_virtual_time for point in points)
     return len(os.sched_getaffinity(0)) if virtual else 1
 

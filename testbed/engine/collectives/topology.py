@@ -1,4 +1,4 @@
-"""Ranks and their groups, from the Plan: which workers take part, in which data centre, in which order."""
+"""Ranks of collective operations, from the Plan: which workers take part, in which order, grouped by data centre."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from testbed.plan.once import once_per_plan
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import ELEMENT_BYTES
 
-PIECE_BYTES = 16_000
-MOST_SEGMENTS = 8
+PIECE_BYTES = 16_000  # of a segment, at least
+MOST_SEGMENTS = 8  # of a chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """``names`` in rank order; ``sites``: the same, data centre by data centre."""
+    """``names``: the workers in rank order; ``sites``: the same workers in the same order, grouped by data centre."""
 
     names: tuple[str, ...]
     sites: tuple[tuple[str, ...], ...]
 
     def shape(self, segments: int = 1) -> GroupShape:
-        """Return the groups as ranks."""
+        """Return the groups as numbers of ranks. ``segments``: of each chunk."""
         groups = []
         first = 0
         for site in self.sites:
@@ -38,14 +38,17 @@ class Ranks:
         return Ranks(site, (site,))
 
     def beginning_with(self, name: str) -> Ranks:
-        """Return the same ranks with ``name`` as the first, and its data centre's others after it."""
-        first = self.site_of(name)
-        own = (name, *(each for each in first if each != name))
-        sites = (own, *(site for site in self.sites if site != first))
+        """Return the same workers with ``name`` as the first rank, followed by the others of its data centre."""
+        own_site = self.site_of(name)
+        reordered = (name, *(each for each in own_site if each != name))
+        sites = (reordered, *(site for site in self.sites if site != own_site))
         return Ranks(tuple(worker for site in sites for worker in site), sites)
 
     def peers_of(self, name: str) -> tuple[str, ...]:
-        """Return each data centre's worker with the number of ``name``. ``ScenarioError`` if they differ in size."""
+        """Return from each data centre the worker that has the same place in it as ``name`` has in its own.
+
+        Raise ``ScenarioError`` unless all data centres have equally many workers.
+        """
         if len({len(site) for site in self.sites}) > 1:
             sizes = ", ".join(f"{site[0].split('/')[0]}: {len(site)}" for site in self.sites)
             raise ScenarioError(f"paradigm: hitopk needs equally many workers in every data centre ({sizes})")
@@ -54,7 +57,10 @@ class Ranks:
 
 
 def segments_of(plan: Plan, ranks: Ranks, elements: int) -> int:
-    """Return into how many pieces a chunk is cut so that hops overlap: they hide a WAN's delay, and cost messages."""
+    """Return into how many segments a chunk is cut.
+
+    Over a WAN, segments let the hops of a chunk overlap, which hides delay. Each costs a message.
+    """
     if len(ranks.sites) == 1 or not plan.has_wan:
         return 1
     chunk_bytes = ELEMENT_BYTES * elements // len(ranks.names)
@@ -63,7 +69,7 @@ def segments_of(plan: Plan, ranks: Ranks, elements: int) -> int:
 
 @once_per_plan
 def ranks_of(plan: Plan, present: tuple[str, ...] | None = None) -> Ranks:
-    """Return all training workers, or those ``present``: data centres, and workers in each, in the Plan's order."""
+    """Return the ranks of all training workers, or of those ``present``, in the Plan's order of data centres."""
     by_site: dict[str, list[str]] = {}
     for worker in plan.training_workers:
         if present is None or worker.name in present:
