@@ -1,4 +1,4 @@
-"""A worker whose gradients a library sums, with those of all other workers."""
+"""A worker of a run in which a library (``torch.distributed``) sums the gradients of all workers."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
 
 
 class LibrarySum(Remembering):
-    """One bucket's sums by the library. Its messages are recorded as one transfer per peer and round.
+    """Sums one bucket by the library. The library's messages are recorded as one transfer per peer and round.
 
-    ``starting``: held while a sum is prepared and begun, so that buckets begin in the same order at all workers.
+    starting  a lock, held while a sum is prepared and begun, so that all workers begin their buckets in the same order
     """
 
     def __init__(self, world: RealWorld, group: Group, library: str, bucket: int, starting: asyncio.Lock) -> None:
