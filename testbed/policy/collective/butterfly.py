@@ -1,7 +1,7 @@
 """Butterfly all-reduce: recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp, 2005).
 
-Order of a sum: with p a power of two, balanced by ranks p / 2 apart first; otherwise each of the last of the first
-2 r ranks (r = p − 2^⌊log2 p⌋) has added its left neighbour's contribution before.
+Order of a sum, if p is a power of two: ranks p / 2 apart are added first, then those p / 4 apart, and so on. Otherwise,
+with r = p − 2^⌊log2 p⌋, each odd rank below 2 r first adds the contribution of its left neighbour, which then rests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.policy.collective.schedule import (
 
 
 def halving(rank: int, size: int) -> Steps:
-    """``size`` chunks, a power of two; rank r ends with the sum of chunk r. Most distant partners first."""
+    """Cut into ``size`` chunks, a power of two; rank r ends with the sum of chunk r. Most distant partners first."""
     low = 0
     high = size
     steps = []
@@ -39,7 +39,7 @@ def halving(rank: int, size: int) -> Steps:
 
 
 def doubling(rank: int, size: int) -> Steps:
-    """``size`` chunks, a power of two; rank r begins with chunk r, all end with all. Nearest partners first."""
+    """Cut into ``size`` chunks, a power of two; from chunk r at rank r to all at all ranks. Nearest partners first."""
     distance = 1
     steps = []
     while distance < size:
@@ -62,9 +62,10 @@ def exchanging(rank: int, size: int) -> Steps:
 
 
 def folded(rank: int, size: int, chunks: int, core: Callable[[int, int], Steps]) -> Steps:
-    """``core`` (an all-reduce among a power of two) for any number of ranks.
+    """Extend ``core``, an all-reduce among a power of two, to any number of ranks.
 
-    Of the first 2 r ranks the even ones add theirs to their right neighbour's, wait, and get the result.
+    With r ranks more than a power of two, each even rank below 2 r sends its contribution to its right neighbour, which
+    adds it and takes part in ``core``; the even rank waits for the result.
     """
     power = 1 << size.bit_length() - 1
     extra = size - power
@@ -81,20 +82,20 @@ def folded(rank: int, size: int, chunks: int, core: Callable[[int, int], Steps])
 
 
 def butterfly(shape: GroupShape, rank: int) -> Schedule:
-    """Recursive halving and doubling: 2 log2 p steps, 2 (p − 1)/p · n; two more steps of n if p is no power of 2."""
+    """Recursive halving and doubling: 2 (p − 1)/p · n in 2 log2 p steps; two more of n if p is no power of 2."""
     power = 1 << shape.size.bit_length() - 1
     steps = folded(rank, shape.size, power, lambda r, p: halving(r, p) + doubling(r, p))
     return repeated(Schedule(even_cuts(power), (steps,)), shape.segments)
 
 
 def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
-    """log2 p steps of n each: the fewest, for small tensors. If p is no power of 2, ⌊log2 p⌋ and two more of n."""
+    """Fewest steps, for small tensors: log2 p of n each. If p is no power of 2, ⌊log2 p⌋ and two more of n."""
     steps = folded(rank, shape.size, 1, exchanging)
     return repeated(Schedule(even_cuts(1), (steps,)), shape.segments)
 
 
 def blocks_of(size: int) -> list[range]:
-    """The ranks of each block of ``size`` ranks, largest first."""
+    """Return the blocks, largest first, into which ``size`` ranks are divided; each has a power of two of ranks."""
     blocks = []
     first = 0
     for digit in reversed(range(size.bit_length())):
@@ -129,7 +130,10 @@ def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
 
 
 def _neighbours(other: range, local: int, block: range, chunks: int) -> tuple[tuple[int, int, int], ...]:
-    """Ranks of ``other`` whose chunks overlap with those of rank ``local`` of ``block``, and the chunks in common."""
+    """Return the ranks of ``other`` that share chunks with rank ``local`` of ``block``, each as (rank, start, stop).
+
+    start, stop  the range of chunks that both hold
+    """
     narrow = chunks // max(len(other), len(block))
     many = max(1, len(other) // len(block))
     first = other.start + local * len(other) // len(block)
@@ -138,7 +142,7 @@ def _neighbours(other: range, local: int, block: range, chunks: int) -> tuple[tu
 
 
 def _exchange(smaller: tuple[tuple[int, int, int], ...], larger: tuple[tuple[int, int, int], ...]) -> Steps:
-    """Take the smaller block's sums, pass one's own to the larger block, take its results, pass them back."""
+    """Add the smaller block's sums, send the total to the larger block, take its results, pass them back."""
     return busy(
         ScheduleStep(receives=tuple(RankTransfer(*piece, True) for piece in smaller)),
         ScheduleStep(sends=tuple(RankTransfer(*piece, True) for piece in larger)),

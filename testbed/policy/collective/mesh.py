@@ -3,12 +3,12 @@
 Google's TPU pods sum gradients by a reduce-scatter along one dimension and one along the other, then all-gathers back:
 on a torus (Ying et al., "Image Classification at Supercomputer Scale", 2018) and on meshes (Kumar and Jouppi, "Highly
 Available Data Parallel ML Training on Mesh Networks", 2020). ``torus2d`` runs rings, in which the last rank of a row
-sends to the first. A mesh has no link between these two: here each rank sends to its neighbours only, in both
-directions at once. Of k ranks in a line, each link carries n elements each way. A ring laid over that line would carry
+sends to the first. A mesh has no link between these two. So here each rank sends to its neighbours only, in both
+directions at once. In a line of k ranks, each link carries n elements each way. A ring laid over that line would carry
 2 (k − 1)/k n, and each of its steps would take as long as a message across the whole line.
 
-Order of a sum along a line: chunk c at rank c: its own, then that of the ranks before it (the first one's is added to
-by the second, and so on), then that of the ranks behind it (from the last one on). Rows first, then columns.
+Order of a sum along a line: rank c starts with its own chunk c, adds the sum of the ranks before it (made from rank 0
+upwards), then the sum of the ranks behind it (made from the last rank downwards). Rows first, then columns.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Sent = Callable[[int, int], int | None]
 
 
 def mesh2d(shape: GroupShape, rank: int) -> Schedule:
-    """On the grid of ``torus2d``: 2 (X − 1) steps of n / X along rows, then 2 (Y − 1) of n / (X Y) along columns."""
+    """All-reduce on ``torus2d``'s grid: 2 (X − 1) steps of n / X along rows, 2 (Y − 1) of n / (X Y) along columns."""
     return segmented(two_level(grid(shape), rank, line_reduce_scatter, line_all_gather), shape.segments)
 
 
 def line_reduce_scatter(rank: int, size: int) -> Steps:
-    """``size`` chunks; rank r ends with the sum of chunk r. A chunk's farthest contribution leaves first."""
+    """Cut into ``size`` chunks; rank r ends with the sum of chunk r. A chunk's farthest contribution leaves first."""
 
     def sent(sender: int, step: int) -> int | None:
-        """The chunk that a rank passes on to the next one, away from rank 0."""
+        """Return the chunk that a rank passes on to the next rank, away from rank 0; ``None``: none in this step."""
         chunk = size - 1 + sender - step
         return chunk if sender < chunk < size else None
 
@@ -38,7 +38,7 @@ def line_reduce_scatter(rank: int, size: int) -> Steps:
 
 
 def line_all_gather(rank: int, size: int) -> Steps:
-    """``size`` chunks; rank r begins with chunk r, all end with all."""
+    """Cut into ``size`` chunks; rank r begins with chunk r, and all ranks end with all chunks."""
 
     def sent(sender: int, step: int) -> int | None:
         return sender - step if sender - step >= 0 and sender < size - 1 else None
@@ -47,9 +47,10 @@ def line_all_gather(rank: int, size: int) -> Steps:
 
 
 def _both_ways(rank: int, size: int, sent: Sent, step: int, *, reduce: bool) -> ScheduleStep:
-    """Return what a rank sends and receives in one step, first away from rank 0 and then towards it.
+    """Return what a rank sends and receives in one step: first transfers away from rank 0, then those towards it.
 
-    Towards rank 0 the line is walked with ranks and chunks counted from its other end.
+    sent  the chunk that a rank sends away from rank 0 in a step. For the other direction, ranks and chunks are counted
+          from the other end of the line
     """
     sends = []
     receives = []

@@ -3,11 +3,11 @@
 Order of a sum around the ring: chunk c begins at rank c + 1 and takes the ranks in ring order, rank c last.
 ``bidirectional_ring``: half of the buffer goes around the other way, so that both directions of links are used.
 
-``direct`` all-reduce: every rank sums one chunk and sends the sum to all others, in two steps. All pairs of ranks talk
-at once, so it wants a link (or a TCP stream) of its own for each pair, as data centres often have: what limits there is
-one stream, not the uplink. Hivemind averages in this way (Ryabinin et al., Moshpit SGD, NeurIPS 2021, call it butterfly
-all-reduce); MPI knows it as reduce-scatter and all-gather by pairs. Order of a sum: chunk r at rank r: its own, then
-r − 1, r − 2, … around the ring.
+``direct`` all-reduce: every rank sums one chunk and sends the sum to all others, in two steps. All pairs of ranks send
+at once. So it suits networks in which each pair has a link (or a TCP stream) of its own, as between data centres, where
+one stream is often the limit and not the uplink. Hivemind averages in this way (Ryabinin et al., Moshpit SGD, NeurIPS
+2021, call it butterfly all-reduce); MPI knows it as reduce-scatter and all-gather by pairs. Order of a sum: rank r
+starts with its own chunk r, and adds those of ranks r − 1, r − 2, … around the ring.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from testbed.policy.collective.schedule import (
 
 
 def ring_reduce_scatter(rank: int, size: int) -> Steps:
-    """``size`` chunks; rank r ends with the sum of chunk r."""
+    """Cut into ``size`` chunks; rank r ends with the sum of chunk r."""
     return _around(rank, size, first=rank - 1, reduce=True)
 
 
 def ring_all_gather(rank: int, size: int) -> Steps:
-    """``size`` chunks; rank r begins with chunk r, all end with all."""
+    """Cut into ``size`` chunks; rank r begins with chunk r, and all ranks end with all chunks."""
     return _around(rank, size, first=rank, reduce=False)
 
 
@@ -56,7 +56,7 @@ def ring(shape: GroupShape, rank: int) -> Schedule:
 
 
 def bidirectional_ring(shape: GroupShape, rank: int) -> Schedule:
-    """Two rings in opposite directions, half of the buffer each."""
+    """All-reduce over two rings in opposite directions, half of the buffer each."""
     size = shape.size
     turned = [-position % size for position in range(size)]
     mine = -rank % size
@@ -68,12 +68,12 @@ def bidirectional_ring(shape: GroupShape, rank: int) -> Schedule:
 
 
 def all_gather(rank: int, size: int) -> Schedule:
-    """Every rank's chunk to every rank, around the ring."""
+    """Send every rank's chunk to every rank, around the ring."""
     return Schedule(even_cuts(size), (ring_all_gather(rank, size),))
 
 
 def all_gather_direct(rank: int, size: int) -> Schedule:
-    """Every rank's chunk to every rank, each by a message of its own: one latency, and no rank forwards for others."""
+    """Send every rank's chunk to every rank directly: it takes one latency, and no rank forwards for others."""
     turned = [(rank + i) % size for i in range(1, size)]
     sends = tuple(RankTransfer(peer, rank, rank + 1) for peer in turned)
     receives = tuple(RankTransfer(peer, peer, peer + 1) for peer in reversed(turned))

@@ -1,12 +1,13 @@
-"""Gather and scatter over a binomial tree, as MPI's (Thakur, Rabenseifner and Gropp, 2005), and an all-reduce of them.
+"""Gather and scatter over a binomial tree, as in MPI (Thakur, Rabenseifner and Gropp, 2005), and an all-reduce of both.
 
-Chunk r is rank r's own. To gather, a rank takes the chunks of its subtree, the nearest child's first, and passes them
-on together: ⌈log2 p⌉ steps, and (p − 1)/p · n into the first rank. Scatter is that backwards: the first rank sends each
-subtree its chunks, the largest first.
+Chunk r is rank r's own. In a gather, a rank receives the chunks of its subtree, the nearest child's first, and passes
+them on together: ⌈log2 p⌉ steps, with (p − 1)/p · n into the first rank. A scatter is a gather backwards: the first
+rank sends each subtree its chunks, those of the largest subtree first.
 
-``gather_scatter`` sums at one rank and hands out from there, as MPI does for large messages: Reduce is a reduce-scatter
-and a Gather to the root (Rabenseifner, 2004), Broadcast a Scatter and an all-gather (van de Geijn, 1994). All bytes of
-the sum pass the root's link twice, which the symmetric algorithms avoid. Order of a sum: around the ring.
+``gather_scatter`` reduces to one rank and broadcasts from there, as MPI does for large messages: Reduce is a
+reduce-scatter and a Gather to the root (Rabenseifner, 2004), Broadcast is a Scatter and an all-gather (van de Geijn,
+1994). All bytes of the sum pass the root's link twice, which the symmetric algorithms avoid. Order of a sum: around the
+ring.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from testbed.policy.collective.tree import binomial
 
 
 def subtree(rank: int, size: int) -> tuple[int, int]:
-    """The ranks of a binomial tree at or below ``rank``: the first one, and the end."""
+    """Return the range of ranks at or below ``rank`` in a binomial tree: the first, and the end (exclusive)."""
     reach = rank & -rank or size
     return rank, min(rank + reach, size)
 
 
 def gather_to_first(rank: int, size: int) -> Steps:
-    """``size`` chunks; rank r begins with chunk r, rank 0 ends with all."""
+    """Cut into ``size`` chunks; rank r begins with chunk r, rank 0 ends with all chunks."""
     place = binomial(rank, size)
     steps = [receiving(child, *subtree(child, size), reduce=False) for child in place.children]
     if place.parent is not None:
@@ -32,12 +33,12 @@ def gather_to_first(rank: int, size: int) -> Steps:
 
 
 def gather(rank: int, size: int) -> Schedule:
-    """Every rank's chunk to the first rank."""
+    """Send every rank's chunk to the first rank."""
     return Schedule(even_cuts(size), (gather_to_first(rank, size),))
 
 
 def scatter_from_first(rank: int, size: int) -> Steps:
-    """``size`` chunks; rank 0 begins with all, rank r ends with chunk r."""
+    """Cut into ``size`` chunks; rank 0 begins with all chunks, rank r ends with chunk r."""
     place = binomial(rank, size)
     steps = [sending(child, *subtree(child, size), reduce=False) for child in reversed(place.children)]
     if place.parent is not None:
@@ -46,7 +47,7 @@ def scatter_from_first(rank: int, size: int) -> Steps:
 
 
 def scatter(rank: int, size: int) -> Schedule:
-    """The first rank's chunks, one to each rank."""
+    """Send one of the first rank's chunks to each rank."""
     return Schedule(even_cuts(size), (scatter_from_first(rank, size),))
 
 

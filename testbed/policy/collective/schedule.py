@@ -1,12 +1,12 @@
-"""What a collective operation is made of: for each rank, pipes of steps; in each step, chunks sent and received.
+"""The schedule of a collective operation: each rank runs pipes of steps; in each step it sends and receives chunks.
 
-The buffer of n elements is cut into chunks by ``Schedule.cuts``. A pipe is a sequence of steps; pipes run beside each
-other on disjoint chunks, which is how an operation is pipelined. In a step a rank first reads what it sends, then
-takes what it receives, in the order listed: it adds it to its own chunk (``reduce``) or replaces the chunk. The next
-step of the pipe begins when everything of this one is in.
+The buffer of n elements is cut into chunks by ``Schedule.cuts``. A pipe is a sequence of steps; pipes run concurrently
+on disjoint chunks, which pipelines the operation. In a step, a rank first reads the chunks that it sends. Then it takes
+the chunks that it receives, in the order listed, and adds each to its own chunk (``reduce``) or replaces its own. The
+next step of the pipe begins when all chunks of this step have been received.
 
 Between two ranks, messages of one pipe keep their order, and each rank reads from one named peer at a time. So this
-is a Kahn process network (Kahn, 1974): the result, rounding included, does not depend on the timing of anything.
+is a Kahn process network (Kahn, 1974): the result, rounding included, does not depend on timing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from math import lcm
 
 @dataclass(frozen=True, slots=True)
 class RankTransfer:
-    """Chunks ``start`` to ``stop`` (exclusive) to or from rank ``peer``; the receiver adds or replaces its own."""
+    """Chunks ``start`` to ``stop`` (exclusive) sent to or received from rank ``peer``.
+
+    reduce  whether the receiver adds them to its own chunks; otherwise they replace its own
+    """
 
     peer: int
     start: int
@@ -30,7 +33,7 @@ class RankTransfer:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """What one rank sends and receives at a time. All sends are of the values before this step's receives."""
+    """What one rank sends and receives in one step. Sends carry the values from before this step's receives."""
 
     sends: tuple[RankTransfer, ...] = ()
     receives: tuple[RankTransfer, ...] = ()
@@ -51,15 +54,17 @@ class Schedule:
     pipes: tuple[Steps, ...]
 
     def bounds(self, elements: int) -> tuple[int, ...]:
-        """Where the chunks of a buffer of ``elements`` begin, and at last its end."""
+        """Return where each chunk of a buffer of ``elements`` begins, followed by the buffer's end."""
         return tuple(elements * cut // self.cuts[-1] for cut in self.cuts)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """Who takes part: ``size`` ranks, in ring order; ``groups`` of ranks that are near each other (data centres).
+    """The ranks that take part.
 
-    ``segments``: into how many parts the buffer is cut for pipelining.
+    size      number of ranks, which are numbered in ring order
+    groups    ranks that are near each other (data centres)
+    segments  number of parts into which the buffer is cut for pipelining
     """
 
     size: int
@@ -67,17 +72,20 @@ class GroupShape:
     segments: int = 1
 
     def sites(self) -> tuple[tuple[int, ...], ...]:
-        """The groups; all ranks form one when none are given."""
+        """Return the groups, or one group of all ranks if none are given."""
         return self.groups or (tuple(range(self.size)),)
 
 
 def even_cuts(chunks: int) -> tuple[int, ...]:
-    """Cuts into that many chunks of (almost) the same size."""
+    """Return cuts into ``chunks`` chunks of (almost) the same size."""
     return tuple(range(chunks + 1))
 
 
 def placed(steps: Steps, members: Sequence[int], chunks: Sequence[tuple[int, int]]) -> Steps:
-    """Steps among local ranks 0…, moved to the ranks ``members``; local chunk i becomes the range ``chunks[i]``."""
+    """Return steps among local ranks 0, 1, … as steps among the ranks ``members``.
+
+    chunks  the range of chunks that each local chunk becomes
+    """
 
     def move(transfer: RankTransfer) -> tuple[RankTransfer, ...]:
         first = chunks[transfer.start]
@@ -88,7 +96,7 @@ def placed(steps: Steps, members: Sequence[int], chunks: Sequence[tuple[int, int
 
 
 def _changed(steps: Steps, change: Callable[[RankTransfer], Iterable[RankTransfer]]) -> Steps:
-    """Steps with what ``change`` makes of each transfer."""
+    """Return the steps with each transfer replaced by the transfers that ``change`` returns for it."""
 
     def changed(transfers: tuple[RankTransfer, ...]) -> tuple[RankTransfer, ...]:
         return tuple(chain.from_iterable(map(change, transfers)))
@@ -97,7 +105,7 @@ def _changed(steps: Steps, change: Callable[[RankTransfer], Iterable[RankTransfe
 
 
 def merged(parts: Iterable[Steps]) -> Steps:
-    """Several sequences of steps walked in step with each other."""
+    """Return one sequence whose i-th step joins the i-th steps of all ``parts``."""
     return tuple(
         ScheduleStep(tuple(t for step in steps for t in step.sends), tuple(t for step in steps for t in step.receives))
         for steps in zip_longest(*parts, fillvalue=ScheduleStep())
@@ -105,7 +113,7 @@ def merged(parts: Iterable[Steps]) -> Steps:
 
 
 def side_by_side(schedules: Sequence[Schedule]) -> Schedule:
-    """One rank's schedules on consecutive, equal parts of the buffer, in pipes of their own."""
+    """Join schedules of one rank: each gets an equal part of the buffer, in order, and keeps pipes of its own."""
     scale = lcm(*(schedule.cuts[-1] for schedule in schedules))
     cuts = [0]
     pipes = []
@@ -118,10 +126,10 @@ def side_by_side(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def segmented(schedule: Schedule, segments: int) -> Schedule:
-    """The schedule with every chunk cut into so many pieces, each in a pipe of its own, so that steps overlap.
+    """Return the schedule with every chunk cut into ``segments`` pieces, each in a pipe of its own, so steps overlap.
 
-    An element takes the same way as in ``schedule``, so sums keep their bits. A transfer of several chunks becomes one
-    for each, as their pieces do not adjoin.
+    Each element takes the same way as in ``schedule``, so sums keep their bits. A transfer of several chunks becomes
+    one transfer per chunk, because their pieces do not adjoin.
     """
     if segments == 1:
         return schedule
@@ -136,7 +144,10 @@ def segmented(schedule: Schedule, segments: int) -> Schedule:
 
 
 def repeated(schedule: Schedule, segments: int) -> Schedule:
-    """As ``segmented``, for schedules that sum all elements in the same order: on so many parts of the buffer."""
+    """Run the schedule on each of ``segments`` equal parts of the buffer, in pipes of their own.
+
+    It pipelines like ``segmented``, for schedules that sum all elements in the same order.
+    """
     return schedule if segments == 1 else side_by_side([schedule] * segments)
 
 
@@ -150,12 +161,12 @@ def _shifted(steps: Steps, shift: int) -> Steps:
 def exchange(
     to: int, sent: tuple[int, int], source: int, received: tuple[int, int], *, reduce: bool = False
 ) -> ScheduleStep:
-    """A step with one range of chunks sent and one received."""
+    """Return a step that sends one range of chunks and receives another."""
     return ScheduleStep((RankTransfer(to, *sent, reduce),), (RankTransfer(source, *received, reduce),))
 
 
 def busy(*steps: ScheduleStep) -> Steps:
-    """Those of the steps in which anything is sent or received."""
+    """Return the steps that send or receive anything."""
     return tuple(step for step in steps if step != ScheduleStep())
 
 

@@ -1,9 +1,10 @@
 """All-reduce over trees: sums go up to the root, the result comes down.
 
 Order of a sum: a node's own contribution first, then its children's subtrees in rank order.
-A chain is a tree, too: in pieces, every rank sends and receives as much as the tensor has, at the same time.
-The double binary tree (Sanders, Speck, Träff, 2009; NCCL 2.4) uses two trees, each for half of the buffer, in which
-no rank is an inner node twice, so that all ranks send and receive the same.
+A chain is a tree, too. If the tensor travels along it in pieces, the ranks send and receive at the same time, and no
+rank sends or receives more than the whole tensor each way.
+The double binary tree (Sanders, Speck, Träff, 2009; NCCL 2.4) uses two trees, each for half of the buffer. No rank is
+an inner node in both, so all ranks send and receive about the same amount.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def binomial(rank: int, size: int) -> TreePosition:
 
 
 def in_order(rank: int, size: int) -> TreePosition:
-    """Rank 0 above a binary tree whose leaves are the even ranks (of 1…p − 1, numbered in order): NCCL's."""
+    """NCCL's tree: rank 0 above an in-order binary tree of the ranks 1…p − 1, whose leaves are the odd ranks."""
     if rank == 0:
         top = 1 << max(size - 1, 0).bit_length() >> 1
         return TreePosition(None, (top,) if size > 1 else ())
@@ -67,7 +68,7 @@ def _right(rank: int, low: int, size: int) -> int | None:
 
 
 def mirrored(rank: int, size: int) -> TreePosition:
-    """The second of the two trees: ``in_order`` reversed (p even) or turned by one (p odd)."""
+    """The second tree of the double binary tree: ``in_order``, with ranks reversed (p even) or shifted by 1 (p odd)."""
 
     def there(other: int) -> int:
         return size - 1 - other if size % 2 == 0 else (other - 1) % size
@@ -86,14 +87,14 @@ def chain(rank: int, size: int) -> TreePosition:
 
 
 def tree_reduce(place: TreePosition) -> Steps:
-    """Chunk 0: the root ends with the sum."""
+    """Sum chunk 0, the whole buffer, at the root."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1, True),)
     down = tuple(RankTransfer(child, 0, 1, True) for child in place.children)
     return busy(ScheduleStep(receives=down), ScheduleStep(sends=up))
 
 
 def tree_broadcast(place: TreePosition) -> Steps:
-    """Chunk 0: the root's value comes to all. The largest subtree is served first."""
+    """Send the root's chunk 0, the whole buffer, to all ranks. The largest subtree is served first."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1),)
     down = tuple(RankTransfer(child, 0, 1) for child in reversed(place.children))
     return busy(ScheduleStep(receives=up), ScheduleStep(sends=down))
@@ -110,7 +111,7 @@ def binomial_tree(shape: GroupShape, rank: int) -> Schedule:
 
 
 def double_binary_tree(shape: GroupShape, rank: int) -> Schedule:
-    """Two trees, half of the buffer each."""
+    """All-reduce over two trees, half of the buffer each."""
     first = _all_reduce(in_order(rank, shape.size), shape.segments)
     second = _all_reduce(mirrored(rank, shape.size), shape.segments)
     return side_by_side([first, second])
@@ -122,15 +123,15 @@ def _all_reduce(place: TreePosition, segments: int) -> Schedule:
 
 
 def broadcast(rank: int, size: int, segments: int = 1) -> Schedule:
-    """Rank 0's buffer to all, over a binary tree."""
+    """Send rank 0's buffer to all ranks over a binary tree."""
     return segmented(Schedule(even_cuts(1), (tree_broadcast(binary(rank, size)),)), segments)
 
 
 def chain_reduce(rank: int, size: int, segments: int) -> Schedule:
-    """Rank 0 ends with the sum, over a chain: the last rank's first, rank 0's own at the end."""
+    """Sum at rank 0 along a chain: each rank adds the sum of the ranks behind it to its own contribution."""
     return segmented(Schedule(even_cuts(1), (tree_reduce(chain(rank, size)),)), segments)
 
 
 def chain_broadcast(rank: int, size: int, segments: int) -> Schedule:
-    """Rank 0's buffer to all, over a chain."""
+    """Send rank 0's buffer to all ranks along a chain."""
     return segmented(Schedule(even_cuts(1), (tree_broadcast(chain(rank, size)),)), segments)

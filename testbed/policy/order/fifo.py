@@ -15,13 +15,13 @@ from testbed.policy.order.base import Order
 from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, alike, grouped, sliced
 
 WHOLE = 16 << 30  # bytes; no tensor is larger
-AUTO = 0  # about ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
+AUTO = 0  # slices of about ``auto_bytes`` where results are the same bit by bit as with whole tensors; else WHOLE
 _AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
-# a message costs a server some 60 us
+# bounds on a slice, because a message costs a server about 60 µs
 LEAST_BYTES = 1 << 20
 MOST_BYTES = 4 << 20
-MOST_SLICES = 512  # of a larger model: shorter hops would save less than 0.2 % of the time to send it
-FEW_TENSORS = 64  # a message of its own for each of so many costs little
+MOST_SLICES = 512  # of a large model: smaller slices would save less than 0.2 % of the time to send it per hop
+FEW_TENSORS = 64  # up to this many tensors, a message for each costs little
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
     "that is back; none: work, then send, then wait for all",
@@ -30,17 +30,17 @@ OVERLAP: dict[str, Any] = {
 
 
 def auto_bytes(model_bytes: int) -> int:
-    """Return the size of slices that is chosen for a model of such a size (as float32).
+    """Return the size of slices in bytes for a model of ``model_bytes`` (as float32).
 
-    It depends on nothing else: a run may be resumed over other links, and on another back end.
+    It depends on nothing else, because a run may be resumed over other links or on another back end.
     """
     return max(min(MOST_BYTES, max(LEAST_BYTES, model_bytes // _AUTO_SLICES)), model_bytes // MOST_SLICES)
 
 
 def together(sizes: Sequence[int]) -> list[list[int]] | None:
-    """Return the keys of each bucket, of a model whose tensors have ``sizes`` elements: about a slice together.
+    """Return the keys of each bucket; a bucket is about as large as a slice. ``None``: each key travels alone.
 
-    ``None``: each key travels alone.
+    sizes  elements of each tensor of the model
     """
     if len(sizes) <= FEW_TENSORS:
         return None
@@ -52,12 +52,12 @@ class Fifo(Order):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
-        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: into equal pieces of about a
-        32nd of the model, but 1 MiB at least and 4 MiB at most, or a 512th of a model above 2 GiB, where workers wait
-        for each other and codecs, the servers' optimizer and relays treat each element alike, which leaves results the
-        same bit by bit; else whole. Tensors of a model with more than 64 are also joined, to about that size, and
-        travel together, where codecs and the servers' optimizer treat each element alike.
+        """``slice``: the largest piece of a tensor in bytes (as float32). While one piece is sent, the next is encoded,
+        and the hops of a round overlap. ``whole``: tensors are not cut. ``auto``: equal pieces of about 1/32 of the
+        model, at least 1 MiB and at most 4 MiB, or of 1/512 of a model above 2 GiB. ``auto`` cuts only where workers
+        wait for each other, and codecs, the servers' optimizer and relays treat each element alike: results then stay
+        the same bit by bit. A model with more than 64 tensors also has small tensors joined into buckets of about that
+        size, where codecs and the servers' optimizer treat each element alike.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})

@@ -1,29 +1,30 @@
-"""DeCo-SGD: how late and how much compressed gradients are is chosen from the delay and the rate, as measured.
+"""DeCo-SGD chooses the staleness and the compression of gradients from the measured delay and rate.
 
 Lu et al., DeCo-SGD: Joint optimization of delay staleness and gradient compression ratio for distributed SGD, 2025
-(arXiv 2507.17346). Each worker goes on while the sums of its last τ gradients are on their way (delayed aggregation),
-and sends the share δ of each gradient, with error feedback:
+(arXiv 2507.17346). Each worker goes on while the sums of the last τ rounds are on their way (delayed aggregation). It
+sends the share δ of each gradient, with error feedback:
 
     Δ_t ← C_δ(e_t + g_t);   e_{t+1} ← e_t + g_t − Δ_t;   θ_{t+1} ← θ_t − γ mean Δ_{t−τ}
 
-What both harm is at least φ, which grows exponentially with τ. Nobody waits where a gradient is sent while the next one
-is computed, and its sum is there τ steps later. With the time T of a step, S/a of a whole gradient, and the delay b:
+Staleness and compression together slow convergence by at least φ, which grows exponentially with τ. No worker waits if
+a gradient is sent within the time of one step, and its sum arrives within τ steps. Let T be the time of a step, S/a the
+time to transfer a whole gradient, and b the delay:
 
     φ(δ, τ) = (1 − δ) / (δ (1 − δ/2)^τ)
     δ(τ) = min(1, T a/S, (τ T − b) a/S);     τ = argmin φ(δ(τ), τ)
 
 | paper | here |
 |---|---|
-| C_δ, with its error feedback | a codec that is ``adjustable``; with another one δ is 1, and τ alone is chosen |
-| the sum | codecs with ``pull: sparse-sum`` bring it down as they sent its parts up |
-| b | the shortest time until a round's first value was there |
-| S/a | what a round took beyond that, over δ; what it waited, for others or behind the round before it, not counted |
-| T, b, S/a of all | medians of the last rounds at the present pace, of the slowest worker each |
+| C_δ, with its error feedback | a codec that is ``adjustable``; with any other codec δ is 1, and only τ is chosen |
+| the sum | codecs with ``pull: sparse-sum`` send it down as sparse as the contributions went up |
+| b | the shortest time until the first value of a round arrived |
+| S/a | the rest of a round's transfer, divided by δ, without waits for other workers or for the previous round |
+| T, b, S/a of all | a worker's medians over its last rounds at the present pace; each is the largest of all workers |
 | E | ``every``: rounds from one choice to the next |
 
-The loop is as in a collection of published formulas (junaidaliop/zij). Of the paper the abstract could be read, which
-says that staleness amplifies exponentially what compression harms. A summary of it (Hiroki11x/Papers, 395) has φ with
-(1 − δ)^τ in place of (1 − δ/2)^τ, which is from memory, as is δ(τ). With steps of 20 ms to 1 s, delays of 10 ms to 1 s
+The loop is as in a collection of published formulas (junaidaliop/zij). Of the paper, only the abstract could be read:
+it says that staleness amplifies the harm of compression exponentially. A summary of it (Hiroki11x/Papers, 395) has
+(1 − δ)^τ in φ. The (1 − δ/2)^τ used here and δ(τ) are from memory. With steps of 20 ms to 1 s, delays of 10 ms to 1 s
 and gradients of 20 ms to 100 s both choose the same in 169 of 175 combinations, and in the others 1 in place of τ = 2.
 ``adaptive: false`` is delayed SGD with error feedback: τ stays as it is, and δ is the codec's.
 """
@@ -45,14 +46,14 @@ from testbed.policy.sync.fsa import Fsa
 from testbed.preset import Preset
 from testbed.state import State
 
-RECENT = 5  # rounds whose medians tell how long things take
-ENOUGH = 3  # of them, of every worker
+RECENT = 5  # reports of a worker whose medians are used
+ENOUGH = 3  # reports of every worker that a choice needs
 LEAST_SHARE = 1e-4
 LEAST_S = 1e-6  # the resolution of reports
 
 
 class DeCo(Fsa):
-    """Rounds of all workers, in which each is some rounds ahead of the last answer that it got."""
+    """Synchronous rounds in which each worker is some rounds ahead of the last answer that it has received."""
 
     spans_tiers: ClassVar[bool] = True
     needs_reports: ClassVar[bool] = True
@@ -88,9 +89,9 @@ class DeCo(Fsa):
         self._adjustable = tier.adjustable
         self._chooses = options.adaptive and tier.top
         self._pace: Pace | None = None
-        self._chosen_in = 0  # the round of that choice
-        self._fresh_from = 0  # pushes from this round on tell of rounds at that pace
-        self._reports: dict[str, deque[WorkerReport]] = {}  # by worker, of that pace
+        self._chosen_in = 0  # the round in which the pace was chosen
+        self._fresh_from = 0  # pushes from this round on carry reports of rounds at that pace
+        self._reports: dict[str, deque[WorkerReport]] = {}  # by worker, at that pace
 
     @classmethod
     def staleness(cls, options: Options) -> int:
@@ -111,7 +112,7 @@ class DeCo(Fsa):
         return super().on_push(push)
 
     def pace(self, round_: int) -> Pace | None:
-        """Return what has been chosen; of several global servers one is sent reports, and the others choose nothing."""
+        """Return the pace, chosen anew if that is due. Of several global servers, only the one with reports chooses."""
         if self._pace is not None and round_ - self._chosen_in >= self._options.every and self._all_told():
             step_s, transfer_s, delay_s = map(max, zip(*map(_medians, self._reports.values()), strict=True))
             whole_s = transfer_s / self._pace.share
@@ -119,7 +120,7 @@ class DeCo(Fsa):
         return self._pace
 
     def _all_told(self) -> bool:
-        """Return whether all workers have told of several rounds at the present pace."""
+        """Return whether there are enough reports of every worker at the present pace."""
         return bool(self._reports) and all(len(kept) >= ENOUGH for kept in self._reports.values())
 
     def _choose(self, round_: int, pace: Pace) -> None:
@@ -147,7 +148,7 @@ def _medians(reports: Iterable[WorkerReport]) -> tuple[float, float, float]:
 
 
 def chosen(step_s: float, delay_s: float, whole_s: float, most: int, adjustable: bool) -> Pace:
-    """Return the τ up to ``most``, and its δ, with the least φ; if no τ is enough, ``most`` and the smallest δ.
+    """Return the τ up to ``most`` and its δ with the least φ; if every δ would be too small, ``most`` and the least δ.
 
     step_s, delay_s, whole_s  T, b and S/a of the module's docstring
     adjustable                whether δ can be chosen; otherwise it is 1

@@ -1,23 +1,24 @@
-"""Decoupled DiLoCo: fragments of the model are merged without those who are late, while learners go on.
+"""Decoupled DiLoCo merges fragments of the model without late learners, while all learners go on training.
 
 Douillard et al., Decoupled DiLoCo for resilient distributed pre-training, 2026 (arXiv 2604.21428). Every h/P steps a
-learner sends the next of P fragments, and takes the merged one τ steps later (``policy.sync.streaming``). The syncer
-merges what has arrived of a fragment p once a quorum of K is there, and for as long as learners have steps to make:
+learner sends the next of P fragments, and takes the merged fragment τ steps later (``policy.sync.streaming``). Once K
+contributions to a fragment p have arrived (the quorum), the syncer waits for more until the grace window ends, and
+merges those that are there:
 
-    w_m ← tokens · tokens/steps                          of learner m since it last had p (``weights: token``)
+    w_m ← tokens · tokens/steps                          of learner m since it last received p (``weights: token``)
     Δ_p ← Σ w_m (Θ_p − θ_{m,p}) / Σ w_m;   Θ_p ← OuterOpt(Θ_p, Δ_p)
     slack ← τ t_step − (t_quorum + t_sync)               the grace window (``adaptive``)
 
-t_quorum is how long a contribution has waited, t_sync how long its learner measures that fragments are under way. So
-the window ends before the first of those who are there would have to wait. A contribution that comes later is one to
-the next round of its fragment (``policy.sync.quorum``).
+t_quorum is how long a contribution has waited, t_sync the transfer time of fragments as its learner measures it. So
+the window ends before any learner that has contributed would have to wait. A later contribution counts for the next
+round of its fragment (``policy.sync.quorum``).
 
 A learner is a worker here, or a data centre whose workers wait for each other; the syncer is the global server. Each
-fragment has rounds of its own. A learner that waits for one fragment pushes no other one, so the rounds of the others
-close without it.
+fragment has rounds of its own. A learner that waits for one fragment pushes no other, so the rounds of the other
+fragments close without it.
 
 Weights and merging are as in a collection of published formulas (junaidaliop/zij), the slack as in a summary of the
-paper; its radial-directional averaging is not here.
+paper. The paper's radial-directional averaging is not implemented.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from testbed.preset import Preset
 
 
 class DecoupledDiLoCo(SyncPolicy):
-    """As ``quorum``, but for each fragment of the model by itself."""
+    """``quorum``, applied to each fragment of the model separately."""
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     waits: ClassVar[bool] = False
@@ -73,7 +74,7 @@ class DecoupledDiLoCo(SyncPolicy):
         mixing: float = option(0.5, "share of a worker's own values when a fragment comes that late", max=0.9999)
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
-            """Yield what cannot be: see DiLoCo's, and a quorum's."""
+            """Yield the problems of these options that DiLoCo or a quorum would report."""
             streamed = DiLoCo.Options(
                 h=self.h, fragments=self.fragments, overlap_steps=self.overlap_steps, mixing=self.mixing
             )
@@ -81,8 +82,8 @@ class DecoupledDiLoCo(SyncPolicy):
             yield from Quorum.Options.problems(self)
 
     def __init__(self, tier: Tier, options: Options) -> None:
-        self._step_s: dict[str, float] = {}  # by member: of its slowest worker, like the next one
-        self._sync_s: dict[str, float] = {}
+        self._step_s: dict[str, float] = {}  # by member: the step time of its slowest worker
+        self._sync_s: dict[str, float] = {}  # by member: the longest transfer of its workers
         self._fragments = [Fragment(tier, options, self) for _ in range(options.fragments)]
         self._of_key: dict[int, Fragment] = {}
 
@@ -105,7 +106,11 @@ class DecoupledDiLoCo(SyncPolicy):
         return options.grace_s
 
     def slack_until_s(self, arrived_s: Mapping[str, float], steps: int) -> float:
-        """Return when the first of those who are there would have to wait, each after ``steps`` further steps."""
+        """Return until when the round may stay open without making a member that has contributed wait.
+
+        arrived_s  when the contribution of each member arrived
+        steps      local steps that a member makes after its contribution before it needs the fragment
+        """
         return min(
             at_s + steps * self._step_s.get(member, 0.0) - self._sync_s.get(member, 0.0)
             for member, at_s in arrived_s.items()
@@ -137,7 +142,7 @@ class DecoupledDiLoCo(SyncPolicy):
         return self._of_key[key].waiting_for(key, round_) if key in self._of_key else ()
 
     def _look(self, beside: Fragment, now_s: float) -> list[Effect]:
-        """Close the rounds of other fragments to which no further learner can contribute."""
+        """Look at the open rounds of all fragments but ``beside``: close those that no learner can still join."""
         others = [each for each in self._fragments if each is not beside and each.arrived_s]
         return [effect for each in others for effect in each.look(now_s)]
 
@@ -150,11 +155,11 @@ class Fragment(Quorum):
         self._steps = options.overlap_steps
         self._whole = whole
         self._key = 0
-        self._first_s: dict[str, float] = {}  # by member: when its last contribution was there
+        self._first_s: dict[str, float] = {}  # by member: when its latest contribution arrived
 
     @property
     def arrived_s(self) -> dict[str, float]:
-        """The members whose contributions are there, and since when."""
+        """The members that have contributed to the open round, and when each contribution arrived."""
         return {member: self._first_s[member] for member in self._open}
 
     def on_push(self, push: Push) -> list[Effect]:

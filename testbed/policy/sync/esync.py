@@ -1,10 +1,10 @@
 """ESync: every worker makes as many local steps as fit until the slowest worker's push arrives.
 
 Li et al., ESync: Accelerating intra-domain federated learning in heterogeneous data centers, IEEE TSC 15(4), 2022.
-Worker r needs c_r for a local step and τ_r to move its model to and fro; the slowest, max over j of c_j + τ_j, does
-one step a round, and r does as many as end before that, or later by ``slack_s``, s, at most:
-k_r = max(1, ⌊(max_j (c_j + τ_j) + s − τ_r) / c_r⌋). The authors' code has an ε of the opposite effect: a worker pushes
-when a further step would end less than ε before the slowest one's.
+Worker r needs c_r seconds for a local step, and τ_r to send its model and receive the new one. The slowest worker, with
+the largest c_j + τ_j, does one step a round. Every other worker does as many steps as fit into a round that is at most
+``slack_s`` (s) longer than that: k_r = max(1, ⌊(max_j (c_j + τ_j) + s − τ_r) / c_r⌋). The ε of the authors' code has
+the opposite effect: a worker pushes when a further step would end less than ε before the slowest worker's.
 
 The paper's state server is the parameter server itself: workers' reports travel with their pushes, and the number of
 steps of the next round travels with the reply. So there are no further messages, both compute and transmission count,

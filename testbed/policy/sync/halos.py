@@ -1,4 +1,4 @@
-"""HALoS, and Async-Local-SGD: outer steps along every change as it comes, and local steps by each worker's speed.
+"""HALoS and Async-Local-SGD: each arriving change is an outer step at once; faster workers make more local steps.
 
 Kim et al., HALoS: Hierarchical asynchronous local SGD over slow networks for geo-distributed LLM training, ICML 2025
 (arXiv 2506.04531); Liu et al., Asynchronous local-SGD training for language modeling, 2024 (arXiv 2401.09135). Rules
@@ -6,11 +6,11 @@ and values are those of the authors' code.
 
 | paper | here |
 |---|---|
-| a worker makes H steps, pushes Δ to its LPS, and goes on at once from the LPS' newest model | ``h``; every push is answered alone |
-| LPS and GPS step by delayed Nesterov on each arrival | ``local_…`` and ``outer_…``: step size, β, N |
-| after K updates, and when it has no answer to wait for, the LPS sends what it has moved since its last merging | ``updates`` |
-| it merges what the GPS answers: θ ← (1 − α) θ + α θ_global | ``merging`` |
-| DyLU: a worker of speed v makes ⌈H v⌉ steps | of v over that of the fastest of its server, as measured; in the code a constant, relative to a GPU of speed 1 |
+| a worker makes H steps, pushes Δ to its LPS (local parameter server), and goes on at once from the LPS' newest model | ``h``; every push is answered at once |
+| LPS and GPS (the global server) step by delayed Nesterov on each arrival | ``local_…`` and ``outer_…``: step size, β, N |
+| after K updates, unless its last push is still unanswered, the LPS sends its change since its last merge | ``updates`` |
+| the LPS merges the GPS' answer: θ ← (1 − α) θ + α θ_global | ``merging`` |
+| DyLU: a worker of speed v makes ⌈H v⌉ steps | v is measured, relative to the fastest worker of the same server; in the authors' code v is a constant, relative to a GPU of speed 1 |
 
 The engine keeps the LPS' model (``engine.local_model``). With one tier, HALoS is Async-Local-SGD.
 """  # noqa: E501 - the table
@@ -29,7 +29,7 @@ from testbed.preset import Preset
 
 
 class AsyncLocalSgd(SyncPolicy):
-    """Asynchronous outer steps; every server passes on, or applies, each change by itself."""
+    """Asynchronous outer steps: every server applies each change, or passes it on, as soon as it arrives."""
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     waits: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class AsyncLocalSgd(SyncPolicy):
         return [Aggregate(push.key, push.round, (push.member,)), Reply(push.key, (push.round,), (push.member,), steps)]
 
     def steps(self, push: Push) -> dict[str, int]:
-        """Return the local steps of the workers that have reported with a push: H v / v_max, rounded up."""
+        """Return the next local steps, H v / v_max rounded up, of each worker whose report came with the push."""
         fastest_s = min(self._step_s.values(), default=0.0)
         return {
             worker: max(1, math.ceil(self._options.h * fastest_s / self._step_s[worker] - 1e-6))
@@ -98,7 +98,7 @@ class AsyncLocalSgd(SyncPolicy):
 
 
 class Halos(AsyncLocalSgd):
-    """Local servers with models of their own, which they merge with the global one from time to time."""
+    """Local servers have models of their own, and merge the global model into them from time to time."""
 
     presets: ClassVar[tuple[Preset, ...]] = (
         Preset(

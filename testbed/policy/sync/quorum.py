@@ -1,18 +1,19 @@
-"""Quorum: a round closes with K of n contributions and after a grace window, so stragglers hold nobody up.
+"""Quorum: a round closes with K of n contributions, after a grace window, so stragglers delay nobody.
 
-DiLoCo's outer rounds without its barrier, as Decoupled DiLoCo has them (Douillard et al., 2026, arXiv 2604.21428): the
-syncer merges what has arrived once a minimum quorum is there and a grace window has passed, weighted by tokens. With
-gradients of one step it is the classic of backup workers (Chen et al., Revisiting distributed synchronous SGD, 2016).
+These are DiLoCo's outer rounds without its barrier, as in Decoupled DiLoCo (Douillard et al., 2026, arXiv 2604.21428):
+once a minimum quorum is there and a grace window has passed, the syncer merges the contributions that have arrived,
+weighted by tokens. With gradients of one step, this is the classic scheme of backup workers (Chen et al., Revisiting
+distributed synchronous SGD, 2016).
 
-A round of a key opens when the one before closes. Once ``quorum`` contributions are there it waits ``grace_s`` longer,
-or as long as waiting pays (``adaptive``), and closes; at once when all are there. A contribution that comes later is
-one to the next round, or is dropped, and its member goes on with the newest values. What has come counts by weight,
-and stands for all. A contribution is there when its first key is; its other keys are
-combined with those of the same members, so that no key's round waits for another's.
+A round opens when the previous round closes. It closes at once when the contributions of all members are there. With
+``quorum`` contributions it waits ``grace_s`` longer, or as long as waiting pays (``adaptive``), and closes. A later
+contribution counts for the next round, or is dropped; its member goes on with the newest values. The weighted mean of
+the contributions of a round stands for all members. A contribution counts as arrived when its first key arrives. Its
+other keys are combined among the same members, so that no key's round waits for another key's.
 
-The paper's rule for its adaptive window could not be had; ours: wait for one more member as long as contributions per
-second of the round do not fall. A member is expected as long after its last answer as the median of its last three
-contributions took.
+The paper's rule for the adaptive window was not available. The rule here: wait for one more member as long as the
+round's contributions per second do not fall. A member's next contribution is expected when the median duration of its
+last three has passed since its last answer.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Quorum(SyncPolicy):
         )
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
-            """Yield what cannot be: a grace window of two lengths."""
+            """Yield a problem if the grace window is both fixed and adaptive."""
             if self.adaptive and self.grace_s:
                 yield "grace_s", "an adaptive window has no fixed length", "remove it, or write 'adaptive: false'"
 
@@ -92,15 +93,16 @@ class Quorum(SyncPolicy):
         self._present = set(tier.names)
         self._left: set[str] = set()
         self._closed = 0  # rounds
-        self._opened_s = 0.0  # when the last one has closed
-        self._closes_s: float | None = None  # when the window of grace ends, if it has begun
-        self._open: dict[str, int] = {}  # contributions to the round that is open: members, and their own rounds
-        self._latest: dict[str, int] = {}  # by member: its own round of which something has come
-        self._dropped: dict[str, int] = {}  # by member: its own round of which nothing is made
-        self._rounds: dict[str, dict[str, int]] = {}  # by member: the last round that it is in: members, their rounds
-        self._arrived: dict[int, dict[str, int]] = {}  # by key: members whose push waits, and their own rounds
-        self._answered: dict[str, tuple[int, float]] = {}  # by member: rounds closed when it was answered, and when
-        self._took_s: dict[str, deque[float]] = {}  # by member: how long its last contributions took
+        self._opened_s = 0.0  # when the open round began, because the previous one closed
+        self._closes_s: float | None = None  # when the grace window ends, if it has begun
+        # A member numbers its own rounds; in the following, "its round" is that number.
+        self._open: dict[str, int] = {}  # by member that has contributed to the open round: its round
+        self._latest: dict[str, int] = {}  # by member: its latest round of which a key has arrived
+        self._dropped: dict[str, int] = {}  # by member: its round whose contribution is dropped
+        self._rounds: dict[str, dict[str, int]] = {}  # by member: the last closed round with it, like ``_open``
+        self._arrived: dict[int, dict[str, int]] = {}  # by key, then by member whose push waits: its round
+        self._answered: dict[str, tuple[int, float]] = {}  # by member: rounds closed when it was answered, and the time
+        self._took_s: dict[str, deque[float]] = {}  # by member: seconds from answer to push, of its last contributions
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
@@ -117,7 +119,7 @@ class Quorum(SyncPolicy):
     def on_push(self, push: Push) -> list[Effect]:
         member = push.member
         self._arrived.setdefault(push.key, {})[member] = push.round
-        if self._latest.get(member) == push.round:  # another key of what is known of
+        if self._latest.get(member) == push.round:  # a further key of a known contribution
             return self._complete([push.key])
         self._latest[member] = push.round
         closed, answered_s = self._answered.get(member, (0, 0.0))
@@ -160,7 +162,7 @@ class Quorum(SyncPolicy):
         return tuple(name for name in self._members if name in named) if arrived else ()
 
     def look(self, now_s: float, key: int = 0) -> list[Effect]:
-        """Close the round that is open, or let its window of grace begin, if it has its quorum."""
+        """If the open round has its quorum, close it or begin its grace window."""
         count = len(self._open)
         missing = self._missing()
         if count == 0 or count < min(self._options.quorum, count + len(missing)):
@@ -180,11 +182,11 @@ class Quorum(SyncPolicy):
         return [name for name in self._members if name in there and name not in self._open]
 
     def elsewhere(self) -> set[str]:
-        """Return members that push nothing here until they are answered somewhere else."""
+        """Return the members that push nothing here because they wait for an answer elsewhere."""
         return set()
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return until when waiting for those who are missing pays, by the times that their contributions took."""
+        """Return until when waiting for missing members pays, by how long their last contributions took."""
         count = len(self._open)
         expected = [
             self._answered.get(name, (0, 0.0))[1] + median_low(self._took_s[name])
@@ -199,7 +201,7 @@ class Quorum(SyncPolicy):
         return until_s
 
     def _close(self, now_s: float) -> list[Effect]:
-        """Close the round: what has come of its contributions is combined, and the rest as soon as it comes."""
+        """Close the round: combine each key now if all its contributions are here, otherwise as soon as they are."""
         numbers = {name: self._open[name] for name in self._members if name in self._open}
         self._open.clear()
         self._closed += 1
@@ -210,7 +212,7 @@ class Quorum(SyncPolicy):
         return self._complete([*self._arrived])
 
     def _complete(self, keys: Sequence[int]) -> list[Effect]:
-        """Return the steps and answers of those of ``keys`` that all members of their round have pushed."""
+        """Return the effects for pushes of ``keys`` that are dropped, or that complete a key of a closed round."""
         effects: list[Effect] = []
         for key in keys:
             arrived = self._arrived[key]

@@ -1,22 +1,23 @@
-"""Streaming: parts of the model, its fragments, are synchronised in turns, while workers go on with local steps.
+"""Streaming: the fragments (parts) of the model are synchronised in turns, while workers go on with local steps.
 
 Douillard et al., Streaming DiLoCo with overlapping communication, 2025 (arXiv 2501.18512). With P fragments a round has
-1/P of the local steps and sends one fragment, so the highest rate that is needed falls to about 1/P. What comes back
-may be awaited some steps later; then it is mixed with what the worker has by that time.
+1/P of the local steps and sends one fragment, so the peak rate falls to about 1/P. The worker may make some further
+steps before it takes the new values of the fragment. Then it mixes them with its own current values.
 
-Or what the worker has done meanwhile is put on top of it, as if it had begun there (CoCoDC: Zhu et al., 2025, arXiv
-2504.17672). With s what the worker had when it sent, n what it has now and v the new value, for each tensor:
+Alternatively, the worker repeats on top of the new values the change that its steps have made meanwhile (CoCoDC: Zhu et
+al., 2025, arXiv 2504.17672). For each tensor, let s be the worker's values when it sent the fragment, n its values now,
+and v the new values:
 
-    g ← s − n                                what its steps meanwhile add up to, as a gradient
-    c ← g ⊙ g ⊙ (v − s)                      how that changes from s to v, in the terms of DC-ASGD
+    g ← s − n                                the sum of its steps meanwhile, as a gradient
+    c ← g ⊙ g ⊙ (v − s)                      the change of that gradient from s to v, as DC-ASGD estimates it
     θ ← v − g − λ (‖g‖ / ‖c‖) c
 
-Of CoCoDC only abstracts could be read: a Taylor expansion, from "local parameter and delayed global parameter changes",
-which g and v − s are; its formulas could not. The sign follows from the expansion, g(v) ≈ g + H (v − s) with g ⊙ g for
-the Hessian H. The weight is that of DC-S3GD (Rigazzi, 2019, arXiv 1911.02516), whose λ is 0.2: then neither the scale
-of g nor a division by numbers of steps matters. The one public program that was found does the same line by line (a
-repository without a paper's name; functions ``init_dc_state`` and ``sync_dc_diloco``). CoCoDC's adaptive transmission,
-which chooses the fragment to send next by how much parameters have changed, is not here: fragments take turns.
+Only abstracts of CoCoDC could be read, not its formulas. They describe a Taylor expansion from "local parameter and
+delayed global parameter changes": these are g and v − s. The sign follows from the expansion, g(v) ≈ g + H (v − s) with
+g ⊙ g for the Hessian H. The weight is that of DC-S3GD (Rigazzi, 2019, arXiv 1911.02516), with λ = 0.2 there: it makes
+the result independent of the scale of g and of a division by numbers of steps. The only public program that was found
+does the same line by line (a repository without a paper's name; functions ``init_dc_state`` and ``sync_dc_diloco``).
+CoCoDC's adaptive transmission, which sends the fragment next whose parameters have changed most, is not implemented.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from dataclasses import dataclass
 class Streaming:
     """How fragments take turns.
 
-    fragments      how many, in turns; all of them together are the model
-    overlap_steps  local steps of the next round that are made before the new values are awaited
-    mixing         share of a worker's own values when new ones come that late
-    compensation   λ, where its steps meanwhile are put on top of them instead; ``None``: they are mixed
+    fragments      number of fragments; all of them together are the model
+    overlap_steps  local steps that a worker makes after it has sent a fragment, before it waits for the new values
+    mixing         share of the worker's own values when it mixes them with new values after ``overlap_steps``
+    compensation   λ, if the worker repeats its steps on top of the new values; ``None``: it mixes values
     """
 
     fragments: int
@@ -42,7 +43,7 @@ class Streaming:
 
 
 def steps_between(h: int, fragments: int, round_: int) -> int:
-    """Return the local steps of ``round_``, which sends one of the fragments: h in as many rounds as there are."""
+    """Return the local steps of ``round_``, which sends one fragment; ``fragments`` rounds in a row have h steps."""
     return (round_ + 1) * h // fragments - round_ * h // fragments
 
 
