@@ -1,9 +1,9 @@
 """What a codec is: flat float32 tensors to payload tensors and back, in both directions.
 
-Up goes a child's contribution (``encode`` at the child, ``decode`` at the server), down comes the value of the key
-(``encode_value`` at the server, ``decode_value`` at the child). A codec object is one end of one child's connection to
-its servers: the child has one, its server has one for this child. Memory (residuals, mirrors of what the other end
-holds) is kept per wire key. First values travel exactly, outside the codec; both ends learn them by ``begin``.
+A child sends its contribution up (``encode`` at the child, ``decode`` at the server), and the server sends the value of
+the key down (``encode_value`` at the server, ``decode_value`` at the child). A codec object is one end of one child's
+connection to its servers: the child has one, and its server has one for each child. Memory (residuals, mirrors of the
+other end's values) is kept per wire key. First values travel unchanged, without the codec; ``begin`` tells both ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTHING = ()  # see ``Codec.value_state``
 
 
 def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
-    """The only part, flat. Raises ``ValueError`` unless it is one, of this dtype, with ``size`` elements."""
+    """Return the only part, flat. Raise ``ValueError`` unless there is exactly one, with this dtype and size."""
     if len(parts) != 1:
         raise ValueError(f"expected 1 part, got {len(parts)}")
     (tensor,) = parts
@@ -44,21 +44,21 @@ class Codec(CodecDeclarations, Remembering, ABC):
         >>> payload.dtype, server.decode(0, (payload,), size=2)
         (torch.float16, tensor([ 0.5000, -2.0000]))
 
-    A codec from outside has a nested frozen dataclass ``Options`` and is made as ``cls(cls.Options(...), context)``.
-    Tensors may be on the ``meta`` device (``compute: modelled``): return parts on it of the sizes that numbers give, or
-    of the largest where sizes depend on the numbers.
+    A user's own codec has a nested frozen dataclass ``Options`` and is made as ``cls(cls.Options(...), context)``.
+    Tensors may be on the ``meta`` device (``compute: modelled``). Then return meta parts of the same sizes as for real
+    numbers, or of the largest possible sizes where these depend on the numbers.
 
-    Worlds call the four methods in threads of their own, one at a time per codec and key.
+    Worlds call encode, decode, encode_value and decode_value in other threads, one call at a time per codec and key.
 
-    cost_name  by which the table of measured costs knows it; set to its kind by what makes it, unless it has one
-    outside    the kind of a codec from outside, whose numbers are looked at on their way; set by what makes it
+    cost_name  the codec's row in the table of measured costs; ``make_codec`` sets it to the kind where it is empty
+    outside    the kind of a user's own codec, whose numbers are checked on their way; set by ``make_codec``
     """
 
     cost_name: str = ""
     outside: str = ""
 
     def declare(self, wire_key: int, shape: KeyShape) -> None:
-        """Note the shape of the key's tensors. Called once, before all others, where the codec is ``by_shape``."""
+        """Note the shape of the key's tensors. Called once, before other methods, if the codec is ``by_shape``."""
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         """Note that both ends hold exactly ``value`` for this key from now on (its first value, or after a restart)."""
@@ -84,26 +84,25 @@ class Codec(CodecDeclarations, Remembering, ABC):
         return part(parts, torch.float32, size)
 
     def value_state(self, wire_key: int, size: int) -> Hashable:
-        """Return what the next payload of a value of ``size`` elements depends on beside the value.
+        """Return the state on which the next payload of a value of ``size`` elements depends, beside the value itself.
 
-        Children whose ends are in equal states are sent one payload. ``NOTHING``: it follows from the value alone;
-        ``None``: on what no other end has.
+        The server encodes a value once for all children whose ends have equal states. ``NOTHING``: the payload depends
+        on the value alone; ``None``: this end shares its state with no other.
         """
         return None if self.has_memory else NOTHING
 
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
-        """Remember what ``encode_value`` would: ``parts``, by an end in an equal state, are sent to this child, too.
-
-        Not called where the state is ``NOTHING``.
+        """Remember what ``encode_value`` would remember: an end in an equal state has encoded ``value`` as ``parts``,
+        and this child is sent them, too. Not called where the state is ``NOTHING``.
         """
 
     def adjust(self, share: float) -> None:
         """From now on send this share of the elements of a contribution, where the codec is ``adjustable``."""
 
     def cost(self, operation: str, size: int) -> Cost | None:
-        """Return what ``operation``, the name of a method, costs for ``size`` elements.
+        """Return the cost of ``operation``, the name of a method, for ``size`` elements.
 
-        ``None``: nothing, as it returns the tensor that it was given. So it is for values that travel as they are.
+        ``None``: it costs nothing, as the method returns the tensor that it was given (values that travel unchanged).
         """
         if operation in (ENCODE, DECODE) or getattr(type(self), operation) is not getattr(Codec, operation):
             encodes = operation.startswith(ENCODE)
@@ -114,23 +113,23 @@ class Codec(CodecDeclarations, Remembering, ABC):
 
 
 class SummedCodec(Codec):
-    """A codec whose payloads can be summed over all contributors, in one step or in several, each from the one before.
+    """A codec whose payloads can be summed over all contributors, in one step or in several dependent steps.
 
-    It declares ``summed``. All-reduce asks it for what is to be summed (``summing``). Where each contribution is sent
-    by itself, a payload is what it would sum if it were the only one.
+    It declares ``summed``. All-reduce gets the tensors to sum from ``summing``. Where each contribution is sent by
+    itself (``encode``), its payload is the tensors that ``summing`` yields for a single contributor.
     """
 
     @abstractmethod
     def summing(self, wire_key: int, tensor: Tensor, contributors: int) -> Generator[Parts, Parts, Tensor]:
-        """Return the sum of the tensors of all ``contributors``, each of which is at the same place in its own.
+        """Return the sum of the tensors of all ``contributors``, each of which runs this generator in step.
 
-        Yield tensors whose sums are needed, and get these; any number of times.
+        Yield tensors to be summed, and receive their sums over all contributors; any number of times.
         """
 
     def sums(self, wire_key: int, size: int) -> tuple[int, ...]:
-        """Return the elements of each tensor that ``summing`` yields for one of ``size``, the tensor itself left out.
+        """Return the element counts of the tensors that ``summing`` yields for a tensor of ``size`` elements.
 
-        Servers sum each of them as a key of its own.
+        Servers sum each of them as a key of its own. Empty where ``summing`` yields only the tensor itself.
         """
         return ()
 
@@ -145,7 +144,10 @@ class SummedCodec(Codec):
 
 
 def advanced(steps: Generator[Parts, Parts, Tensor], sums: Parts | None) -> tuple[Parts, None] | tuple[None, Tensor]:
-    """Return what is to be summed next, or what has come of it; ``sums``: of what was yielded before."""
+    """Advance the generator ``summing``. Return (tensors to sum next, ``None``), or at its end (``None``, result).
+
+    sums  the sums of the tensors that ``steps`` yielded before; ``None`` at the start
+    """
     try:
         return (next(steps) if sums is None else steps.send(sums)), None
     except StopIteration as end:

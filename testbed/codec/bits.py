@@ -1,4 +1,4 @@
-"""Small numbers next to each other, without the bits that they do not need: the first one in the highest bits."""
+"""Packs small integers of a fixed number of bits into bytes. The first integer takes the highest bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def packed(numbers: Tensor, bits: int) -> Tensor:
-    """Return integers below 2^``bits``, flat, as uint8 [packed_bytes]; zeros fill the last byte."""
+    """Pack flat integers below 2^``bits`` into uint8 [packed_bytes]; zeros fill the last byte."""
     places = torch.arange(bits - 1, -1, -1).to(numbers.device)
     ones = ((numbers.long().unsqueeze(1) >> places) & 1).flatten()
     filled = torch.nn.functional.pad(ones, (0, -len(ones) % 8)).view(-1, 8)
@@ -21,7 +21,7 @@ def packed(numbers: Tensor, bits: int) -> Tensor:
 
 
 def unpacked(octets: Tensor, bits: int, count: int) -> Tensor:
-    """Return the int64 numbers of which ``packed`` has made ``octets``."""
+    """Return the ``count`` integers, int64, that ``packed`` has packed into ``octets``."""
     places = torch.arange(7, -1, -1).to(octets.device)
     ones = ((octets.long().unsqueeze(1) >> places) & 1).flatten()[: count * bits].view(count, bits)
     weights = 1 << torch.arange(bits - 1, -1, -1).to(octets.device)

@@ -1,10 +1,11 @@
-"""Models by codecs that send part of a tensor now and the rest later: what travels is the change since the last value.
+"""Sends models as changes since the last value, for codecs that send part of a tensor now and the rest later.
 
-A codec with memory keeps back what it does not send. Of a gradient that is late; of a model it would be missing. So
-the child sends, of its contribution w·x (w: what it counts for in the mean), the change w·(x - m), with the milestone
-m: the value that it last took from this server. The server adds w·v, v being the value that it last sent to the child.
-The sum over children is v and the mean of their changes. With m = v it is the mean of models, as without a codec; where
-the way down leaves m behind (``pull: difference``), nothing that is still on its way down is undone.
+Such a codec keeps a residual. The withheld part of a gradient arrives late, but the withheld part of a model would be
+missing. So instead of its contribution w·x (w: its weight in the mean), the child sends the change w·(x - m), where the
+milestone m is the value that it last received from this server. The server adds w·v, where v is the value that it last
+sent to the child. The sum over the children is then v plus the mean of their changes. If m = v, this is the mean of the
+models, as without a codec. If the pull has left m behind v (``pull: difference``), v keeps the elements that the child
+has not received yet.
 
 The codec's residual is the error feedback: a change that is not sent is part of the next one.
 """
@@ -20,7 +21,7 @@ from testbed.codec.over import CodecOver
 
 
 class ChangesCodec(CodecOver):
-    """One end of the connection of a child whose contributions are models times ``weight``, over ``codec``."""
+    """One end of a child's connection that sends changes with ``codec``; contributions are models times ``weight``."""
 
     has_memory = True
 

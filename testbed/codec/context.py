@@ -10,11 +10,11 @@ class CodecContext:
     """The connection that a codec serves.
 
     tier          1: workers to their server (LAN); 2: local servers to the global servers (WAN)
-    contributors  nodes whose contributions make up a value, where that is known; it bounds ``sparse-sum``
-    seed          of everything that is drawn by chance
-    sender        the node whose contributions it encodes, at both ends; empty where that is not known
-    changes       contributions are changes of models, which momentum correction would multiply, and clipping cut off:
-                  plain error feedback
+    contributors  number of nodes whose contributions are summed to a value; ``None``: unknown. Bounds ``sparse-sum``
+    seed          seed of all random draws
+    sender        the node whose contributions the codec encodes, the same at both ends; empty: unknown
+    changes       whether contributions are changes of models. Momentum correction would multiply these, and clipping
+                  would cut them off, so the codec uses plain error feedback
     """
 
     tier: int = 2

@@ -1,18 +1,18 @@
-"""DeMo: each worker keeps its momentum to itself, and sends the frequencies of it that weigh most.
+"""DeMo: each worker keeps a momentum of its own, and sends only the largest frequency components of it.
 
 Peng, Quesnelle and Kingma, DeMo: Decoupled momentum optimization, 2024 (arXiv 2411.19870). In every step:
 
     δ ← β δ + g               the momentum, which differs from worker to worker
     q ← Top-k(DCT(δ))         of each chunk the k largest coefficients, by magnitude
-    δ ← δ − IDCT(q)           what is sent leaves the momentum
+    δ ← δ − IDCT(q)           the sent part is taken out of the momentum
     θ ← θ − lr sign Σ IDCT(q) over all workers: ``optimizer: signsgd``
 
-Checked against the authors' code (bloc97/DeMo, demo.py): β 0.999 and k 32 by default; chunks are tiles of a matrix and
-runs of a vector, whose sides are the largest divisors of its dimensions up to ``chunk``, 64; the transform is
-orthonormal. Two things are otherwise there. The gradient is multiplied by the step size before it is added, which is
-the same while that is constant, as only signs are used; in a warm-up the first gradients weigh less there. And of a
-coefficient that only some workers send the mean over these is taken, where the paper, as we do, adds up what all
-workers send.
+Checked against the authors' code (bloc97/DeMo, demo.py): β is 0.999 and k is 32 by default; chunks are tiles of a
+matrix or runs of a vector, and their sides are the largest divisors of its dimensions up to ``chunk``, 64; the
+transform is orthonormal. Their code differs from this file in two points. It multiplies the gradient by the step size
+before adding it. As only signs are used, this makes no difference while the step size is constant; in a warm-up, it
+gives less weight to the first gradients. And where only some workers send a coefficient, it takes the mean over these
+workers; the paper, and this file, sum over all workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from testbed.key_shape import KeyShape
 
 
 class DeMo(Codec):
-    """Up: for each coefficient that is sent its float32, and its place in the chunk, in as many bits as it needs."""
+    """Up: for each sent coefficient, its value in float32 and its place in the chunk, in as few bits as suffice."""
 
     has_memory = True
     sparse = True
@@ -82,8 +82,8 @@ class DeMo(Codec):
 class _Chunks:
     """The tiles of a matrix, and their orthonormal cosine transform (DCT-II). A vector is a matrix of one row.
 
-    count, elements  how many tiles there are, and the elements of each
-    k, bits          how many coefficients of a tile are sent, and the bits of a place in it
+    count, elements  number of tiles; number of elements of a tile
+    k, bits          number of coefficients sent for a tile; number of bits of a coefficient's place in its tile
     """
 
     def __init__(self, matrix: tuple[int, int], side: int, k: int) -> None:
@@ -96,18 +96,18 @@ class _Chunks:
         self.bits = max(1, (self.elements - 1).bit_length())
 
     def payload(self) -> tuple[Tensor, ...]:
-        """Return a payload without numbers."""
+        """Return a payload on the meta device: sizes and dtypes without numbers."""
         places = torch.empty(packed_bytes(self.count * self.k, self.bits), dtype=torch.uint8, device="meta")
         return places, torch.empty(self.count * self.k, device="meta")
 
     def transformed(self, flat: Tensor) -> Tensor:
-        """Return the coefficients, float32 [count, elements]."""
+        """Return the coefficients of each tile, float32 [count, elements]."""
         tiles = flat.view(self._rows, self._height, self._columns, self._width).transpose(1, 2)
         rows, columns = self._cosines(flat.device)
         return (rows @ tiles @ columns.T).reshape(self.count, self.elements)
 
     def restored(self, places: Tensor, values: Tensor) -> Tensor:
-        """Return the flat tensor that has these coefficients, float32 [count, k], and no others."""
+        """Return the flat tensor whose coefficients at ``places`` are ``values`` (both [count, k]), and 0 elsewhere."""
         spectrum = torch.zeros(self.count, self.elements, device=values.device).scatter_(1, places, values)
         tiles = spectrum.view(self._rows, self._columns, self._height, self._width)
         rows, columns = self._cosines(values.device)

@@ -1,4 +1,4 @@
-"""Non-finite numbers, which a codec refuses: they would stay in a residual, and so in the model, for good."""
+"""Errors for numbers that a codec refuses. A NaN or infinity would stay in a residual, and so in the model, forever."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ class OutsideHalfPrecision(Diverged):
 
 
 def check_finite(key: int, tensor: Tensor, what: str = "gradient") -> None:
-    """Raise ``NonFiniteNumbers`` if any element is NaN or infinite. Shapes alone pass."""
+    """Raise ``NonFiniteNumbers`` if any element is NaN or infinite. Meta tensors pass."""
     if count := count_not_finite(tensor):
         raise NonFiniteNumbers(key, count, tensor.numel(), what)

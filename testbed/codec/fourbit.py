@@ -1,7 +1,7 @@
 """Four bits an element: the nearest of sixteen bins between a tensor's smallest and largest element.
 
-DGT's code for blocks that matter little (GeoMX's mode 3, whose own code mixes up odd and even elements and overflows
-at the maximum). The caller keeps what the code loses as a residual.
+DGT encodes its less important blocks in this way (mode 3 of GeoMX, whose implementation mixes up odd and even elements
+and overflows at the maximum). The caller keeps the quantisation error as a residual.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ _SMALL = 2.0**-64
 
 
 def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes, two in a byte (the even element low), and the two bounds in float32. ``tensor``: flat, finite."""
+    """Encode a flat, finite tensor.
+
+    Return the codes, uint8, two in a byte (that of the even element in the low bits), and the smallest and the largest
+    element, float32 [2].
+    """
     size = tensor.numel()
     if tensor.is_meta:
         return torch.empty((size + 1) // 2, dtype=torch.uint8, device="meta"), torch.empty(2, device="meta")
@@ -49,9 +53,9 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
-    """The centres of the bins, ``size`` elements: nowhere off by more than half a bin, (high - low) / 32.
+    """Return the bin centre of each of ``size`` elements. The error is at most half a bin, (high - low) / 32.
 
-    Raises ``ValueError`` when the parts cannot have come from ``encode`` for this size.
+    Raise ``ValueError`` when the parts cannot have come from ``encode`` for this size.
     """
     if codes.dtype != torch.uint8 or codes.numel() != (size + 1) // 2 or bounds.numel() != 2:
         raise ValueError(f"{codes.numel()} bytes of codes and {bounds.numel()} bounds are not {size} elements")
@@ -59,7 +63,7 @@ def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
         return torch.empty(size, device="meta")
     low, high = bounds.float()
     places = torch.arange(BINS).float() + 0.5
-    if high - low < _SMALL:  # a sixteenth of the range may be below float32's smallest number
+    if high - low < _SMALL:  # 1/16 of the range may be below float32's smallest number
         centres = (places * (high - low) / BINS + low).numpy()
     elif high - low < torch.inf:
         centres = (places * ((high - low) / BINS) + low).numpy()
@@ -68,7 +72,7 @@ def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
     every = np.arange(256)
     numbers = np.stack([centres[every & 0xF], centres[every >> 4]], axis=1).view(np.int64).reshape(-1)
     values = np.empty((codes.numel(), 2), np.float32)
-    pairs = values.view(np.int64).reshape(-1)  # two numbers are taken as one of 8 bytes
+    pairs = values.view(np.int64).reshape(-1)  # np.take copies two float32 as one 8-byte integer
     for block in blocks(codes.numel()):
         np.take(numbers, codes.numpy()[block], out=pairs[block], mode="clip")
     return torch.from_numpy(values.reshape(-1)[:size])

@@ -1,7 +1,7 @@
-"""The residual of one key at its sender: everything that it has not sent yet.
+"""The residual of one key at its sender: the sum of everything that the sender has not sent yet.
 
-``take`` adds a gradient to the memory, chooses entries, and removes them from it. What is chosen plus what stays is
-what was there plus what came, element by element and bit by bit.
+``take`` adds a gradient to the residual, chooses entries, and removes them. With plain error feedback, the chosen
+entries plus the new residual equal the old residual plus the gradient, bit by bit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ Select = Callable[[ValueSource, int], Indices]
 
 
 class ResidualMemory(Stateful, Protocol):
-    """Of one key."""
+    """The residual of one key."""
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """At most k indices (ascending) and their values, where the gradient is; both new."""
+        """Add the gradient. Return, and remove, at most k entries: their indices (ascending) and their values.
+
+        Both are new tensors on the gradient's device.
+        """
 
 
 class HostMemory(Remembering):
-    """Error feedback: unsent ← unsent + gradient; or momentum correction with factor masking (``momentum``): what is
-    sent is cleared in the velocity too.
+    """The residual in main memory. Plain error feedback: unsent ← unsent + gradient.
+
+    ``momentum``: momentum correction with factor masking, which clears the sent entries in the velocity, too.
     """
 
     remembers = ("_unsent", "_velocity")
@@ -49,7 +53,7 @@ class HostMemory(Remembering):
         source: ValueSource = Feedback(unsent, numbers_of(gradient))
         if self._momentum is not None and velocity is not None:
             source = Momentum(velocity, unsent, numbers_of(gradient), self._momentum)
-        # some published selectors may give more than k; the message has room for k, the rest stays here
+        # some published selectors may return more than k; the message has room for k, the others stay unsent
         chosen = self._select(source, k)[:k]
         values = unsent[chosen]
         unsent[chosen] = 0
@@ -59,9 +63,9 @@ class HostMemory(Remembering):
 
 
 class Memories(Remembering):
-    """Makes the memory of each key, where its gradients are.
+    """Makes the residual memory of each key, on the device of its gradients.
 
-    ``momentum``: of the momentum correction; ``None``: plain error feedback.
+    ``momentum``: factor of the momentum correction; ``None``: plain error feedback.
     """
 
     remembers = ("_drawing",)
@@ -88,10 +92,10 @@ def _adding(select: Select, size: int, device: torch.device) -> on_device.Add:
 
 
 def take_finite(memory: ResidualMemory, key: int, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return what ``take`` does. Raise ``NonFiniteNumbers`` if the gradient, or its sum with the unsent, is not finite.
+    """Return ``memory.take``. Raise ``NonFiniteNumbers`` if the gradient, or its sum with the residual, is not finite.
 
-    The memory has the bad elements then, so every later call raises, too: to look at the gradient before it is added
-    would be a second sweep, half as long as the sum.
+    The residual contains the bad elements from then on, so every later call raises, too. Checking the gradient before
+    adding it would need a second sweep over the memory, which takes half as long as the addition.
     """
     try:
         with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
@@ -101,6 +105,6 @@ def take_finite(memory: ResidualMemory, key: int, gradient: Tensor, k: int) -> t
 
 
 def numbers_of(tensor: Tensor) -> Floats:
-    """A flat float32 tensor as an array; the same memory if it lies on the CPU."""
+    """Return a flat float32 tensor as a NumPy array, which shares its memory if the tensor is on the CPU."""
     numbers: Floats = tensor.detach().cpu().contiguous().numpy()
     return numbers

@@ -1,4 +1,4 @@
-"""float32 as it is: four bytes an element, up and down."""
+"""Sends tensors unchanged, as float32: four bytes an element, up and down."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One end of a connection whose tensors are on a GPU: encoded and decoded there, and only payloads are copied.
+"""One end of a connection whose tensors are on a GPU, which encodes and decodes them.
 
-Up, a gradient is encoded where it was computed, and one copy brings the payload to the host; down, one copy brings the
-payload to the GPU, which decodes it. Whatever the codec, no tensor crosses that its payload does not contain.
+Up, the GPU encodes a gradient, and one copy brings the payload to the host. Down, one copy brings the payload to the
+GPU, which decodes it. So only payloads are copied between host and GPU, with any codec.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from testbed.devices.accelerator import CODING, CPU, Accelerator
 
 T = TypeVar("T")
 
-_ASSUMED_ELEMENT_S = 2e-11  # two readings and a writing at less than 1 TB/s, until a table says what it is
+_ASSUMED_ELEMENT_S = 2e-11  # two reads and a write at less than 1 TB/s; used until the table has a measured cost
 
 
 class OnDevice(CodecOver):
-    """``codec`` on ``accelerator``; ``None``: of sizes without numbers, which cost what they would cost on a GPU."""
+    """Runs ``codec`` on ``accelerator``. ``None``: tensors are sizes without numbers, but cost as much as on a GPU."""
 
     has_memory = True
 
@@ -31,7 +31,7 @@ class OnDevice(CodecOver):
         self._accelerator = accelerator
 
     def cost(self, operation: str, size: int) -> Cost:
-        """Never nothing: what travels as it is must be copied as well."""
+        """Return the cost, which is never ``None``: tensors that travel unchanged must be copied as well."""
         cost = self._codec.cost(operation, size)
         if cost is None:
             return cost_of(f"{ON_GPU} none", operation, _ASSUMED_ELEMENT_S)
@@ -53,7 +53,7 @@ class OnDevice(CodecOver):
         return self._received(parts, lambda here: self._codec.decode_value(wire_key, here, size))
 
     def value_state(self, wire_key: int, size: int) -> Hashable:
-        """Share only what follows from the value alone: other states are compared by tensors in main memory."""
+        """Share payloads only where they follow from the value alone: other states compare tensors in main memory."""
         return NOTHING if self._codec.value_state(wire_key, size) == NOTHING else None
 
     def state(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class OnDevice(CodecOver):
         return self._complete(lambda: decode(accelerator.to_device(parts)))
 
     def _complete(self, function: Callable[[], T]) -> T:
-        """Return what ``function`` returns, complete, by the stream of codecs."""
+        """Run ``function`` on the codecs' stream, wait until the GPU has finished, and return the result."""
         if self._accelerator is None:
             return function()
         with self._accelerator.on(CODING):

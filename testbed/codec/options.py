@@ -1,7 +1,7 @@
-"""What a codec declares, and the codecs that a scenario may name with their options; free of torch, so that reading a
-scenario stays quick.
+"""The declarations of a codec, and the options of each codec that a scenario can name.
 
-Field metadata (``help``, ``min``, ``max``, ``above``, ``choices``) is what the scenario validates and explains.
+This module does not import torch, so that reading a scenario stays quick. The metadata of the fields (``help``,
+``min``, ``max``, ``above``, ``choices``) serve to validate scenarios and to explain the options.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from testbed.preset import Preset
 class CodecDeclarations:
     """Properties of a codec, as class attributes.
 
-    exact       what is decoded has the bits of what was encoded, up and down
+    exact       decoding returns exactly the encoded bits, up and down
     dense       the payload is the tensor, element by element: it can be cut at any element, and sums of payloads are
                 payloads of the sum
-    elementwise what is decoded of an element depends on that element (and its past) alone: of a tensor that is cut, the
-                pieces give the same numbers. ``dense`` codecs are
-    has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
-    fades       its residual decays, so part of it is never sent; with the options of ``to_add_up``, all of it is
-    summed      it is a ``SummedCodec``: all-reduce sums its payloads on their way, whatever it remembers
-    sparse      of most tensors some elements are sent, and the others later
-    size_only   the size of what is pushed follows from the tensor's size alone, and with ``by_shape`` from its shape
-    by_shape    it treats tensors by their shapes, which ``Codec.declare`` tells it: tensors do not travel joined
-    adjustable  which share of the elements it sends may be set while it runs (``Codec.adjust``)
+    elementwise a decoded element depends only on the same element of this and of earlier tensors, so cutting a tensor
+                into pieces does not change the numbers. ``dense`` codecs are elementwise
+    has_memory  the payload depends on earlier tensors (residuals, momentum, mirrors of the other end)
+    fades       the residual decays, so part of it is never sent; with the options of ``to_add_up`` it does not decay
+    summed      it is a ``SummedCodec``: all-reduce sums its payloads on their way, even if it has memory
+    sparse      it sends some elements of most tensors at once, and the others later
+    size_only   the size of a pushed payload depends only on the tensor's size or, with ``by_shape``, on its shape
+    by_shape    it needs the shapes of tensors (``Codec.declare``), so small tensors are not joined
+    adjustable  the share of the elements that it sends can be changed while it runs (``Codec.adjust``)
     encode_s_per_element, decode_s_per_element
-                seconds for one element of a large tensor on one core, in virtual time; for codecs that the table of
-                measured costs does not have. The default is about a copy with some arithmetic
-    geomx       what GeoMX's ``set_gradient_compression`` calls it, and the option that its ``threshold`` sets
-    presets     techniques by name that this class carries; those of a base class are not its own
+                seconds for one element of a large tensor on one core, in virtual time, for codecs without a row in the
+                table of measured costs. The default is about the time of a copy with some arithmetic
+    geomx       the codec's name in GeoMX's ``set_gradient_compression``, and the option that its ``threshold`` sets
+    presets     the presets of this class; it does not inherit those of a base class
     """
 
     exact: ClassVar[bool] = False
@@ -53,21 +53,23 @@ class CodecDeclarations:
 
     @classmethod
     def to_add_up(cls, options: Any) -> dict[str, Any]:
-        """Return the options with which what it sends and what it keeps back add up to what it was given; those that
-        differ. Momentum correction and clipping are to be left out where tensors are not gradients."""
+        """Return the changes to ``options`` that make the sent and the withheld parts add up to the given tensor.
+
+        These switch off momentum correction, clipping and decay, and are needed where tensors are not gradients.
+        """
         return {}
 
     @classmethod
     def sends_part(cls, options: Any) -> bool:
-        """Return whether with these options an element is sent once in a while, so that a momentum would repeat it."""
+        """Return whether each element is sent only once in a while, so that a momentum would apply it repeatedly."""
         return cls.sparse
 
     @classmethod
     def pull_on(cls, options: Any, tier: int) -> str:
         """Return how values are sent back on ``tier``.
 
-        ``dense``: everything; ``changed``: all that differs from what the child holds; ``sparse-sum``: the non-zero
-        elements, for sums of sparse gradients; ``difference``: the largest changes against what the child holds, for
+        ``dense``: all elements; ``changed``: all elements that differ from the child's; ``sparse-sum``: the non-zero
+        elements, for sums of sparse gradients; ``difference``: the elements that differ most from the child's, for
         parameters.
         """
         return "dense"
@@ -77,11 +79,11 @@ DENSE = "dense"
 CHANGED = "changed"
 DIFFERENCE = "difference"
 PULLS = (DIFFERENCE, "sparse-sum", CHANGED, DENSE)
-MIRRORED = (DIFFERENCE, CHANGED)  # a server remembers what the child holds
-# half of the elements: from there on, pairs of value and index would be larger than the tensor itself
+MIRRORED = (DIFFERENCE, CHANGED)  # the server keeps a mirror of the child's value
+# at most half of the elements: pairs of value and index for more would be larger than the tensor itself
 _RATIO: dict[str, Any] = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
-# an element is sent once in a while: momentum, of the codec or of the optimizer, would repeat it in the rounds after
+# each element is sent only once in a while: momentum, of the codec or the optimizer, would apply it again in each round
 _WITHOUT_MOMENTUM: dict[str, Any] = {"kind": "adam", "beta1": 0}
 _SUMS: dict[str, Any] = {"ratio": "0.05", "bound": 1000, "pull": "sparse-sum", "momentum": 0}
 _CHANGES: dict[str, Any] = {"ratio": "0.05", "pull_ratio": "0.05"}
@@ -279,7 +281,7 @@ class SparseLoCoOptions(CodecDeclarations):
         return str(options.pull)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield what cannot be: more elements than a chunk has."""
+        """Yield a problem if ``k`` is larger than a chunk."""
         if self.k > self.chunk:
             yield "k", f"{self.k} of {self.chunk} elements", f"write {self.chunk} or less"
 

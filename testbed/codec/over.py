@@ -1,4 +1,4 @@
-"""A codec over another one: it does what that one does, but for what it overrides."""
+"""A wrapper around a codec. Subclasses override some methods; all others are passed on to the wrapped codec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.key_shape import KeyShape
 
 
 class CodecOver(Codec):
-    """One end of a connection over ``codec``, whose name in the table of measured costs it has."""
+    """One end of a connection that wraps ``codec``. Its row in the table of measured costs is that of ``codec``."""
 
     remembers: ClassVar[tuple[str, ...]] = ("_codec",)
 
@@ -22,7 +22,7 @@ class CodecOver(Codec):
         self._codec = codec
 
     def _for(self, size: int) -> Codec:
-        """Return the codec of tensors of so many elements."""
+        """Return the codec for tensors of ``size`` elements."""
         return self._codec
 
     @property

@@ -1,8 +1,8 @@
 """Sparse payloads: values (float32) and their indices (int32, strictly increasing), in two parts of equal length.
 
-GeoMX sends indices as float32, wrong from 2²⁴ elements on, and fills unused slots with −65530 and −1. Here they are
-integers, and a payload is as long as there are entries. ``words`` asks for the original's fixed length instead: a
-third part fills it up to so many 32-bit words, so that byte counts equal the original's.
+GeoMX sends indices as float32, which is wrong from 2²⁴ elements on, and fills unused slots with −65530 and −1. Here
+indices are integers, and a payload has only as many slots as entries. If ``words`` is given, a third part fills the
+payload up to this number of 32-bit words, GeoMX's fixed length, so that byte counts equal GeoMX's.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ ROUNDING = 1e-9  # so that 0.29 of 100 elements are 29, although 0.29·100 is a 
 
 
 def entries(size: int, ratio: float) -> int:
-    """⌊ratio·size⌋, but at least one."""
+    """Return the number of entries to send: ⌊ratio·size⌋, but at least one."""
     return max(1, int(size * ratio + ROUNDING))
 
 
 def words(size: int, ratio: float) -> int:
-    """32-bit words of GeoMX's payload for that ratio: ⌊2·ratio·size⌋, the odd one unused."""
+    """Return the 32-bit words of GeoMX's payload for that ratio: ⌊2·ratio·size⌋; if odd, the last one is unused."""
     return max(2 * entries(size, ratio), int(2 * size * ratio + ROUNDING))
 
 
 def pack(indices: Tensor, values: Tensor, words: int | None = None) -> tuple[Tensor, ...]:
-    """Payload of ``values`` at ``indices`` (ascending)."""
+    """Return the payload of ``values`` at ``indices`` (ascending)."""
     parts = (values, indices.to(torch.int32))
     return (
         parts
@@ -36,13 +36,13 @@ def pack(indices: Tensor, values: Tensor, words: int | None = None) -> tuple[Ten
 
 
 def shapes(count: int, words: int | None = None) -> tuple[Tensor, ...]:
-    """A payload of ``count`` entries without numbers, for runs that only count bytes."""
+    """Return a payload of ``count`` entries without numbers, for runs that only count bytes."""
     parts = (torch.empty(count, device="meta"), torch.empty(count, dtype=torch.int32, device="meta"))
     return parts if words is None else (*parts, torch.empty(words - 2 * count, dtype=torch.int32, device="meta"))
 
 
 def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = None) -> tuple[Tensor, Tensor]:
-    """Indices and values. Raises ``ValueError`` unless they are at most ``most`` entries of ``size`` elements."""
+    """Return indices and values. Raise ``ValueError`` for malformed parts, or for more than ``most`` entries."""
     if len(parts) != (2 if words is None else 3):
         raise ValueError(f"expected {2 if words is None else 3} parts, got {len(parts)}")
     values = parts[0]
@@ -61,7 +61,7 @@ def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = 
 
 
 def scatter(indices: Tensor, values: Tensor, size: int) -> Tensor:
-    """A dense tensor with ``values`` at ``indices`` and zeros elsewhere."""
+    """Return a dense tensor of ``size`` elements with ``values`` at ``indices`` and zeros elsewhere."""
     if values.is_meta:
         return torch.empty(size, device="meta")
     tensor = buffers.empty((size,), torch.float32) if values.is_cpu else torch.empty(size, device=values.device)
@@ -69,7 +69,7 @@ def scatter(indices: Tensor, values: Tensor, size: int) -> Tensor:
 
 
 def check_indices(indices: Tensor, size: int) -> None:
-    """Raise ``ValueError`` unless indices increase strictly and are those of ``size`` elements."""
+    """Raise ``ValueError`` unless the indices increase strictly and lie within ``size`` elements."""
     if indices.is_meta or not indices.numel():
         return
     if int(indices[0]) < 0 or int(indices[-1]) >= size:

@@ -1,23 +1,23 @@
-"""PowerSGD: of a matrix the two factors of a low-rank approximation, each of which can be summed over all workers.
+"""PowerSGD sends the two factors of a low-rank approximation of each matrix. Each factor can be summed over workers.
 
 Vogels, Karimireddy and Jaggi, PowerSGD: Practical low-rank gradient compression for distributed optimization, NeurIPS
-2019 (arXiv 1905.13727). With M the gradient and the error of a worker, and Q that of the step before:
+2019 (arXiv 1905.13727). M is a worker's gradient plus its error; Q is at first that of the previous step:
 
     P ← mean M Q                 over all workers: the first sum
     P̂ ← orthonormalise(P)
     Q ← mean Mᵀ P̂                the second sum
     error ← M − P̂ Qᵀ             and P̂ Qᵀ is the mean gradient
 
-All-reduce makes both sums, as in the paper, and so do servers where the optimizer is at the workers: P and Q are keys
-there (``engine.summed_store``). With the optimizer at the servers each child has factors of its own, as if it were
-alone, which travel together and have the same bytes.
+All-reduce makes both sums, as in the paper. Servers make them as well if the optimizer is at the workers: P and Q are
+then keys on the servers (``engine.summed_store``). If the optimizer is at the servers, each child computes both factors
+from its own gradient alone and sends them together, which takes as many bytes.
 
 Checked against the authors' code (epfml/powersgd). The code of the paper (paper-code/gradient_reducers.py) is as above.
-The package (powersgd/powersgd.py) makes one of the two sums a step, in turns, and takes a worker's error against its
-own part of the approximation; as only sums of errors are ever sent, that gives the same means. From the package is
-that vectors, and matrices of which this would not save ``least_saving`` times the numbers, travel as they are, and so
-does all of the first ``start`` steps. Its orthonormal columns are those of Gram and Schmidt, ours of Householder; they
-span the same.
+The package (powersgd/powersgd.py) alternates: each step makes only one of the two sums. It computes a worker's error
+against that worker's own part of the approximation, which gives the same means, as only sums of errors are sent. Two
+rules come from the package: a vector, or a matrix whose factors are not ``least_saving`` times smaller, travels
+unchanged, and so does every tensor of the first ``start`` steps. The package orthonormalises by Gram-Schmidt, this file
+by Householder reflections; the columns span the same space.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PowerSgd(SummedCodec):
         return sent * self._options.least_saving <= rows * columns
 
     def _first_factor(self, wire_key: int, columns: int) -> Tensor:
-        """Return the same numbers at all workers."""
+        """Return a random Q for the first step, the same at all workers."""
         generator = torch.Generator().manual_seed(self._seed + wire_key)
         return torch.randn(columns, min(self._options.rank, columns), generator=generator)
 

@@ -26,7 +26,7 @@ from testbed.state import Remembering
 
 
 def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> DensePull:
-    """Return what ``options.pull`` names; ``highest_ratio`` is the largest ratio in push direction."""
+    """Return the pull direction ``options.pull``; ``highest_ratio`` is the largest share of elements ever pushed."""
     if options.pull == "difference":
         return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)
     if options.pull == "sparse-sum":
@@ -35,7 +35,7 @@ def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) ->
 
 
 def make_exact_pull(pull: str, at: CodecContext) -> DensePull:
-    """Return the pull direction ``changed`` or ``dense``, by either of which the child gets the value as it is."""
+    """Return the pull direction ``changed`` or ``dense``. With either, the child receives the exact value."""
     return ChangedPull(at.contributors) if pull == "changed" else DensePull()
 
 
@@ -45,7 +45,7 @@ class DensePull(Remembering):
     cost_name = ""
 
     def cost(self, operation: str) -> Cost | None:
-        """Return what ``encode_value`` or ``decode_value`` costs; ``None`` if nothing."""
+        """Return the cost of ``encode_value`` or ``decode_value``; ``None`` if it costs nothing."""
         return cost_of(self.cost_name, operation, CodecDeclarations.encode_s_per_element) if self.cost_name else None
 
     def begin(self, wire_key: int, value: Tensor) -> None:
@@ -58,7 +58,7 @@ class DensePull(Remembering):
         return part(parts, torch.float32, size)
 
     def on_contribution(self, wire_key: int, count: int) -> None:
-        """Note how many entries the contribution had that this end has just decoded."""
+        """Note the number of entries of the contribution that this end has just decoded."""
 
     def value_state(self, wire_key: int) -> Hashable:
         return NOTHING
@@ -94,10 +94,11 @@ class PullingCodec(Codec):
 
 
 class SparseSumPull(DensePull):
-    """The non-zero elements, exactly; or the dense tensor, where that is not larger. Nothing is ever left out.
+    """Sends the non-zero elements exactly, or the dense tensor where that is not larger. No element is left out.
 
-    A sum of P sparse contributions of k entries has at most P·k of them; without numbers, it has P·k: k is that of the
-    contribution before, which a warm-up changes. GeoMX's reply has ⌊2ρnP⌋ words (``padded``), with the highest ρ.
+    A sum of P sparse contributions of k entries has at most P·k entries. For tensors without numbers, it counts as P·k,
+    where k is taken from the last contribution, as a warm-up changes it. GeoMX's reply has ⌊2ρnP⌋ words (``padded``),
+    with the highest ρ.
     """
 
     cost_name = "sparse-sum"
@@ -128,7 +129,7 @@ class SparseSumPull(DensePull):
         return pairs.scatter(*pairs.unpack(parts, size, size // 2, self._words(size)), size)
 
     def _most(self, size: int, count: int | None = None) -> int:
-        """Return the entries of a sum of contributions of ``count`` entries; by default of the largest ones."""
+        """Return the largest number of entries of a sum. ``count``: entries of one contribution; default: the most."""
         return size if self._contributors is None else self._contributors * (count or entries(size, self._ratio))
 
     def _words(self, size: int) -> int | None:
@@ -139,7 +140,7 @@ class SparseSumPull(DensePull):
 
 
 class _Sent:
-    """A tensor by which ends were brought into equal states: equal if it is the same one, unchanged since."""
+    """Identifies a sent tensor. Two are equal if they are the same tensor object, unmodified in between."""
 
     __slots__ = ("_tensor", "_version")
 
@@ -161,14 +162,14 @@ def _digest(mirror: Tensor) -> Hashable:
 
 
 class _MirrorPull(DensePull):
-    """Elements of the value that replace those which the child holds. Both ends have a mirror of what that is."""
+    """Sends elements that replace those of the child's value. Both ends keep a mirror of the child's value."""
 
     remembers = ("_mirrors", "_counts")
 
     def __init__(self) -> None:
         self._mirrors: dict[int, Tensor] = {}
-        self._sent: dict[int, Hashable] = {}  # by key: equal at ends that were sent the same, and so have equal mirrors
-        self._counts: dict[int, int] = {}  # by key: values sent; the mirror of who joined may become equal by itself
+        self._sent: dict[int, Hashable] = {}  # by key: the last sent tensor; where it is equal, mirrors are equal
+        self._counts: dict[int, int] = {}  # by key: values sent; tells equal mirrors with another past apart
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._mirrors[wire_key] = value.detach().clone()
@@ -180,7 +181,7 @@ class _MirrorPull(DensePull):
         self._sent = {}
 
     def value_state(self, wire_key: int) -> Hashable:
-        if wire_key not in self._sent and wire_key in self._mirrors:  # of a checkpoint
+        if wire_key not in self._sent and wire_key in self._mirrors:  # the mirror comes from a checkpoint
             self._sent[wire_key] = (self._counts.get(wire_key, 0), _digest(self._mirrors[wire_key]))
         return self._sent.get(wire_key)
 
@@ -189,30 +190,30 @@ class _MirrorPull(DensePull):
         self._counts[wire_key] = self._counts.get(wire_key, 0) + 1
 
     def _mirror(self, wire_key: int, size: int) -> Tensor:
-        """Return what the child holds. Raise ``ValueError`` if this key has no first value yet."""
+        """Return the mirror of the child's value. Raise ``ValueError`` if this key has no first value yet."""
         mirror = self._mirrors.get(wire_key)
         if mirror is None or mirror.numel() != size:
             raise ValueError(f"changes of key {wire_key} came before its first value")
         return mirror
 
     def _replaced(self, wire_key: int, indices: Tensor, values: Tensor, size: int) -> Tensor:
-        """Return the value that the child holds from now on, with ``values`` at ``indices``."""
+        """Return the child's new value: the mirror with ``values`` at ``indices``. It becomes the mirror."""
         mirror = self._mirror(wire_key, size)
         if values.is_meta:
             return torch.empty(size, device="meta")
-        value = buffers.clone(mirror).index_copy_(0, indices.long(), values)  # earlier values stay as they were
+        value = buffers.clone(mirror).index_copy_(0, indices.long(), values)  # returned values are never changed
         self._hold(wire_key, value)
         return value
 
     def _hold(self, wire_key: int, value: Tensor) -> None:
         self._mirrors[wire_key] = value
-        self._sent.pop(wire_key, None)  # a child encodes no values: it need not keep the first one
+        self._sent.pop(wire_key, None)  # a child encodes no values, so it need not keep the first value alive
 
 
 class DifferencePull(_MirrorPull):
-    """The elements in which the child is furthest behind, as values, so that it then holds them to the last bit.
+    """Sends the elements in which the child's value differs most: their new values, so that these become exact.
 
-    The server's mirror of the child is the error feedback: what was not sent still differs, and is sent later.
+    The server's mirror is the error feedback: elements that were not sent still differ, and are sent later.
     """
 
     cost_name = "difference"
@@ -268,11 +269,11 @@ class DifferencePull(_MirrorPull):
 
 
 class ChangedPull(_MirrorPull):
-    """All elements whose bits differ from what the child holds; or the dense tensor, where that is not larger.
+    """Sends all elements whose bits differ from the child's, or the dense tensor where that is not larger.
 
-    Nothing is left out, and nothing is late: the child holds what it would hold by ``dense``. It pays where elements
-    without a contribution stay as they are: P sparse contributions of k entries change at most P·k of them. Without
-    numbers, it is P·k, with the k of the contribution before.
+    No element is left out or late: the child has the same value as with ``dense``. This saves bytes where elements
+    without a contribution do not change: P sparse contributions of k entries change at most P·k elements. For tensors
+    without numbers, it counts as P·k, with the k of the last contribution.
     """
 
     cost_name = "changed"
@@ -280,7 +281,7 @@ class ChangedPull(_MirrorPull):
     def __init__(self, contributors: int | None) -> None:
         super().__init__()
         self._contributors = contributors
-        self._entries: dict[int, int] = {}  # by key: of the last contribution
+        self._entries: dict[int, int] = {}  # by key: the entries of the last contribution
 
     def on_contribution(self, wire_key: int, count: int) -> None:
         self._entries[wire_key] = count

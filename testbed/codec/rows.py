@@ -1,12 +1,13 @@
-"""Embedding tables by rows: up travel the rows that are not zero, down those that the child has asked for.
+"""Sends embedding tables by rows: up only the non-zero rows, down only the rows that the child has asked for.
 
-A table is a key whose elements are rows of one width, of which a batch needs few. Each contribution says which rows the
-next batch needs (``ask``), and the reply brings the values of these rows alone: partial pull, as ``row_sparse_pull`` of
-MXNet's key-value store. What is decoded is a whole table at both ends: a contribution with zeros in its other rows, a
-value with the other rows as the child last had them. So sums and updates have the bits that whole tables give.
+A table is a key whose elements form rows of equal width; a batch needs few of the rows. Each contribution names the
+rows that the next batch needs (``asked``), and the reply has the values of these rows alone. This partial pull works as
+``row_sparse_pull`` of MXNet's key-value store. Decoding gives a whole table at both ends: a contribution has zeros in
+all other rows, and a value has the child's previous elements there. So sums and updates have the same bits as with
+whole tables.
 
-A contribution's parts are the rows asked for and the rows sent, int32 and ascending, and the elements of the rows sent
-as another codec, without memory, makes them; a value's are those of the elements of the rows asked for.
+The parts of a contribution are the rows asked for, the rows sent (both int32 and ascending), and the elements of the
+rows sent, encoded by another codec without memory. The parts of a value are the encoded elements of the rows asked for.
 """
 
 from __future__ import annotations
@@ -21,21 +22,23 @@ from testbed.codec import pairs
 from testbed.codec.base import Codec
 from testbed.costs import ENCODE_VALUE, Cost, cost_of
 
-_ALL = -1  # as the only row asked for: every row
+_ALL = -1  # if this is the only row asked for, all rows are
 
 
 class TableCodec(Codec):
-    """One end of one table, with rows of ``width`` elements, over ``codec``. The child's end keeps the table it has.
+    """One end of a connection for one table, with rows of ``width`` elements, which ``codec`` encodes.
 
-    asked  the rows that the child asks for with its next contribution, or has asked for last, int64 and ascending;
-           ``None``: all
+    The child's end keeps the child's table.
+
+    asked  the rows that the child asks for with its next contribution, or asked for with its last one; int64 and
+           ascending; ``None``: all
     """
 
     has_memory = True
     cost_name = "rows"
     encode_s_per_element = 1.2e-9  # finding the rows that are not zero
-    decode_s_per_element = 0.3e-9  # writing the zeros; a value: copying the table that the child has
-    gather_s_per_element = 0.2e-9  # where a fiftieth of the rows is asked for
+    decode_s_per_element = 0.3e-9  # for a contribution: writing the zeros; for a value: copying the child's table
+    gather_s_per_element = 0.2e-9  # gathering the rows asked for, if they are 2 % of all
 
     remembers = ("_held",)
 
@@ -50,7 +53,7 @@ class TableCodec(Codec):
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         table = tensor.view(-1, self.width)
-        rows = table.abs().sum(dim=1).nonzero().flatten()  # faster than any(), and 0 for rows of zeros alone
+        rows = table.abs().sum(dim=1).nonzero().flatten()  # faster than any(); the sum is 0 only for rows of zeros
         asked = torch.tensor([_ALL]) if self.asked is None else self.asked
         payload = self._codec.encode(wire_key, table[rows].flatten()) if rows.numel() else ()
         return asked.to(torch.int32), rows.to(torch.int32), *payload
@@ -84,7 +87,7 @@ class TableCodec(Codec):
         return self._held
 
     def _decoded(self, decode: Any, wire_key: int, parts: Iterable[Tensor], rows: Tensor) -> Tensor:
-        """Return the elements of ``rows``; without rows there is no payload."""
+        """Return the decoded elements of ``rows``. Raise ``ValueError`` if there is a payload, but no row."""
         payload = tuple(parts)
         if not rows.numel():
             if payload:
@@ -94,7 +97,7 @@ class TableCodec(Codec):
         return elements
 
     def _placed(self, table: Tensor, rows: Tensor, elements: Tensor) -> Tensor:
-        """Return ``table``, which has taken over the elements of ``rows``."""
+        """Write ``elements`` into ``rows`` of ``table``, and return the table."""
         table.view(-1, self.width).index_copy_(0, rows, elements.view(-1, self.width))
         return table
 
@@ -102,7 +105,7 @@ class TableCodec(Codec):
         return None  # each child asks for rows of its own
 
     def cost(self, operation: str, size: int) -> Cost | None:
-        """Return what going through the whole table costs; what the other codec does to a few rows is not counted."""
+        """Return the cost of going through the whole table. The inner codec's work on a few rows is not counted."""
         if operation == ENCODE_VALUE:
             inner = self._codec.cost(operation, size)
             return inner and cost_of(self.cost_name, operation, self.gather_s_per_element)

@@ -1,13 +1,14 @@
-"""The sparse codecs: momentum-corrected or plain top-k in push direction, in pull direction as ``pull`` says.
+"""The sparse codecs: top-k, with or without momentum correction, for pushes; ``pull`` says how values come back.
 
-bisparse  GeoMX, INET-RC; the way up is DGC's momentum correction: u ← m·u + g; v ← v + u; the ⌊ρn⌋ entries with the
-          largest |v| are sent, and cleared in u and v. GeoMX takes a threshold from a small sample at fixed positions
-          and keeps the first that pass; here the choice is exact
+bisparse  GeoMX, INET-RC; pushes use DGC's momentum correction: u ← m·u + g; v ← v + u; the ⌊ρn⌋ entries with the
+          largest |v| are sent, and cleared in u and v. GeoMX estimates a threshold from a small sample at fixed
+          positions and sends the first entries that reach it; this file sends exactly the largest
 dgc       Lin, Han, Mao, Wang, Dally, Deep Gradient Compression, ICLR 2018: Bi-Sparse with warm-up and local clipping.
           N contributors, each with its norm held to clip_norm/√N, sum up to about clip_norm; key by key, as in the
           authors' code
-topk      the largest elements (sparsified SGD with memory, Stich et al., 2018); randomk: random ones
-mstopk    the bisection for a threshold of Shi et al. (MLSys 2021); with ``selector: exact`` the choice of ``topk``
+topk      the largest elements (sparsified SGD with memory, Stich et al., 2018)
+randomk   random elements
+mstopk    Shi et al. (MLSys 2021), who find a threshold by bisection; with ``selector: exact`` the same as ``topk``
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ class WarmUp:
         self.highest = self.ratio(0)
 
     def ratio(self, round_: int) -> float:
-        """Return the share that is sent in a key's round, counted from 0."""
+        """Return the share of elements to send in round ``round_`` of a key, counted from 0."""
         stage = min(round_ // self._stage_rounds, self._stages)
         return min(MOST, float(self._ratio ** ((stage + 1) / (self._stages + 1))))
 
 
 class LargeKeys(PullingCodec):
-    """Up: add the gradient to what is unsent, and send the chosen entries. Down: as ``options.pull`` says.
+    """Up: add the gradient to the residual, and send the chosen entries. Down: see ``options.pull``.
 
     ``max_norm``: gradients with a larger Euclidean norm are scaled down to it.
     """
@@ -79,7 +80,7 @@ class LargeKeys(PullingCodec):
         self._make_memory = memory
         self._padded = options.padded
         self._max_norm = max_norm
-        self._share = 0.0  # as it was set; 0: as the schedule has it
+        self._share = 0.0  # set by ``adjust``; 0: use the schedule
         self._pull = make_pull(options, self._schedule.highest, at)
         self.memories: PartsByKey[int, ResidualMemory] = PartsByKey()  # each made when its key is first encoded
         self._rounds: dict[int, int] = {}
@@ -88,8 +89,8 @@ class LargeKeys(PullingCodec):
         self._share = min(share, MOST)
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        """Raises ``NonFiniteNumbers``, and from then on for every gradient of this key: a NaN is found in the one sweep
-        that adds the gradient, and stays in what is unsent.
+        """Raise ``NonFiniteNumbers`` for a NaN or infinity, and from then on at every call for this key: the sweep that
+        finds a NaN has already added it to the residual.
         """
         size = tensor.numel()
         round_ = self._rounds.get(wire_key, 0)
@@ -119,11 +120,11 @@ def _clipped(gradient: Tensor, max_norm: float) -> Tensor:
     if max_norm == math.inf:
         return gradient
     norm = float(gradient.double().norm())
-    return gradient * (max_norm / norm) if norm > max_norm else gradient  # as it is if the norm is NaN
+    return gradient * (max_norm / norm) if norm > max_norm else gradient  # unchanged if the norm is NaN
 
 
 class BySize(CodecOver):
-    """Keys with at least ``bound`` elements travel by ``large``, the others by ``small``."""
+    """Keys with at least ``bound`` elements use the codec ``large``, the others ``small``."""
 
     remembers = ("_small", "large")
 
@@ -153,7 +154,7 @@ def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
 def dgc(options: DgcOptions, at: CodecContext) -> BySize:
     schedule = WarmUp(options.ratio, options.warmup_stages, options.stage_rounds)
     memory = Memories(SampleAndSweep(at.seed), _momentum(options, at))
-    # of a change of a model, what is clipped would be lost for good: the next one begins at newer values
+    # clipping a change of a model would lose the clipped part for good: the next change begins at newer values
     clips = options.clip_norm > 0 and not at.changes
     max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if clips else math.inf
     return _with_exact_small_keys(options, LargeKeys(options, at, memory, schedule, max_norm))
@@ -171,7 +172,7 @@ def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
     if options.selector == "exact":
         return _with_exact_small_keys(options, LargeKeys(options, at, Memories(SampleAndSweep(at.seed))))
     large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, at.sender, options.samplings)))
-    large.cost_name = "mstopk published"  # another search, which takes another time
+    large.cost_name = "mstopk published"  # this search has other costs than the exact one
     return _with_exact_small_keys(options, large)
 
 
@@ -180,9 +181,9 @@ def _with_exact_small_keys(options: SparseOptions, large: LargeKeys) -> BySize:
 
 
 def mpq(options: MpqOptions, at: CodecContext) -> BySize:
-    """MPQ, mixed-precision quantisation (GeoMX): small keys in float16 on both tiers.
+    """MPQ, mixed-precision quantisation (GeoMX): small keys travel as float16 on both tiers.
 
-    Large keys travel as float32, and by Bi-Sparse on tier 2, where it pays.
+    Large keys travel as float32 on tier 1, and by Bi-Sparse on tier 2.
     """
     large = momentum_corrected(options, at) if at.tier == 2 else NoneCodec(NoneOptions())
     return BySize(options.bound, Fp16Codec(Fp16Options()), large)

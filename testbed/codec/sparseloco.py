@@ -1,28 +1,28 @@
-"""SparseLoCo: of every chunk the largest elements, as two-bit values, with a decayed error feedback.
+"""SparseLoCo sends the largest elements of every chunk as two-bit values, with a decayed error feedback.
 
-Sarfi et al., Communication efficient LLM pre-training with SparseLoCo, 2025 (arXiv 2508.15706). Between two rounds of
-local steps (``sync: diloco``) without outer momentum, as the decayed error feedback is the momentum:
+Sarfi et al., Communication efficient LLM pre-training with SparseLoCo, 2025 (arXiv 2508.15706). It is used after each
+round of local steps (``sync: diloco``), without outer momentum, as the decayed error feedback acts as a momentum:
 
     e ← β e + Δ          Δ: how far the local steps have moved the model
-    Δ̂ ← Q(Top-k(e))      in chunks of 4 096 elements the 64 largest, by magnitude
+    Δ̂ ← Q(Top-k(e))      the 64 largest elements, by magnitude, of each chunk of 4 096
     e ← e − Δ̂
     θ ← θ − α mean Δ̂     the outer step, with α = 1
 
-Q, checked against the authors' code (tplr-ai/templar, compress.py): the values that a tensor sends are put into 2^bits
-bins, which together are ``sigmas`` standard deviations wide around their mean; each bin stands for the mean of what is
-in it. An index within a chunk has 12 bits. There chunks are tiles of a matrix, whose sides are the largest divisors of
-its dimensions up to 64, and runs of a vector as long, and each sends 64: a vector is sent whole, and a matrix whose
-sides 64 does not divide sends more of itself. Here chunks are 4 096 elements in a row, so that a tensor that is cut, or
-joined with others, is as good as another, and what is left of a tensor behind its last whole chunk sends the same
-share.
+The quantisation Q was checked against the authors' code (tplr-ai/templar, compress.py). It sorts a tensor's chosen
+values into 2^bits bins, which together are ``sigmas`` standard deviations wide around the mean; each value is replaced
+by the mean of its bin. An index within a chunk has 12 bits. The authors' chunks are tiles of a matrix or runs of a
+vector, whose sides are the largest divisors of the dimensions up to 64, and each chunk sends 64 elements. So a vector
+is sent whole, and a matrix sends a larger share if 64 does not divide its sides. Here a chunk is 4 096 consecutive
+elements, so that tensors can be cut or joined; the shorter last chunk of a tensor sends the same share of elements.
 
-Two things that the code does with contributions, and the paper does not, are rules of aggregation here: ``norm_clip``
-shortens those that are longer than the median, and ``sent_mean`` takes of each element the mean over those who sent it.
+The authors' code, but not the paper, treats contributions in two more ways, which are aggregation rules here:
+``norm_clip`` shortens contributions longer than the median, and ``sent_mean`` averages each element over the members
+that sent it.
 
-The paper's peers gather the contributions of all. Here a server sends down the elements that have changed
-(``pull: changed``), with which each peer computes the same model.
+In the paper, every peer gathers the contributions of all peers. Here a server sends down the elements that have changed
+(``pull: changed``), from which each worker gets the same model.
 
-With ``k`` as large as the chunk every element is sent, without an index: MuLoCo's two-bit changes with error feedback.
+With ``k`` as large as the chunk, every element is sent, without indices: MuLoCo's two-bit changes with error feedback.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ INDEX_BITS = 12
 
 
 class SparseLoCo(PullingCodec):
-    """Up: 14 bits for each element that is sent, and 16 bytes of bins. Down: 4 n bytes, or 8 for each that changed."""
+    """Up, by default: 14 bits for each sent element, and 16 bytes of bin means for each tensor.
+
+    Down: 4 n bytes, or 8 bytes for each changed element.
+    """
 
     has_memory = True
     sparse = True
@@ -116,7 +119,7 @@ class SparseLoCo(PullingCodec):
         return torch.cat([places, rest + whole])
 
     def _quantised(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the bin of each value, int64, and what each bin stands for, float32 [2^bits]."""
+        """Return the bin number of each value, int64, and the mean of each bin, float32 [2^bits]."""
         bins = 1 << self._options.bits
         centred = values - values.mean()
         deviation = float(centred.norm()) / math.sqrt(max(1, len(values) - 1))

@@ -1,18 +1,19 @@
-"""A fixed subspace: of each row of a tensor its coordinates in one random orthonormal basis that all ends share.
+"""Sends the coordinates of each row of a tensor in a fixed random subspace, whose orthonormal basis all ends share.
 
 After Ramasinghe, Ajanthan, Avraham, Zuo and Long, Protocol Models: Scaling Decentralized Training with
-Communication-Efficient Model Parallelism (arXiv 2506.01260). With A the activations of a micro-batch, a row for each
-token, and U [width, rank] with orthonormal columns:
+Communication-Efficient Model Parallelism (arXiv 2506.01260). A is the activations of a micro-batch, with a row for each
+token, and U [width, rank] has orthonormal columns:
 
-    sent      A U          rank numbers of each row
-    received  A U Uᵀ       what of A lies in the subspace
+    sent      A U          rank numbers for each row
+    received  A U Uᵀ       the projection of A onto the subspace
 
-The gradient of A is that of what was received, projected likewise: with this codec on both ways, a pipeline trains
-exactly the network that has the projection between its stages. What lies outside of the subspace is lost for good:
-added to the next tensor it would be lost again.
+The gradient with respect to A is the received gradient, projected in the same way. So with this codec in both
+directions, a pipeline trains exactly the network that has the projection between its stages. The part of A outside the
+subspace is lost for good. There is no error feedback, as the projection would remove that part from the next tensor,
+too.
 
-The paper goes further, which is not done here: it keeps the output matrices of the blocks in the subspace by an
-optimizer of its own, adds embeddings at every stage anew, and moves the subspace now and then, so that nothing is lost.
+The paper avoids this loss by three measures that are not implemented here: an optimizer of its own keeps the output
+matrices of the blocks in the subspace, every stage adds the embeddings anew, and the subspace moves now and then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from testbed.codec.options import SubspaceOptions
 
 
 class Subspace(Codec):
-    """Up: ``rank`` floats for every ``width`` elements, of which the last row may have fewer. Down: 4 n bytes."""
+    """Up: ``rank`` floats for each row of ``width`` elements (the last row may be shorter). Down: 4 n bytes."""
 
     size_only = True
 

@@ -1,4 +1,4 @@
-"""The codecs by name. Apart from ``options`` because these import torch."""
+"""Makes codecs by name. This module imports torch, and ``options`` does not; so they are separate."""
 
 from __future__ import annotations
 
@@ -46,9 +46,12 @@ def make_codec(
     changes: bool = False,
     sender: str = "",
 ) -> Codec:
-    """A new codec with its own memory, for one connection of ``tier`` (see ``CodecContext`` for the rest)."""
+    """Return a new codec with its own memory, for one connection of ``tier``.
+
+    See ``CodecContext`` for the other parameters.
+    """
     entry: Any = CODECS[kind]
-    make: MakeCodec = _MAKERS.get(kind, entry)  # a codec from outside is its own declaration
+    make: MakeCodec = _MAKERS.get(kind, entry)  # the class of a user's own codec is also its declaration
     codec = make(CODECS.options(kind, options), CodecContext(tier, contributors, seed, changes, sender))
     codec.cost_name = codec.cost_name or kind
     if kind not in _MAKERS:
@@ -57,7 +60,7 @@ def make_codec(
 
 
 def payload_bytes(kind: str, options: dict[str, Any], shape: KeyShape, seed: int = 0) -> int:
-    """Return the bytes of activations of this shape as this codec sends them, or of the most that they may be."""
+    """Return the payload bytes of a tensor of this shape with this codec; the largest possible, if they vary."""
     codec = make_codec(kind, options, seed=seed, changes=True)
     if codec.by_shape:
         codec.declare(0, shape)

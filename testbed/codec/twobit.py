@@ -1,8 +1,9 @@
-"""Two bits an element when pushed, with a residual; dense float32 when pulled (MXNet's, and GeoMX's, ``2bit``).
+"""Two bits an element when pushed, with a residual; dense float32 when pulled (``2bit`` of MXNet and GeoMX).
 
-residual ← residual + gradient. Where it reaches +threshold, code 11 is sent and the threshold taken off; where it
-reaches −threshold, code 10, and it is put on; elsewhere 00. Sixteen codes fill a 32-bit word, four a byte, the first
-of them in its two highest bits. (1-bit SGD, Seide et al., 2014, is where the residual comes from.)
+First, residual ← residual + gradient. Where the residual is at least +threshold, the codec sends code 11 and subtracts
+the threshold from the residual; where it is at most −threshold, it sends code 10 and adds the threshold; elsewhere it
+sends 00. A byte has four codes, the first in its two highest bits; a payload is filled up to whole 32-bit words. The
+residual is that of 1-bit SGD (Seide et al., 2014).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class TwoBitCodec(Codec):
         return numbers[codes[:size].long()]
 
     def _encode_block(self, residual: Tensor, packed: np.ndarray) -> None:
-        """Write the codes of a block, and take off of its residual what they stand for."""
+        """Write the codes of a block, and subtract the numbers that they stand for from its residual."""
         sent = torch.nn.functional.hardshrink(residual, float(self._below)).sgn_()  # 1, -1, or 0
         residual.sub_(sent, alpha=self._threshold)
         signs = sent.numpy()
@@ -86,7 +87,7 @@ class TwoBitCodec(Codec):
         codes = packed.numpy()
         _check_codes(codes, size)
         numbers = buffers.empty((4 * codes.size,), torch.float32)
-        fours = numbers.numpy().view(np.complex128)  # four numbers are taken as one of 16 bytes
+        fours = numbers.numpy().view(np.complex128)  # np.take copies four float32 as one 16-byte number
         for block in blocks(codes.size):
             np.take(self._numbers_of, codes[block], out=fours[block], mode="clip")
         return numbers[:size]
@@ -101,14 +102,14 @@ def _codes_of(packed: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[n
 
 
 def _decoding_table(threshold: float) -> np.ndarray:
-    """The four numbers that each of the 256 bytes stands for, as one number of 16 bytes."""
+    """Return, for each of the 256 bytes, its four decoded float32, viewed as one complex128 (16 bytes)."""
     numbers = np.array([0.0, 0.0, -threshold, threshold], np.float32)
     quads = np.stack([numbers[codes] for codes in _codes_of(np.arange(256, dtype=np.uint8))], axis=1)
     return quads.view(np.complex128).reshape(-1)
 
 
 def _spreading_table() -> np.ndarray:
-    """The 16 bits of each byte's bits with a zero before each of them."""
+    """Return, for each byte, 16 bits: its 8 bits, each with a zero bit before it."""
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)
     weights = 4 ** np.arange(7, -1, -1)
     return np.asarray((bits * weights).sum(axis=1), np.uint16)

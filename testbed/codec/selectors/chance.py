@@ -1,4 +1,4 @@
-"""Selection by chance: what every selector that draws keeps for it, and positions drawn evenly."""
+"""Selectors that draw random numbers: their common base class, and the uniformly random selector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.state import Remembering
 
 
 class Drawing(Remembering):
-    """A selector that draws by chance. ``sender``: senders with equal seeds choose positions of their own."""
+    """A selector that draws random numbers. ``sender`` makes senders with equal seeds choose different positions."""
 
     remembers = ("stream",)
 
@@ -24,14 +24,14 @@ class Drawing(Remembering):
         self._random = np.random.default_rng(seed)
 
     def of_key(self, key: int) -> Self:
-        """Return the selector of one key, with a stream of random numbers that depends on no other key."""
+        """Return a selector for one key, whose stream of random numbers is independent of other keys."""
         one = copy(self)
         one._random = np.random.default_rng([self._seed, key, *self._sender.encode()])
         return one
 
     @property
     def stream(self) -> str:
-        """Where its stream of random numbers is."""
+        """The state of the random number generator, as JSON."""
         return json.dumps(self._random.bit_generator.state)
 
     @stream.setter
@@ -40,7 +40,7 @@ class Drawing(Remembering):
 
 
 class RandomK(Drawing):
-    """k distinct positions, drawn evenly; a new draw at every call, the same for the same ``seed``."""
+    """Chooses k distinct positions uniformly at random, anew at every call; equal seeds give equal sequences."""
 
     def __call__(self, source: ValueSource, k: int) -> Indices:
         check_k(k, source.size)
@@ -49,5 +49,5 @@ class RandomK(Drawing):
         return self.draw(source.size, k)
 
     def draw(self, size: int, k: int) -> Indices:
-        """Draw k of ``size`` positions; ascending."""
+        """Return k distinct random positions out of ``size``, ascending."""
         return np.sort(self._random.choice(size, k, replace=False, shuffle=False))

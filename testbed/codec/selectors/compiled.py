@@ -1,10 +1,10 @@
-"""The sweeps of ``sweep`` as loops that numba compiles: they take the time of the memory.
+"""The sweeps of ``sweep`` as loops compiled by numba, which are limited by memory bandwidth alone.
 
-NumPy takes four steps for a block: the sum, the magnitudes, the comparison, the positions. Here a row of 64 elements is
-updated and compared in vector registers, and the 64 bits of the comparison tell where the candidates are, so that only
-these take time of their own. Positions and sums are the same to the last bit. numba makes no vector comparisons by
-itself; ``numba.extending.intrinsic`` says in LLVM's terms what a row does, which it translates for every processor.
-The loops run without the interpreter's lock.
+NumPy needs four steps for a block: sum, magnitudes, comparison, positions. These loops update and compare a row of 64
+elements in vector registers. The comparison gives 64 bits, which tell where the candidates are, so only the candidates
+take additional time. Positions and sums are the same to the last bit. As numba does not vectorise comparisons by
+itself, ``numba.extending.intrinsic`` defines the operations on a row as LLVM instructions, which LLVM translates for
+any processor. The loops run without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from testbed.codec.selectors.sources import WITHOUT_SIGN, Difference, Feedback, Floats, Indices, Momentum
 
-ROW = 64  # elements: the comparison's bits are one integer
+ROW = 64  # elements, so that the bits of a comparison fit one 64-bit integer
 
 _INTEGER = ir.IntType(32)
 _FLOATS = ir.VectorType(ir.FloatType(), ROW)
@@ -28,7 +28,7 @@ _INTEGERS = ir.VectorType(_INTEGER, ROW)
 
 
 class _Row:
-    """LLVM instructions on one row of each array. Methods take the position of an argument of the intrinsic."""
+    """Makes LLVM instructions on one row. Integer parameters are positions among the arguments of the intrinsic."""
 
     def __init__(self, target: Any, builder: Any, signature: Any, arguments: Any) -> None:
         self._target = target
@@ -37,7 +37,7 @@ class _Row:
         self.builder = builder
 
     def pointer(self, array: int, start: int) -> Any:
-        """Return where the array's row begins."""
+        """Return a pointer to the row of the array that begins at element ``start``."""
         kind = self._types[array]
         assert kind.dtype == types.float32 and kind.layout == "C", (
             f"{kind}: a row is read as float32 one after the other"
@@ -52,13 +52,13 @@ class _Row:
         self.builder.store(numbers, pointer, align=4)
 
     def filled(self, argument: int, kind: Any) -> Any:
-        """Return a row of one number."""
+        """Return a row in which every element is the given argument."""
         nothing = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(nothing, self._arguments[argument], ir.Constant(_INTEGER, 0))
         return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * ROW))
 
     def reach(self, numbers: Any, bound: int) -> Any:
-        """Return a bit for each number, the lowest for the first: whether its magnitude's bits reach the bound."""
+        """Return one bit for each number, the lowest for the first: whether its magnitude bits reach the bound."""
         without_sign = ir.Constant(_INTEGERS, [int(WITHOUT_SIGN)] * ROW)
         magnitudes = self.builder.and_(self.builder.bitcast(numbers, _INTEGERS), without_sign)
         large = self.builder.icmp_signed(">=", magnitudes, self.filled(bound, _INTEGERS))
@@ -123,7 +123,7 @@ def _collect(bits: Any, start: int, found: Indices, count: int) -> int:
     return count
 
 
-# Three loops of one form: numba keeps no compiled function on the disk that is given its intrinsic.
+# Three similar loops instead of one: numba cannot cache a function on disk that takes its intrinsic as an argument.
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -150,6 +150,6 @@ def _difference(value: Floats, mirror: Floats, bound: Any, found: Indices) -> in
     return count
 
 
-# Each brings whole rows up to date (the ``operands`` of a source), writes the positions of magnitudes from ``bound`` on
-# to ``found``, ascending, and returns their number; or, if more than ``found.size - ROW``, that many are not all.
+# Each loop updates whole rows (the ``operands`` of a source), writes the positions of magnitudes of at least ``bound``
+# to ``found``, ascending, and returns their number. A number above ``found.size - ROW`` means that some are missing.
 SWEEPS: dict[type, Callable[..., int]] = {Feedback: _feedback, Momentum: _momentum, Difference: _difference}

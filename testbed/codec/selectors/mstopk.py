@@ -1,10 +1,10 @@
 """MSTopK as published (Shi et al., "Towards scalable distributed training of deep learning on public cloud clusters",
-MLSys 2021): bisects N times for a threshold between mean |x| and max |x|. Takes all elements that reach it, and fills
-up to k with a random contiguous run of those that reach a lower one.
+MLSys 2021): N bisections search a threshold between mean |x| and max |x|. It takes all elements that reach the lowest
+threshold reached by at most k elements, and fills up to k with a random contiguous run of the elements between that and
+the next lower threshold found.
 
-Kept as published, as a baseline. Where the k-th largest magnitude lies below the mean (one large layer, one outlier),
-up to all k elements are a random run, and of a constant tensor every element is taken. The exact selection has neither
-flaw.
+This baseline is kept as published. If the k-th largest magnitude lies below the mean (one large layer, one outlier), up
+to all k elements are a random run; and it takes every element of a constant tensor. Exact selection has neither flaw.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from testbed.codec.selectors.chance import Drawing
 from testbed.codec.selectors.sources import Floats, Indices, ValueSource, check_finite, check_k
 
-SAMPLINGS = 30  # of the paper
+SAMPLINGS = 30  # bisections, as in the paper
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class PublishedMsTopk(Drawing):
         self._samplings = samplings
 
     def __call__(self, source: ValueSource, k: int) -> Indices:
-        """Return k positions, ascending; more, up to all, where the published algorithm does so (constant tensors)."""
+        """Return k positions, ascending; for a constant tensor, all positions, as the published algorithm does."""
         check_k(k, source.size)
         numbers = source.update(slice(0, source.size))
         magnitudes = np.abs(numbers)
@@ -50,12 +50,12 @@ class PublishedMsTopk(Drawing):
         return np.sort(np.concatenate([sure, between[start : start + missing]]))
 
     def run(self, between: int, k: int, sure: int) -> tuple[int, int]:
-        """Draw where the run among ``between`` candidates begins; return that and its length."""
+        """Draw the start of the run among ``between`` candidates. Return the start and the length of the run."""
         missing = max(0, k - sure)
         return int(self._random.integers(0, max(0, between - missing) + 1)), missing
 
     def _search(self, magnitudes: Floats, k: int) -> Thresholds:
-        counted = magnitudes  # without those too small for any later threshold
+        counted = magnitudes  # the magnitudes that may still reach a later threshold
 
         def count(threshold: float) -> int:
             nonlocal counted
@@ -70,7 +70,7 @@ class PublishedMsTopk(Drawing):
         return self.search(mean, largest, count, k, magnitudes.size)
 
     def search(self, mean: float, largest: float, count: Callable[[float], int], k: int, size: int) -> Thresholds:
-        """Bisect between mean and largest magnitude; ``count`` returns how many of ``size`` reach a threshold."""
+        """Bisect between the mean and the largest magnitude. ``count(t)``: how many of ``size`` elements reach t."""
         best = Thresholds(lower_count=size)
         left = 0.0
         right = 1.0

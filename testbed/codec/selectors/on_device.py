@@ -1,7 +1,7 @@
 """Residual memories on a GPU: exact top-k with error feedback or momentum correction, and the published approximations.
 
-Exact: the algorithm of ``sweep`` in torch and, where there is CUDA, two Triton kernels, at 12.6 bytes an element; one
-wait for the GPU a call. Positions and values are those that the processor's form finds, bit by bit.
+Exact top-k is the algorithm of ``sweep``: two Triton kernels with CUDA, which move 12.6 bytes an element and wait for
+the GPU once a call; torch operations elsewhere. Positions and values are the same as on the CPU, bit by bit.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from testbed.state import Remembering
 
 WITHOUT_SIGN = 0x7FFFFFFF
 
-Add = Callable[[Tensor, Tensor, int], Tensor]  # what is unsent, what is added to it, k: positions, ascending
+Add = Callable[[Tensor, Tensor, int], Tensor]  # (unsent, added, k): adds in place, returns positions, ascending
 
 
 class DeviceMemory(Remembering):
-    """What is unsent of one key, on a GPU. See ``testbed.codec.memory``.
+    """The residual of one key, on a GPU. See ``testbed.codec.memory``.
 
-    momentum  None: plain error feedback
-    add       adds, and chooses positions
+    momentum  factor of the momentum correction; ``None``: plain error feedback
+    add       adds to the residual, and chooses positions
     """
 
     remembers = ("_unsent", "_velocity")
@@ -43,7 +43,7 @@ class DeviceMemory(Remembering):
         added = gradient
         if self._velocity is not None:
             added = self._velocity.mul_(self._momentum).add_(gradient)
-        # some published selectors may give more than k; the message has room for k, the rest stays here
+        # some published selectors may return more than k; the message has room for k, the others stay unsent
         indices = self._add(self._unsent, added, k)[:k]
         values = self._unsent[indices]
         self._unsent[indices] = 0
@@ -53,20 +53,20 @@ class DeviceMemory(Remembering):
 
 
 def exact(unsent: Tensor, added: Tensor, k: int) -> Tensor:
-    """Add, and return the positions of the k largest; anywhere."""
+    """Add, and return the positions of the k largest magnitudes; on any device."""
     unsent.add_(added)
     _check_finite(unsent)
     return largest(unsent, k)
 
 
 class TritonSweep:
-    """The same by two kernels. ``seed`` places the sample, which decides the time only."""
+    """Does the same as ``exact`` by two kernels. ``seed`` places the sample, which affects only the time."""
 
     def __init__(self, size: int, device: torch.device, seed: int = 0) -> None:
         self._sample = torch.from_numpy(sample_of(size, seed).copy()).to(device)
 
     def __call__(self, unsent: Tensor, added: Tensor, k: int) -> Tensor:
-        # here, for it needs Triton, which comes with the CUDA builds of PyTorch
+        # imported here, as it needs Triton, which only the CUDA builds of PyTorch include
         from testbed.codec.selectors.triton_kernels import collect, compact, cumulative_blocks
 
         bound, most = self._bound(unsent, added, k)
@@ -75,13 +75,13 @@ class TritonSweep:
         count, bad = torch.stack([ends[-1], found.bad[0].long()]).tolist()  # the one wait for the GPU
         if bad:
             raise NonFinite(bad)
-        if count < k or count > most:  # the sample misled (or fewer than k are not zero): look at everything
+        if count < k or count > most:  # the sample was misleading (or fewer than k are not zero): examine all elements
             return largest(unsent, k)
         indices, values = compact(unsent, bound, found, ends, count)
         return indices[largest(values, k)]
 
     def _bound(self, unsent: Tensor, added: Tensor, k: int) -> tuple[Tensor, int]:
-        """As in ``sweep``: a magnitude (bits, on the GPU) that more than k should reach, and how many may."""
+        """Return, as in ``sweep``, a magnitude (bits, on the GPU) that at least k should reach, and how many may."""
         sample = self._sample
         size = unsent.numel()
         bits = magnitudes(unsent[sample] + added[sample])
@@ -92,12 +92,12 @@ class TritonSweep:
 
 
 def magnitudes(numbers: Tensor) -> Tensor:
-    """|numbers| as int32 in the same order."""
+    """Return |numbers| as int32 that compare in the same order."""
     return numbers.view(torch.int32) & WITHOUT_SIGN
 
 
 def largest(values: Tensor, k: int) -> Tensor:
-    """Positions, ascending, of the k largest that are not zero; equal ones from the lowest position."""
+    """Return the positions, ascending, of the k largest magnitudes, without zeros; of equal ones, the first."""
     bits = magnitudes(values)
     if not k:
         return torch.empty(0, dtype=torch.int64, device=values.device)
@@ -115,7 +115,7 @@ def _check_finite(values: Tensor) -> None:
 
 
 def random_positions(select: RandomK) -> Add:
-    """Draw on the host, as it is done there: only positions travel."""
+    """Return a selector that draws on the host, in the same way as there, so that only positions are copied."""
 
     def add(unsent: Tensor, added: Tensor, k: int) -> Tensor:
         unsent.add_(added)
@@ -126,7 +126,7 @@ def random_positions(select: RandomK) -> Add:
 
 
 def published_mstopk(select: PublishedMsTopk) -> Add:
-    """The published search, with sums in the GPU's order: a mean that differs in its last bits moves thresholds."""
+    """Return the published search. The GPU sums in another order, so the mean and thresholds may differ slightly."""
 
     def add(unsent: Tensor, added: Tensor, k: int) -> Tensor:
         unsent.add_(added)

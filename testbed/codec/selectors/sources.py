@@ -1,12 +1,12 @@
-"""What a selector chooses from: numbers as they are, or numbers that come about while it sweeps over them.
+"""Sources of the numbers that a selector chooses from, which a source computes while the selector sweeps over them.
 
-Error feedback adds the gradient to a residual and then chooses from the residual. Done as one sweep, in blocks that
-stay in the cache, this reads and writes the memory once: 12 bytes an element, where separate steps need 28 and more.
-So a selector is given a ``ValueSource``, which it must ``update`` exactly once everywhere, block by block.
+Error feedback adds the gradient to a residual and then chooses from the residual. One sweep for both, in blocks that
+stay in the cache, reads and writes the memory once: 12 bytes an element, where separate steps need at least 28. So a
+selector gets a ``ValueSource``, and must ``update`` each of its elements exactly once, block by block.
 
-Selectors compare by bit patterns. Without the sign bit, the bits of a float32 read as an integer order exactly as |x|
-does (zero and denormals included), with infinities and NaN above everything finite. So one integer comparison finds
-large elements and bad ones alike.
+Selectors compare bit patterns. The bits of a float32 without the sign bit, read as an integer, have the same order as
+|x| (zero and denormals included), with infinities and NaN above all finite numbers. So one integer comparison finds
+large elements and non-finite ones alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 INFINITY_BITS = 0x7F800000
-SMALLEST_BITS = 1  # of the smallest number that is not zero
+SMALLEST_BITS = 1  # bits of the smallest number above zero
 
 
 class NonFinite(ArithmeticError):
@@ -34,30 +34,30 @@ class NonFinite(ArithmeticError):
 
 
 def magnitude_bits(numbers: Floats, out: Bits | None = None) -> Bits:
-    """|numbers| as integers in the same order."""
+    """Return |numbers| as integers that compare in the same order."""
     bits: Bits = np.bitwise_and(numbers.view(np.int32), WITHOUT_SIGN, out=out)
     return bits
 
 
 def check_finite(bits: Bits) -> None:
-    """Raise ``NonFinite`` if any of these magnitudes is."""
+    """Raise ``NonFinite`` if any of these magnitudes is NaN or infinite."""
     if bits.size and int(bits.max()) >= INFINITY_BITS:
         raise NonFinite(int(np.count_nonzero(bits >= INFINITY_BITS)))
 
 
 def check_k(k: int, size: int) -> None:
-    """Raise ``ValueError`` unless ``k`` of ``size`` elements can be chosen."""
+    """Raise ``ValueError`` unless 0 ≤ k ≤ size."""
     if not 0 <= k <= size:
         raise ValueError(f"cannot choose {k} of {size} elements")
 
 
 def positions_of_largest(bits: Bits, k: int) -> Indices:
-    """Positions, ascending, of the ``k`` largest magnitudes that are not zero; equal ones from the lowest position."""
+    """Return the positions, ascending, of the ``k`` largest magnitudes, without zeros; of equal ones, the first."""
     check_finite(bits)
     if not k:
         return np.empty(0, np.int64)
     smallest = SMALLEST_BITS
-    others = bits[bits >= smallest]  # a partition is slow among many zeros, as most differences of values are
+    others = bits[bits >= smallest]  # a partition is slow with many zeros, and most differences of values are zero
     if k < others.size:
         smallest = int(np.partition(others, others.size - k)[others.size - k])
     take = bits > smallest
@@ -67,18 +67,18 @@ def positions_of_largest(bits: Bits, k: int) -> Indices:
 
 
 class ValueSource(Protocol):
-    """``size`` numbers. Arrays are flat float32; what a method returns is for reading only."""
+    """``size`` numbers. Arrays are flat float32; callers must not change a returned array."""
 
     size: int
 
     def peek(self, at: Indices) -> Floats:
-        """Before the update: the numbers that will stand at these positions (to the last bits or so)."""
+        """Return, before the update, the numbers at these positions after the update, up to rounding."""
 
     def update(self, part: slice) -> Floats:
-        """Bring ``part`` up to date; returns its numbers, valid until the next call."""
+        """Update ``part``, and return its numbers, which are valid until the next call."""
 
     def read(self, at: slice | Indices) -> Floats:
-        """After the update: the numbers there."""
+        """Return, after the update, the numbers at these positions."""
 
 
 class Feedback:
@@ -100,7 +100,7 @@ class Feedback:
         return self._residual[at]
 
     def operands(self, part: slice) -> tuple[Any, ...]:
-        """Return that part of the arrays that ``update`` reads, and then its numbers; the same in other sources."""
+        """Return the arguments of this source's compiled sweep: ``part`` of each array, and any scalars."""
         return self._residual[part], self._gradient[part]
 
 
@@ -132,7 +132,7 @@ class Momentum:
 
 
 class Difference:
-    """The difference between ``value`` and what the other end holds."""
+    """The difference between ``value`` and ``mirror``, the value at the other end."""
 
     def __init__(self, value: Floats, mirror: Floats) -> None:
         self._value = value

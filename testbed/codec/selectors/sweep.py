@@ -1,10 +1,10 @@
 """Sample and sweep: exact top-k in one sweep over the memory. The default selector on a CPU.
 
-A sample at fixed random positions gives a lower bound for the k-th largest magnitude, four standard deviations on the
-safe side. One sweep, in blocks that stay in the cache, updates the source and collects what reaches the bound: usually
-1.1 to 1.7 times k candidates. Among these the choice is exact. Whether the bound was safe shows in the count of
-candidates; if it was not (or half of the tensor reaches it), bisection finds the same answer more slowly. So the
-result never depends on the sample.
+A sample at fixed random positions gives a lower bound for the k-th largest magnitude, with a margin of four standard
+deviations. One sweep, in blocks that stay in the cache, updates the source and collects the candidates, which reach the
+bound: usually 1.1 to 1.7 times k. The k largest are chosen exactly among these. If there are fewer than k candidates,
+or far too many, bisection over all elements finds the same answer more slowly. So the result never depends on the
+sample.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from testbed.codec.selectors.sources import (
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
 from testbed.numba_cache import compiled_by_numba
 
-SMALL = 1 << 17  # up to here a partition of everything is faster
-COMPILED_FROM = 1 << 20  # elements: of smaller tensors some hundred sweeps take less than to import numba
+SMALL = 1 << 17  # elements up to which a partition of the whole tensor is faster
+COMPILED_FROM = 1 << 20  # elements; for smaller tensors, several hundred sweeps take less time than importing numba
 _Compiled = Feedback | Momentum | Difference
 SAFETY = 4.0  # standard deviations; 0 of 2000 trials fell below the bound at 4, 1.9 % at 2
 
@@ -52,13 +52,13 @@ def sample_of(size: int, seed: int) -> Indices:
 
 
 class SampleAndSweep:
-    """Exact top-k. ``seed`` places the sample, which decides the time only."""
+    """Exact top-k. ``seed`` places the sample, which affects only the time."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
 
     def __call__(self, source: ValueSource, k: int) -> Indices:
-        """Ascending positions of the k largest magnitudes (zeros excepted; of equal ones the lowest positions)."""
+        """Return the positions, ascending, of the k largest magnitudes, without zeros; of equal ones, the first."""
         check_k(k, source.size)
         if source.size <= SMALL:
             return largest_of(magnitude_bits(source.update(slice(0, source.size))), k)
@@ -69,7 +69,7 @@ class SampleAndSweep:
         return found[largest_of(magnitude_bits(source.read(found)), k)]
 
     def _bound(self, source: ValueSource, k: int) -> tuple[int, int]:
-        """A magnitude that more than k elements should reach, and a generous bound for how many will."""
+        """Return a magnitude that at least k elements should reach, and a generous limit for how many may reach it."""
         sample = magnitude_bits(source.peek(sample_of(source.size, self._seed)))
         expected = k / source.size * sample.size
         rank = min(sample.size, int(expected + SAFETY * math.sqrt(expected) + SAFETY))
@@ -78,7 +78,7 @@ class SampleAndSweep:
 
 
 def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
-    """Update everything; positions of magnitudes from ``bound`` on, or None if they are more than ``most``."""
+    """Update all elements. Return the positions of magnitudes of at least ``bound``; ``None`` if more than ``most``."""
     if isinstance(source, _Compiled) and source.size >= COMPILED_FROM:
         return _compiled_sweep(source, bound, most)
     bits = np.empty(BLOCK, np.int32)
@@ -88,7 +88,7 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     for part in blocks(source.size):
         numbers = source.update(part)
         if count > most:
-            continue  # too many to keep; the rest must be updated all the same
+            continue  # too many to keep, but the other blocks must still be updated
         block_bits = magnitude_bits(numbers, out=bits[: numbers.size])
         positions = np.flatnonzero(np.greater_equal(block_bits, bound, out=hits[: numbers.size]))
         if positions.size:
@@ -102,7 +102,7 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
 
 @lru_cache(maxsize=1)
 def _loops() -> Any:
-    """Return the module of compiled loops, which numba compiles when it is imported."""
+    """Return the module of compiled loops. Importing it makes numba compile them."""
     return compiled_by_numba(partial(importlib.import_module, "testbed.codec.selectors.compiled"))
 
 
@@ -122,11 +122,11 @@ def _compiled_sweep(source: _Compiled, bound: int, most: int) -> Indices | None:
 
 
 def largest_by_bisection(source: ValueSource, k: int) -> Indices:
-    """Ascending positions of the k largest magnitudes of a source that is up to date, at up to 31 counting sweeps.
+    """Return the positions, ascending, of the k largest magnitudes of an updated source, by up to 31 counting sweeps.
 
-    Zeros are excepted; of equal ones it takes the lowest positions. MSTopK's threshold search (Shi et al., MLSys 2021)
-    bisects between mean |x| and max |x|, and cannot find a threshold below the mean; this one bisects the integers that
-    order magnitudes.
+    Zeros are left out; of equal magnitudes the first are taken. MSTopK's threshold search (Shi et al., MLSys 2021)
+    bisects between mean |x| and max |x|, so it cannot find a threshold below the mean. This search bisects the bit
+    patterns of magnitudes as integers.
     """
     bad = _count(source, INFINITY_BITS)
     if bad:
@@ -139,7 +139,7 @@ def _count(source: ValueSource, bound: int) -> int:
 
 
 def _magnitudes(source: ValueSource) -> Iterator[tuple[int, Bits]]:
-    """Start and magnitudes of each block."""
+    """Yield the start and the magnitude bits of each block."""
     buffer = np.empty(min(BLOCK, source.size), np.int32)
     for part in blocks(source.size):
         numbers = source.read(part)
@@ -147,8 +147,8 @@ def _magnitudes(source: ValueSource) -> Iterator[tuple[int, Bits]]:
 
 
 def _kth_largest(source: ValueSource, k: int) -> int:
-    """The largest bound that at least k magnitudes reach; the smallest of all if there are fewer that are not zero."""
-    # count(low) >= k, or nothing is that large; count(high) < k
+    """Return the largest bound that at least k magnitudes reach; the smallest bound if fewer than k are above zero."""
+    # invariant: count(low) >= k, or low is the smallest bound; count(high) < k
     low = SMALLEST_BITS
     high = INFINITY_BITS
     while high - low > 1:
@@ -161,7 +161,7 @@ def _kth_largest(source: ValueSource, k: int) -> int:
 
 
 def _collect(source: ValueSource, bound: int, k: int) -> Indices:
-    """All above ``bound``, and the first equal to it, k in total."""
+    """Return, ascending, the positions of all magnitudes above ``bound`` and of the first equal to it, k in total."""
     above: list[Indices] = []
     equal: list[Indices] = []
     for start, bits in _magnitudes(source):

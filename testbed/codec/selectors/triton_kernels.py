@@ -1,7 +1,8 @@
-"""The two Triton kernels of ``cuda``, and what launches them.
+"""The two Triton kernels of ``on_device.TritonSweep``, and the functions that launch them.
 
-``collect`` adds, stores, and appends what reaches the bound to a segment of each block, in order; ``compact`` joins
-the segments to one list in ascending order. Nothing depends on which block runs first, so results repeat to the bit.
+``collect`` adds, stores, and writes each block's candidates, which reach the bound, to the segment of this block, in
+order. ``compact`` joins the segments to one list in ascending order. The results do not depend on the order in which
+blocks run, so they repeat bit by bit.
 """
 
 # ruff: noqa: PLR0913, PLR0917 (a kernel takes its tensors one by one)
@@ -17,12 +18,12 @@ import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
 BLOCK = 1024  # elements; 4 warps: 64 registers and 128-bit accesses on sm_90
-SEGMENT = 64  # candidates of a block that are kept at once; a block with more is read again
+SEGMENT = 64  # candidates that ``collect`` keeps of a block; ``compact`` reads a block with more again
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSelection:
-    """Candidates by block: positions inside the block and values, their counts, and the count of bad numbers."""
+    """Candidates by block: positions in the block, values and counts; and the number of non-finite elements in all."""
 
     positions: Tensor
     values: Tensor
@@ -31,7 +32,7 @@ class KernelSelection:
 
 
 def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> KernelSelection:
-    """``unsent`` += ``added``, and what of it reaches ``bound`` (magnitude bits, one int32)."""
+    """Add ``added`` to ``unsent``, and return the elements that reach ``bound`` (magnitude bits, one int32)."""
     size = unsent.numel()
     blocks = triton.cdiv(size, BLOCK)
     device = unsent.device
@@ -60,12 +61,12 @@ def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> KernelSelection:
 
 
 def cumulative_blocks(found: KernelSelection) -> Tensor:
-    """Where each block's candidates end in the joined list."""
+    """Return where each block's candidates end in the joined list."""
     return torch.cumsum(found.counts, 0)
 
 
 def compact(unsent: Tensor, bound: Tensor, found: KernelSelection, ends: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Indices (ascending) and values of all ``count`` candidates."""
+    """Return the indices (ascending) and values of all ``count`` candidates."""
     indices = torch.empty(count, dtype=torch.int64, device=unsent.device)
     values = torch.empty(count, device=unsent.device)
     grid: Any = _compact[(found.counts.numel(),)]
@@ -104,7 +105,7 @@ def _collect(  # type: ignore[no-untyped-def]
     offset = tl.arange(0, block)
     here = unsent + index * block
     there = added + index * block
-    # without masks the compiler uses 128-bit accesses; a bound that it cannot see through turns them into 32-bit ones
+    # without masks the compiler uses 128-bit accesses; masks whose bound is not a constant make them 32-bit accesses
     if even:
         number = tl.load(here + offset) + tl.load(there + offset)
         tl.store(here + offset, number)
