@@ -1,7 +1,7 @@
-"""Codecs as work of a node: what encodes or decodes goes through ``World.compute``, unless it costs nothing.
+"""Runs codecs as work of a node: encoding and decoding go through ``World.compute``, unless they cost nothing.
 
-If a user's codec turns finite numbers into NaN or infinity, the run ends at that node: one round later they would look
-like the numbers of a diverged training.
+If a user's codec turns finite numbers into NaN or infinity, the run ends at that node: one round later, these numbers
+would look like diverged training.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ async def encode_value(world: World, codec: Codec, key: int, value: Tensor, roun
 
 
 async def follow_value(world: World, codec: Codec, key: int, value: Tensor, parts: Parts) -> None:
-    """Let ``codec`` remember the payload of a value that another one has encoded for all in its state."""
+    """Let ``codec`` update its state with the payload that another codec in the same state has encoded."""
     if codec.cost(ENCODE_VALUE, value.numel()) is None:
-        return codec.follow_value(key, value, parts)  # it travels as it is: nothing is copied
+        return codec.follow_value(key, value, parts)  # the value is sent unchanged: nothing is copied
     work = Work("copy", size_bytes=payload_bytes(parts))
     return await world.compute(work, lambda: codec.follow_value(key, value, parts))
 
 
 async def decode(world: World, codec: Codec, message: Message, size: int) -> Tensor:
-    """Return the contribution of a message, ``size`` elements."""
+    """Return the contribution that a message contains, of ``size`` elements."""
     work = message.decoding or codec_work(codec, DECODE, size, message.round, message.parts)
     if work is None:
         return codec.decode(message.key, message.parts, size)
@@ -61,7 +61,7 @@ async def decode(world: World, codec: Codec, message: Message, size: int) -> Ten
 
 
 async def decode_value(world: World, codec: Codec, message: Message, size: int) -> Tensor:
-    """Return the value of a message, ``size`` elements."""
+    """Return the value that a message contains, of ``size`` elements."""
     work = codec_work(codec, DECODE_VALUE, size, message.round, message.parts)
     if work is None:
         return codec.decode_value(message.key, message.parts, size)
@@ -80,9 +80,10 @@ async def summed(
     round_: int,
     sum_up: Callable[[Tensor], Awaitable[Tensor]],
 ) -> Tensor:
-    """Return the sum of all contributors' tensors, made of the sums that ``codec`` asks for, one after the other.
+    """Return the sum of all contributors' tensors. ``codec`` requests intermediate sums one after the other.
 
-    ``sum_up`` returns the sum of what all contributors give it, of the same shape and on the same device.
+    ``sum_up`` takes this contributor's tensor and returns the sum over all contributors' tensors, with the same shape
+    and on the same device.
     """
     steps = codec.summing(key, tensor, contributors)
     sums = None
@@ -99,13 +100,13 @@ async def summed(
 
 
 async def exact(world: World, tensor: Tensor) -> Tensor:
-    """Return a tensor as it is, in main memory: what travels without a codec."""
+    """Return an unencoded tensor in main memory, ready to be sent without a codec."""
     (copy,) = await to_host(world, (tensor,))
     return copy
 
 
 async def to_host(world: World, parts: Parts) -> Parts:
-    """Return a payload in main memory: itself, or what one copy from the GPU brings."""
+    """Return a payload in main memory: the payload itself, or its copy from the GPU, made in one transfer."""
     accelerator = next(filter(None, (accelerator_of(part.device) for part in parts)), None)
     if accelerator is None:
         return parts
@@ -114,7 +115,7 @@ async def to_host(world: World, parts: Parts) -> Parts:
 
 
 async def to_device(world: World, parts: Parts, device: torch.device) -> Parts:
-    """Return a payload where tensors of ``device`` are: itself, or what one copy to the GPU brings."""
+    """Return a payload in the memory of ``device``: the payload itself, or its copy to the GPU, made in one transfer."""
     accelerator = accelerator_of(device)
     if accelerator is None:
         return parts
@@ -123,7 +124,7 @@ async def to_device(world: World, parts: Parts, device: torch.device) -> Parts:
 
 
 def codec_work(codec: Codec, operation: str, size: int, round_: int, parts: Parts = ()) -> Work | None:
-    """Return the work that ``operation`` is for ``size`` elements; ``None`` if it costs nothing."""
+    """Return the work of ``operation`` on ``size`` elements; ``None`` if it costs nothing."""
     cost = codec.cost(operation, size)
     if cost is None:
         return None
@@ -136,7 +137,7 @@ def payload_bytes(parts: Parts) -> int:
 
 
 def _check_numbers(world: World, codec: Codec, given: Parts, made: Parts, what: str) -> None:
-    """Raise ``RunFailed`` if a codec from outside has made numbers that are not finite of numbers that are."""
+    """Raise ``RunFailed`` if a user's codec was given only finite numbers and has made NaN or infinity of them."""
     if not codec.outside:
         return
     count = _not_finite(made)
@@ -153,7 +154,7 @@ def _not_finite(tensors: Parts) -> int:
 
 
 def _noting_size(work: Work, encode: Callable[[], Parts]) -> Callable[[], Parts]:
-    """Return ``encode``, which then tells ``work`` how large the payload has become."""
+    """Return a function that calls ``encode`` and then sets the size of ``work`` to that of the payload."""
 
     def run() -> Parts:
         parts = encode()

@@ -1,6 +1,6 @@
-"""The child's side of a parameter server: declare, init, push and pull of keys, sliced over one or more servers.
+"""The child's side of a parameter server: declare, init, push and pull keys, sliced over one or more servers.
 
-A worker uses it towards its local server, a local server towards the global servers. Tensors are flat float32.
+Workers use it towards their local server, and local servers towards the global servers. Tensors are flat float32.
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ from testbed.policy.shard.slices import Slice
 from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.world import Future, Work, World
 
-# Takes a CodecChoice (``None``: the scenario's), and at a server the child at the other end.
+# Takes a CodecChoice (``None``: the scenario's codec) and, at a server, the name of the child at the other end.
 CodecMaker = Callable[..., Codec]
 
 
 def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
-    """Return what makes one end of a connection of ``server`` to a child; a script chooses over the WAN only.
+    """Return the function that makes the codec for one end of a connection between ``server`` and a child.
 
-    ``child``: whose end it is; none: the server's.
+    A script's choice of codec applies only to connections over the WAN.
+
+    ``child``: the child, if the codec is for the child's end; empty for the server's end
     """
     node = plan.node(server)
     here = plan.node(child or server)
     tier = 1 if node.role == "server" else 2
     planned = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
-    # the value that a local server sends on is made of the contributions of all data centres
+    # the value that a local server sends to its workers contains the contributions of all data centres
     members = len(plan.training_workers) if tier == 1 else len(sync_setup.contributors(plan, node))
     contribution = sync_setup.contribution_of(plan)
-    # a sum that was made in main memory is pushed from there, and what comes back is passed on from there
+    # workers that sum in main memory push the sum from there, and pass the reply on from there
     on_host = here.device.kind == CPU.type or (here.role == "worker" and sync_setup.sums_on_host(plan))
 
     def make(choice: CodecChoice | None = None, child: str = child) -> Codec:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
         if sums_in_steps(plan, tier):
-            kind = CODECS.default  # what is summed is not encoded once more
+            kind = CODECS.default  # the tensors that are summed in steps are already encoded
             options = {}
         as_changes = contribution is Contribution.MODEL and CODECS[kind].has_memory and child != ""
         changes = as_changes or contribution is Contribution.DELTA
@@ -74,23 +76,23 @@ Send = Callable[[str, Message], Awaitable[None]]
 
 
 def with_stamp(message: Message, stamp: Mapping[str, int]) -> Message:
-    """Return a push to be sent once more, of another epoch."""
+    """Return a copy of a push with the stamp of another epoch, to be sent again."""
     meta = {**message.meta, **stamp}
     again = Message(message.kind, message.key, message.round, meta, message.parts, message.priority)
     again.decoding = message.decoding
     return again
 
 
-_BEFORE_ALL = (1 << 63) - 1  # a priority: scripts give their pushes any other
+_BEFORE_ALL = (1 << 63) - 1  # the highest priority; scripts may give their pushes any other
 
 
 @dataclass(frozen=True, slots=True)
 class PushRoute:
     """How pushes reach a server.
 
-    send         takes the place of ``World.send`` for pushes
-    on_declared  is called with each server and what is declared to it
-    memories     what order or overlay remember from round to round, by name
+    send         replaces ``World.send`` for pushes
+    on_declared  is called with each server and the declaration that it receives
+    memories     by name: the state that the order or overlay keeps from round to round
     """
 
     send: Send
@@ -102,9 +104,9 @@ class PushRoute:
 class ParentNodes:
     """The servers of one child.
 
-    names       as the Plan has them
+    names       the servers' names in the Plan
     peers       all nodes of the run
-    successors  by lost server: what has taken its place
+    successors  by lost server: the replica that has replaced it
     together    whether their rounds combine the contributions of all children
     replicated  whether a replica repeats their updates
     """
@@ -116,7 +118,7 @@ class ParentNodes:
     replicated: bool = False
 
     def now(self) -> tuple[str, ...]:
-        """Return the servers that are there now."""
+        """Return the present servers: a successor stands in the place of its lost server."""
         if not self.successors:
             return self.names
         return tuple(self.successors.get(name, name) for name in self.names)
@@ -125,11 +127,11 @@ class ParentNodes:
 class KVWorker:
     """One child's view of the servers above it.
 
-    Where all wait for each other and the run may go on without a node, pushes are kept until they are answered. When
-    the membership changes, all that are not answered are sent once more, as they were encoded: the servers have dropped
-    what they had of rounds that were not complete. What begins meanwhile waits until all have agreed.
+    If rounds wait for all children and the run can continue without a node, this object keeps each push until the
+    reply comes. When the membership changes, the servers drop their contributions to incomplete rounds, so this object
+    sends all unanswered pushes again, as they were encoded. New pushes wait until all nodes have agreed.
 
-    first_control  what came with the first values, merged over the keys pulled so far
+    first_control  the controls that came with the first values, merged over the keys pulled so far
     """
 
     def __init__(
@@ -142,26 +144,26 @@ class KVWorker:
         priority: Callable[[int], int],
         route: PushRoute | None = None,
     ) -> None:
-        """``route``: where order or overlay replace the direct way to the server."""
+        """``route``: how pushes travel, if the order or overlay does not send them directly to the server."""
         self._world = world
         self._parents = servers
         self._make_codec = codec
         self._codec = codec()
         self._peers = servers.peers
         self._repeats = servers.together and servers.peers.continues
-        self._declared = Declaration({})  # of all slices, by wire key
+        self._declared = Declaration({})  # the declaration of all slices, by wire key
         self._tables: dict[int, TableCodec] = {}  # by wire key: the codecs of tables that travel by rows
         self._slicer = slicer
         self._priority = priority
         self._route = route or PushRoute(world.send)
         self._slices: dict[int, list[Slice]] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
-        self._unanswered: dict[tuple[int, int], tuple[int, Message]] = {}  # each with the number of its server
-        self._decoding: set[tuple[int, int]] = set()  # values that have arrived
-        self._dropped: set[tuple[int, int]] = set()  # pushes whose values are not to be kept when they arrive
+        self._unanswered: dict[tuple[int, int], tuple[int, Message]] = {}  # pushes, each with the index of its server
+        self._decoding: set[tuple[int, int]] = set()  # values that have arrived and are being decoded
+        self._dropped: set[tuple[int, int]] = set()  # pushes whose replies are to be discarded on arrival
         self._declared_to: tuple[str, ...] = ()
-        self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
-        self._resumed: Mapping[str, Any] = {}  # the codecs' state in a checkpoint
+        self._introduced: Future[None] | None = None  # set when the keys have been declared to a server's successor
+        self._resumed: Mapping[str, Any] = {}  # the state in a checkpoint
         self.first_control = ReplyControl()
         inbox.on(MessageKind.VALUE, self._on_value)
         self._peers.on_agreed.append(self._on_agreed)
@@ -187,7 +189,7 @@ class KVWorker:
         if self._resumed:
             self._codec.load_state(below("codec", self._resumed))
             take_over(self._states_of_tables(), below("table", self._resumed))
-        await self._peers.settle()  # a child that joins has no part before
+        await self._peers.settle()  # a joining child takes no part before the agreement
         self._declared_to = self._servers
         for index, server in enumerate(self._declared_to):
             declared = self._declared.only(piece.wire_key for piece in slices if piece.server == index)
@@ -200,7 +202,7 @@ class KVWorker:
         await self._world.send(server, message)
 
     def _refuse_memory(self, kind: str) -> None:
-        """Refuse what the scenario's rules refuse, where a script has chosen it."""
+        """Refuse a codec that a script has chosen and that the scenario's rules would refuse."""
         if self._parents.replicated and CODECS[kind].has_memory:
             raise ScenarioError(
                 f"set_compression({kind!r}): a replica repeats updates with codecs without memory only; choose "
@@ -223,9 +225,9 @@ class KVWorker:
             )
 
     async def pull(self, keys: Sequence[int], newest: bool = False) -> list[Tensor]:
-        """Request the current values of ``keys``, all at once, and wait until the servers have them.
+        """Request the current values of ``keys``, all at once, and wait for them.
 
-        ``newest``: those of the top tier, and not what a server between has received last.
+        ``newest``: request the values of the top tier, not the last values that a server in between has received.
         """
         meta = {"newest": True} if newest else {}
         for piece in [piece for key in keys for piece in self._slices[key]]:
@@ -233,7 +235,7 @@ class KVWorker:
             message = Message(MessageKind.PULL, piece.wire_key, PULL_ROUND, dict(meta))
             await self._send(self._servers[piece.server], message)
         values = []
-        for key in keys:  # no comprehension, which would add one coroutine to each of these waits
+        for key in keys:  # no comprehension: it would add a coroutine to each of these waits
             values.append(await self.value(key, PULL_ROUND))
         self.first_control = merge_controls([self.first_control, *(value.control for value in values)])
         return [value.tensor for value in values]
@@ -250,7 +252,7 @@ class KVWorker:
 
     @staticmethod
     def _ask(table: TableCodec, piece: Slice, wanted: Tensor | None) -> None:
-        """Ask for the rows of one slice, which are numbered from its first row on."""
+        """Ask for the wanted rows of one slice, numbered from the slice's first row."""
         if wanted is not None:
             first = piece.start // table.width
             end = piece.stop // table.width
@@ -267,7 +269,8 @@ class KVWorker:
         for piece in self._slices[push.key]:
             size = piece.stop - piece.start
             codec = self._codec_of(piece.wire_key)
-            elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]  # no view of a whole key
+            # a slice that is the whole key needs no view
+            elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]
             parts = await coding.encode(self._world, codec, piece.wire_key, elements, round_)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
@@ -284,7 +287,7 @@ class KVWorker:
         return self._arrival(slices[0], round_) if len(slices) == 1 else self._joined(key, round_)
 
     def drop(self, key: int, round_: int) -> None:
-        """Keep no reply to this child's push of (key, round): it is not waited for."""
+        """Discard the reply to this child's push of (key, round): nothing waits for it."""
         for piece in self._slices[key]:
             where = (piece.wire_key, round_)
             if self._pending[where].done():
@@ -293,7 +296,7 @@ class KVWorker:
                 self._dropped.add(where)
 
     async def pieces(self, key: int, round_: int) -> tuple[list[Tensor], ReplyControl]:
-        """Wait as ``value`` does. Return the value's pieces one after the other, as the servers have sent them."""
+        """Wait as ``value`` does. Return the value's slices in order, as the servers sent them, and their control."""
         found = [await self._arrival(piece, round_) for piece in self._slices[key]]
         return [piece.tensor for piece in found], merge_controls([piece.control for piece in found])
 
@@ -328,7 +331,7 @@ class KVWorker:
         size = self._declared.keys[key].size
         where = (key, message.round)
         if self._repeats and (where not in self._pending or self._pending[where].done() or where in self._decoding):
-            return  # both the lost server and its successor have answered: the bits are the same
+            return  # both the lost server and its successor have answered, with the same bits
         self._unanswered.pop(where, None)
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
             codec.begin(key, message.parts[0])
@@ -358,7 +361,7 @@ class KVWorker:
             del self._pending[where]
 
     async def leave(self) -> None:
-        """Tell the servers that this child pushes no more, once every push is answered."""
+        """Wait until every push is answered; then tell the servers that this child pushes no more."""
         for (key, round_), future in list(self._pending.items()):
             await self._world.wait(future, f"value of key {key} after round {round_}, before leaving")
         for server in self._servers:
@@ -366,13 +369,13 @@ class KVWorker:
 
     @property
     def idle(self) -> bool:
-        """Whether every push is answered, and every answer taken or dropped."""
+        """Whether every push and pull is answered, and every reply is taken or dropped."""
         return not self._pending
 
     # ---- changes of the membership, and checkpoints --------------------------------------------------------------
 
     def _on_agreed(self, agreed: Agreed) -> None:
-        """Send what is not answered once more; first the keys to a server that has taken the place of another."""
+        """Send unanswered pushes again. A server that has replaced another first receives the declaration of keys."""
         if not self._declared_to:
             return
         moved = [index for index, server in enumerate(self._servers) if server != self._declared_to[index]]
@@ -401,11 +404,11 @@ class KVWorker:
             await self._route.send(self._servers[index], message)
 
     def state(self) -> State:
-        """Return the memories of the codecs and of the route; between two rounds there is nothing else to keep."""
+        """Return the state of the codecs and of the route; between two rounds there is nothing else to keep."""
         tables = under("table", joined(self._states_of_tables()))
         return under("codec", self._codec.state()) | tables | under("route", joined(self._route.memories))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``; to be called before keys are declared."""
+        """Load a ``state``. Call it before keys are declared."""
         self._resumed = state
         take_over(self._route.memories, below("route", state))

@@ -1,21 +1,21 @@
-"""The other nodes of a run that goes on without some of them: who takes part, and on what all agree.
+"""How the nodes of a run agree on who takes part, and go on, when a node is lost, leaves or joins.
 
-The scheduler numbers changes of the membership: epochs. Each ends the rounds under way for all. When a node is lost,
-leaves or joins, every node
+The scheduler numbers the changes of the membership; the number is the epoch. Each change ends the rounds in progress at
+all nodes. When a node is lost, leaves or joins, every node
 
-1. gives up what it has under way with the others (``on_change``);
-2. waits for the first message (HELLO, see ``greets``) of each joining node to which it sends by itself, as a node sends
-   nothing to one that has not sent before;
-3. reports to the scheduler, workers with their progress, and leaves what it has reported unchanged until the answer.
-   When all who take part have reported for the newest epoch, the scheduler tells them the largest progress, who has
-   made it, and with which round each worker begins that has joined;
-4. then makes the rounds that are not over again, with those that now take part (``on_agreed``). Without servers, a
-   worker that lacks something first takes the state of another (STATE).
+1. abandons its exchanges in progress with other nodes (``on_change``);
+2. waits for the first message (HELLO, see ``greets``) of each joining node to which it may have to send first: a node
+   must not send to a node from which it has heard nothing;
+3. reports its progress to the scheduler, and does not change that progress until the answer comes. When all members
+   have reported for the newest epoch, the scheduler tells them the largest progress, which node has it, and the first
+   round of each worker that has joined;
+4. repeats the incomplete rounds with the nodes that now take part (``on_agreed``). Without servers, a worker that is
+   behind first takes the state of another worker (STATE).
 
-A change meanwhile begins a new epoch, with new reports. The scheduler sends the agreement of an epoch to all nodes or
-to none. Without servers the same reports take the place of the barrier before training, with epoch 0.
+A further change during these steps begins a new epoch, with new reports. The scheduler sends the agreement of an epoch
+to all nodes or to none. Without servers, the reports of epoch 0 replace the barrier before training.
 
-``EpochMail`` drops messages of rounds that have ended with their epoch, and those of processes that were lost.
+``EpochMail`` drops messages of rounds that ended with their epoch, and messages of lost processes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from testbed.policy.sync import SYNC
 from testbed.state import State
 from testbed.world import Future, World
 
-TRAINED = "trained"  # barrier of workers that change their models no more
-NOTHING = -2  # progress of a node without values, or which has begun no round
-FIRST_VALUES = -1  # of one that has those before training
-ENDED = 1 << 40  # of one whose values are the run's result
+TRAINED = "trained"  # barrier of workers whose models no longer change
+NOTHING = -2  # progress of a node that has no values, or has begun no round
+FIRST_VALUES = -1  # progress of a node that has the values before training
+ENDED = 1 << 40  # progress of a node whose values are the run's result
 _NOT_READY = -1  # epoch of a node that has not been told yet who takes part
 
 ROUND_MESSAGES = frozenset(
@@ -54,18 +54,18 @@ ROUND_MESSAGES = frozenset(
         MessageKind.TELL,
     }
 )
-"""What ends with its epoch, where all wait for each other."""
+"""The kinds of messages that become void when their epoch ends, if all members wait for each other."""
 
 
 def agrees(plan: Plan) -> bool:
-    """Return whether nodes agree with each other when one is lost or joins: the run continues."""
+    """Return whether the run continues when a node is lost or joins, so that nodes must agree on how to go on."""
     return plan.recovery.on_failure == "continue"
 
 
 def hands_over(plan: Plan) -> bool:
-    """Return whether a worker that joins needs another one's state, as servers may have sums of gradients only.
+    """Return whether a joining worker may need another worker's state: servers may hold only sums of gradients.
 
-    An optimizer for gradients that is at the servers, after all, leaves nothing to be handed over.
+    Callers still have to check that the optimizer is not at the servers; if it is, the servers hold the whole state.
     """
     gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
     return agrees(plan) and gradients and sync_setup.all_wait(plan)
@@ -76,12 +76,12 @@ def has_servers(plan: Plan) -> bool:
 
 
 def has_all(there: Collection[str], wanted: Collection[str]) -> bool:
-    """Return whether all that are ``wanted`` are ``there``: mostly a comparison of numbers, as they come one by one."""
+    """Return whether ``there`` contains all of ``wanted``; comparing the lengths first is cheap and mostly enough."""
     return len(there) >= len(wanted) and set(there).issuperset(wanted)
 
 
 class EpochReports:
-    """The reports of an epoch."""
+    """The nodes' reports for the newest epoch."""
 
     def __init__(self) -> None:
         self._reports: dict[str, tuple[int, int]] = {}
@@ -89,7 +89,7 @@ class EpochReports:
         self._decided = -1
 
     def report(self, node: str, meta: dict[str, Any]) -> None:
-        """Note a node's report: its epoch, progress, and the last round that it knows of."""
+        """Note a node's report: the epoch, its progress, and the last round of the run that it knows of."""
         epoch = int(meta["name"].removeprefix(AGREE))
         if epoch > self._epoch:
             self._epoch = epoch
@@ -98,7 +98,10 @@ class EpochReports:
             self._reports[node] = meta["progress"], meta["last"]
 
     def decide(self, epoch: int, members: Sequence[str]) -> dict[str, Any] | None:
-        """Return what to tell ``members``, in rank order; ``None``: not yet, or they have been told."""
+        """Return the agreement to send to ``members``; ``None`` if reports are missing, or it was returned before.
+
+        ``members`` are in rank order: among nodes with the same progress, the first is the holder.
+        """
         reports = self._reports if self._epoch == epoch else {}
         if self._decided == epoch or not has_all(reports, members):
             return None
@@ -118,16 +121,17 @@ class EpochReports:
 
 
 class FirstRounds:
-    """The first rounds of workers that join a run with servers: for each, the earliest round that no worker has begun.
+    """Chooses the first round of each worker that joins a run with servers: the earliest that no worker has begun.
 
-    The workers of a local server have rounds of their own between two that cross the WAN, so a worker goes by them. The
-    first worker of a data centre begins after the last round that has crossed the WAN, and after the last one that its
-    local server has summed, as that one takes nothing more for it. Where replies are held back from workers that run
-    ahead, one that joins begins with the slowest.
+    Between two rounds that cross the WAN, the workers of a local server may have rounds of their own. So a joining
+    worker follows the other workers of its data centre. If it is the only one there, it begins after the last round
+    that crossed the WAN and after the last round that its local server has summed: the server accepts no further pushes
+    to that round. If the policy holds back replies to workers that run ahead, a joining worker begins after the last
+    round that the slowest worker has begun.
     """
 
     def __init__(self, plan: Plan, joined: Mapping[str, int], first: Mapping[str, int]) -> None:
-        """``joined``, ``first``: as ``give``, of a checkpoint with which the run begins."""
+        """``joined`` and ``first`` come from the checkpoint with which the run begins: epochs and first rounds."""
         self._local = {node.name for node in plan.with_role("server")}
         self._beside = {each.name: self._local.intersection(each.parents) for each in plan.training_workers}
         self._lan_rounds = sync_setup.lan_rounds(plan)
@@ -135,15 +139,15 @@ class FirstRounds:
         self._holds_inside, self._holds_across = (
             SYNC[choice.kind].holds for choice in (technique.sync_tier1, technique.sync_tier2)
         )
-        # by worker: the epoch in which it has joined, and its round
+        # by worker: the epoch in which it joined, and its first round
         self._given = {name: (joined[name], round_) for name, round_ in first.items() if name in joined}
 
     def give(self, progress: Mapping[str, int], joined: Mapping[str, int], summed: Mapping[str, int]) -> dict[str, int]:
-        """Return the first rounds of the workers that have joined.
+        """Return the first round of each worker that has joined.
 
-        progress  the last round that each training worker has begun; of all that take part
-        joined    the epoch in which each process has joined, of those that were not there from the start
-        summed    the last round that each server has summed; who had begun it may be lost
+        progress  the last round that each training worker has begun, for all that take part
+        joined    the epoch in which each process joined, without those that were there from the start
+        summed    the last round that each server has summed; the workers that had begun it may be lost
         """
         given = {
             name: pair for name, pair in self._given.items() if name in progress and joined.get(name, 0) == pair[0]
@@ -172,9 +176,9 @@ class FirstRounds:
 
 @dataclass(slots=True)
 class Company:
-    """Those who take part between two changes of the membership.
+    """The nodes that take part between two changes of the membership.
 
-    stamp  tells what they send to each other from what others have sent before
+    stamp  metadata that distinguishes their messages from those of earlier epochs
     ended  whether the membership has changed since
     """
 
@@ -188,9 +192,12 @@ class Company:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What all nodes of an epoch know: the largest ``progress``, its ``holder``, and the earliest ``last`` round.
+    """The agreement of an epoch.
 
-    first  the first rounds of workers that have joined a run with servers
+    progress  the largest progress that any node has reported
+    holder    the node that has this progress; empty in runs with servers, which hold the values
+    last      the smallest of the last rounds that the nodes have reported
+    first     by worker: the first round of those that have joined a run with servers
     """
 
     epoch: int
@@ -201,18 +208,20 @@ class Agreed:
 
 
 class Peers:
-    """``names``: the training workers that take part, in the Plan's order. ``epoch``: the newest that is known here.
+    """This node's view of the other nodes that take part.
 
-    company    those who take part in that epoch
+    names      the training workers that take part, in the Plan's order
+    epoch      the newest epoch that this node knows
+    company    the nodes that take part in that epoch
 
     continues  whether nodes may be lost, or join
-    progress   what this node reports; it must not change between a change of the epoch and the agreement on it
-    last       the last round that this worker knows of, in the same report
-    greets     nodes that this one sends to before they have sent to it
+    progress   this node's progress for its report; it must not change between a change of the epoch and its agreement
+    last       the last round of the run that this worker knows of, also for the report
+    greets     nodes to which this node sends before they have sent to it
     on_change  called with the new epoch
-    on_agreed  called with every agreement and, of a node of a run with servers that does not join, when all begin
-    on_heard   called with a node that has joined, when it has sent its first message
-    states     of this worker for one that lacks it, and of another for this one
+    on_agreed  called with every agreement; in a run with servers, also at the start, unless this node joined late
+    on_heard   called with a joined node once this node may send to it
+    states     exchanges workers' states: provides this worker's, and asks others for theirs
     """
 
     def __init__(self, world: World, inbox: Inbox, membership: Membership, plan: Plan) -> None:
@@ -223,7 +232,7 @@ class Peers:
         self._workers = plan.training_workers
         self.greets: set[str] = set() if self._has_servers else {worker.name for worker in self._workers}
         self._gone: set[str] = set()
-        self._joined_in: dict[str, int] = {}  # epochs, of those that have joined a run in progress
+        self._joined_in: dict[str, int] = {}  # by node that joined the run in progress: the epoch
         self._heard: dict[str, int] = {}
         self.epoch = self._reported = 0
         self.company = Company()
@@ -250,33 +259,33 @@ class Peers:
 
     @property
     def eldest(self) -> str:
-        """The first of ``names`` that was there from the start; of a run without one, the first that has joined."""
+        """The first of ``names`` that was there from the start; if none is left, the one that joined first."""
         for worker in self._workers:
             if worker.name not in self._gone and worker.name not in self._joined_in:
                 return worker.name
         return min(self.names, key=lambda name: self._joined_in.get(name, 0))
 
     def joined_in(self, name: str) -> int | None:
-        """Return the epoch in which a node's process has joined (0: from the start); ``None`` if it is lost."""
+        """Return the epoch in which a node's process joined (0: at the start); ``None`` if the node is lost."""
         return None if name in self._gone else self._joined_in.get(name, 0)
 
     def first_round(self, name: str) -> int:
-        """Return the first round of a worker, as far as all have agreed: 0, if it was there from the start."""
+        """Return the first round of a worker by the last agreement; 0 if it was there from the start."""
         return self._newest.first.get(name, 0)
 
     def can_hear(self, name: str) -> bool:
-        """Return whether what is sent to a node reaches it: it was there before this one, or has sent to it."""
+        """Return whether messages to a node reach it: it joined before this node, or has sent to this node."""
         joined = self.joined_in(name)
         return joined is not None and (joined <= self._membership.epoch or self._heard.get(name) == joined)
 
     @property
     def stamp(self) -> dict[str, int]:
-        """Return what tells messages of this process from those of one that was lost."""
+        """Return the metadata that distinguishes this process's messages from those of a lost process."""
         return {"epoch": self._membership.epoch} if self._membership.epoch else {}
 
     @property
     def round_stamp(self) -> dict[str, int]:
-        """Return what tells messages of rounds since the last agreement from those before."""
+        """Return the metadata that distinguishes messages since the last agreement from earlier ones."""
         return {"epoch": self._newest.epoch} if self._newest.epoch > 0 else {}
 
     @property
@@ -284,7 +293,7 @@ class Peers:
         return self._membership.joined_late
 
     async def greet(self) -> None:
-        """After ``Membership.join``: if the run is in progress, send the first message to all that may send to it."""
+        """If this node joined late, send HELLO to all nodes in ``greets``. Call this after ``Membership.join``."""
         for name in sorted(self.greets.difference(self._gone)) if self.continues and self.joined_late else ():
             if name != self._world.node:
                 await self._world.send(name, Message(MessageKind.HELLO, meta=self.stamp))
@@ -294,24 +303,24 @@ class Peers:
         self._report()
 
     def begun(self, round_: int) -> None:
-        """Note that this worker has begun a round, after ``settle``; or that this server has summed it."""
+        """Note that this worker has begun a round (call it after ``settle``), or that this server has summed it."""
         self.progress = round_ if self.progress is None else max(self.progress, round_)
 
     @property
     def settled(self) -> bool:
-        """Whether all have agreed on the newest epoch."""
+        """Whether all nodes have agreed on the newest epoch."""
         return not self.continues or (self._ready and self._newest.epoch == self.epoch)
 
     async def settle(self) -> None:
-        """Return when all have agreed on the newest epoch."""
+        """Return when all nodes have agreed on the newest epoch."""
         while not self.settled:
             await self._world.wait(self._decision, f"all nodes to agree on epoch {self.epoch}")
 
     async def agreed(self, take_from: Callable[[Agreed], str] = lambda agreed: "") -> tuple[Agreed, State | None]:
-        """Return what the workers of the newest epoch agree on, and another's state.
+        """Return the agreement on the newest epoch, and the state of another worker if this worker needs it.
 
-        ``take_from`` returns whose state this worker needs; if no one's, it is ``None``. Nothing has changed since the
-        agreement when this returns.
+        ``take_from`` returns the name of that worker; if the name is empty, the state is ``None``. When this method
+        returns, the membership has not changed since the agreement.
         """
         while True:
             agreed = await self._world.wait(self._decision, f"all workers to agree on epoch {self.epoch}")
@@ -326,11 +335,12 @@ class Peers:
                 return agreed, state
 
     async def state_after(self, round_: int) -> State:
-        """Return what a worker that was there before has after ``round_``, with which this one, which joins, goes on.
+        """Return the state after ``round_`` of a worker that was there before this joining worker.
 
-        All have agreed that this one begins with the round after it. The other one has that state until the end of that
-        round, which needs a contribution of this one: so it cannot have gone further, and there is no circular wait. If
-        it is lost, the next one is asked. Raise ``RunFailed`` if no one is left that may have the state.
+        All nodes have agreed that this worker begins with the next round. The asked worker keeps the state until the
+        end of that round, and the round needs a contribution from this worker. So the asked worker cannot have gone
+        further, and there is no circular wait. If the asked worker is lost, ask the next one. Raise ``RunFailed`` if
+        no worker is left that may have the state.
         """
         mine = self.joined_in(self._world.node) or 0
         while (self.joined_in(self.eldest) or 0) < mine:
@@ -349,7 +359,7 @@ class Peers:
         self._joined_in = dict(membership.joined)
         self.epoch = membership.newest_epoch
         if not membership.joined_late:
-            self._heard = dict(membership.joined)  # all begin together where the run goes on
+            self._heard = dict(membership.joined)  # in a resumed run, all nodes begin together
         if self.epoch:
             self._end_company()
         if self._has_servers and not membership.joined_late:
@@ -358,7 +368,7 @@ class Peers:
         elif self._has_servers:
             self._report()
         elif not membership.joined_late:
-            self._newest = Agreed(self.epoch, FIRST_VALUES)  # they exchange first values before they agree
+            self._newest = Agreed(self.epoch, FIRST_VALUES)  # workers exchange first values before they agree
             self._hand_over_early()
 
     def _on_lost(self, nodes: list[str]) -> None:
@@ -393,11 +403,11 @@ class Peers:
     def _on_hello(self, message: Message) -> None:
         self._heard[message.sender] = message.meta["epoch"]
         self._report()
-        if self.can_hear(message.sender):  # else the scheduler has yet to say so
+        if self.can_hear(message.sender):  # else the scheduler's notice that it joined is still on its way
             self.on_heard(message.sender)
 
     def _report(self) -> None:
-        """Report for the newest epoch, once, when every greeted node that has joined since this one has been heard."""
+        """Report for the newest epoch, once, as soon as this node may send to all present nodes of ``greets``."""
         present = self.greets.difference(self._gone)
         if not self._ready or self.progress is None or not all(map(self.can_hear, present)):
             return
@@ -411,7 +421,7 @@ class Peers:
         meta = message.meta
         epoch = int(meta["name"].removeprefix(AGREE))
         agreed = Agreed(epoch, meta["progress"], meta["holder"], meta["last"], meta.get("first", {}))
-        if self._ready:  # else it was for the process in whose place this one is
+        if self._ready:  # else the message was for the process that this process replaces
             self._take(agreed)
 
     def _take(self, agreed: Agreed) -> None:
@@ -430,28 +440,28 @@ class Peers:
     # ---- messages -----------------------------------------------------------------------------------------------
 
     def is_early(self, message: Message) -> bool:
-        """Return whether ``message`` is of an epoch on which this node has yet to agree."""
+        """Return whether ``message`` belongs to an epoch whose agreement this node has not received yet."""
         return int(message.meta.get("epoch", 0)) > self._newest.epoch
 
     def keep(self, mail: EpochMail, message: Message, handler: Handler) -> None:
-        """Hand an early message to ``mail`` once more after the next agreement."""
+        """Keep an early message, and hand it to ``mail`` again after the next agreement."""
         self._early.append((mail, message, handler))
 
     def is_of_the_lost(self, message: Message) -> bool:
-        """Return whether ``message`` is of a process that takes no part any more."""
+        """Return whether ``message`` comes from a process that no longer takes part."""
         joined = self.joined_in(message.sender)
         return joined is None or int(message.meta.get("epoch", 0)) < joined
 
     def has_ended(self, message: Message) -> bool:
-        """Return whether ``message`` is of an epoch before the last agreement."""
+        """Return whether ``message`` belongs to an epoch before the last agreement."""
         return int(message.meta.get("epoch", 0)) < self._newest.epoch
 
 
 class EpochMail:
-    """Mail of which nothing arrives that has ended with its epoch, and nothing before this node has agreed on it.
+    """Filters mail by epoch: drops outdated messages, and keeps early ones until this node has their agreement.
 
-    ``together``: rounds combine the contributions of all, and are made again when the membership changes. Otherwise
-    only messages of lost processes are dropped.
+    ``together``: rounds combine the contributions of all members, and restart when the membership changes. Then
+    messages of earlier epochs' rounds are dropped. Otherwise, only messages of lost processes are dropped.
     """
 
     def __init__(self, mail: Mail, peers: Peers, *, together: bool) -> None:
@@ -466,7 +476,7 @@ class EpochMail:
             self._mail.on(kind, handler)
 
     def take(self, message: Message, handler: Handler) -> None:
-        """Hand over a message that has arrived, unless it has ended, or is early."""
+        """Hand a message to ``handler``, keep it if it is early, or drop it if it is outdated."""
         peers = self._peers
         if peers.is_early(message):
             peers.keep(self, message, handler)
@@ -478,9 +488,10 @@ class EpochMail:
 
 
 def first_rounds(plan: Plan, server: NodePlan, peers: Peers) -> dict[str, int]:
-    """Return the first round of each contributor of ``server`` that takes part: 0, if it was there from the start.
+    """Return the first round of each contributor of ``server`` that takes part; 0 if it was there from the start.
 
-    Of a local server it is that of the first of its workers, or the next round that crosses the WAN.
+    The first round of a local server is the smallest first round of its workers, moved forward to the next round that
+    crosses the WAN.
     """
     across = sync_setup.rounds_apart(plan, server)
     found = {}

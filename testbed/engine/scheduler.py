@@ -1,4 +1,4 @@
-"""The scheduler: registers nodes, releases barriers, keeps the membership, declares the end. It carries no tensors."""
+"""The scheduler: registers nodes, releases barriers, keeps the membership, ends the run. It carries no tensors."""
 
 from __future__ import annotations
 
@@ -29,41 +29,47 @@ from testbed.world import World
 
 
 class MembershipLedger:
-    """Who takes part, and what follows when a node is lost, leaves or joins.
+    """Keeps which nodes take part, and carries out the consequences when a node is lost, leaves or joins.
 
     Every change makes a new membership epoch. The scheduler alone decides changes, one after the other, numbers them,
     records them and sends them to all nodes in that order (EPOCH), so every node sees the same history.
 
-    A message of a lost process must not be taken for one of the process that replaces it. So a node that joins gets the
-    number of its epoch (READY), and nodes mark what they send to each other with an epoch (``engine.peers``).
+    Nodes must not mistake a message of a lost process for one of the process that replaces it. So a joining node
+    receives the number of its epoch (READY), and nodes mark their messages with an epoch (``engine.peers``).
 
-    ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.
-    ``joined``: the epochs in which those have joined that were not there from the start.
+    epoch   the number of changes so far
+    absent  nodes that do not take part, in the order of their loss
+    joined  by node that was not there from the start: the epoch in which it joined
+    first   by worker that has joined: its first round, by the last agreement
     """
 
     def __init__(self, plan: Plan, begin: Members) -> None:
         self._nodes = {node.name: node for node in plan.nodes}
-        self._waiting: dict[str, float] = {}  # when each has registered that is back before a parent that it needs
+        self._waiting: dict[str, float] = {}  # nodes that wait for an absent parent: when each registered
         self._new = set(begin.new)  # nodes that have never taken part
         self._left = set(begin.left)  # nodes that have ended their part on purpose
         self.absent: dict[str, None] = dict.fromkeys(begin.absent)
         self._agrees = agrees(plan)
-        self.joined = dict(begin.joined)  # epochs, of those that have joined and take part
-        self.first = dict(begin.first)  # rounds, of workers of these, as far as all have agreed
-        self._successors = dict(begin.successors)  # by lost server
+        self.joined = dict(begin.joined)
+        self.first = dict(begin.first)
+        self._successors = dict(begin.successors)  # by lost server: the replica that has taken over
         self.epoch = begin.epoch
         self._present: list[str] = []
         self._training: list[str] = []
         self._note_present()
 
     def _note_present(self) -> None:
-        """Keep who takes part: with thousands of nodes it is asked for at each of their messages."""
+        """Cache which nodes take part: with thousands of nodes, each of their messages asks for it."""
         present = [node for node in self._nodes.values() if node.role != "scheduler" and node.name not in self.absent]
         self._present = [node.name for node in present]
         self._training = [node.name for node in present if node.role == "worker" and node.trains]
 
     def members(self, more_waiting: Collection[str], trained_s: float) -> Members:
-        """Return who takes part, for a checkpoint. ``more_waiting``: who has registered and is let in later."""
+        """Return the membership for a checkpoint.
+
+        more_waiting  further nodes that have registered, and join after the checkpoint
+        trained_s     seconds of training so far
+        """
         new = tuple(name for name in self.absent if name in self._new)
         waiting = (*self._waiting, *more_waiting)
         left = tuple(name for name in self.absent if name in self._left)
@@ -80,7 +86,7 @@ class MembershipLedger:
         )
 
     def record_missing(self, world: World, missing: Collection[str]) -> None:
-        """Record who had been lost or had left before a checkpoint was made: no other event of this run says so."""
+        """Record the nodes that were lost or left before the checkpoint: the resumed run has no other event of this."""
         gone = [name for name in missing if name not in self._new]
         lost = [name for name in gone if name not in self._left]
         for nodes, why in (lost, WAS_LOST), ([name for name in gone if name in self._left], HAS_LEFT):
@@ -89,7 +95,7 @@ class MembershipLedger:
                 world.record("epoch", number=self.epoch, targets=targets, begins=False, message=why)
 
     def ready(self) -> dict[str, Any]:
-        """Return what nodes are told that take part when the run begins, or goes on where a checkpoint was made."""
+        """Return the metadata of READY for the nodes that take part when the run begins or resumes."""
         meta: dict[str, Any] = {"name": "ready"}
         meta |= {"gone": list(self.absent)} if self.absent else {}
         meta |= {"epoch": self.epoch, "joined": dict(self.joined)} if self.epoch else {}
@@ -97,20 +103,20 @@ class MembershipLedger:
         return meta | ({"heirs": self._successors} if self._successors else {})
 
     def present(self) -> Sequence[str]:
-        """Return who takes part, in the Plan's order."""
+        """Return the nodes that take part, without the scheduler, in the Plan's order."""
         return self._present
 
     def training(self) -> Sequence[str]:
-        """Return the workers of these that train."""
+        """Return the training workers that take part, in the Plan's order."""
         return self._training
 
     async def remove(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
-        """Remove ``node`` and the nodes that depend on it, tell the others, and return the removed ones.
+        """Remove ``node`` and the nodes that depend on it, tell the others, and return the removed nodes.
 
-        ``well``: it leaves on purpose and, like the nodes that leave with it, waits to be told that it may.
-        Raise ``RunFailed`` if the run cannot continue without it.
+        ``well``: the node leaves on purpose. It and the nodes that leave with it wait for the scheduler's consent.
+        Raise ``RunFailed`` if the run cannot continue without the node.
         """
-        self._waiting.pop(node, None)  # else it would be told to begin although another process has its name now
+        self._waiting.pop(node, None)  # else READY would go to a process that has been replaced
         if node in self.absent or node not in self._nodes:
             return []
         successor = self._successor(node)
@@ -137,14 +143,14 @@ class MembershipLedger:
         return leaving
 
     def _successor(self, node: str) -> str:
-        """Return the replica that takes over from ``node``, if that is a global server and the replica takes part."""
+        """Return the replica that takes over from ``node``; empty if ``node`` is no global server or none is left."""
         replicas = [
             each.name for each in self._nodes.values() if each.role == "replica" and each.name not in self.absent
         ]
         return replicas[0] if replicas and self._nodes[node].role == "global_server" else ""
 
     def _dependents(self, node: str) -> list[str]:
-        """Return who leaves with ``node``: the workers of a local server, or the server of the last worker."""
+        """Return the nodes that leave with ``node``: a local server's workers, or the local server of a last worker."""
         lost = self._nodes[node]
         if lost.role == "server":
             return [child for child in lost.children if child not in self.absent]
@@ -156,10 +162,11 @@ class MembershipLedger:
         ]
 
     async def add(self, world: World, node: str, registered_s: float) -> list[str]:
-        """Let ``node``, which has registered again, join when its parents take part. Return all who join now.
+        """Let the registered ``node`` join as soon as its parents take part. Return all nodes that join now.
 
-        ``registered_s``: by the clock of its process, which knows by that which READY is its own: that process may be
-        lost, and the next one have registered, before the scheduler reads it.
+        ``registered_s``: when the process registered, by its own clock. READY repeats this time, so that a process
+        recognises its own READY: before the scheduler reads a registration, that process may be lost and a next one
+        may have registered.
         """
         self._waiting[node] = registered_s
         joined: dict[str, float] = {}
@@ -200,7 +207,7 @@ class MembershipLedger:
 
 
 class Scheduler:
-    """One per run, in the central data centre."""
+    """The scheduler of a run. It is in the central data centre."""
 
     def __init__(self, plan: Plan, files: CheckpointFiles | None = None) -> None:
         self._plan = plan
@@ -214,9 +221,9 @@ class Scheduler:
         self._workers = {node.name for node in plan.with_role("worker")}
         self._training_workers = {worker.name for worker in plan.training_workers}
         self._unfinished = self._workers.difference(begin.absent)
-        self._starting = self._training_workers.difference(begin.absent)  # who begin to train together
-        self._training_has_ended = False  # at one worker at least
-        self._finished: list[str] = []  # workers, in the order of their end
+        self._starting = self._training_workers.difference(begin.absent)  # workers that begin to train together
+        self._training_has_ended = False  # True once at least one worker has ended its training
+        self._finished: list[str] = []  # workers, in the order in which they finished
         self._trained_s = begin.trained_s
         self._trains_since_s = 0.0
         self._ledger = MembershipLedger(plan, begin)
@@ -224,16 +231,17 @@ class Scheduler:
         self._agreement = EpochReports()
         self._first_rounds = FirstRounds(plan, begin.joined, begin.first) if has_servers(plan) else None
         self._timeouts = plan.timeouts
-        self._arrived: dict[str, list[str]] = {}  # by barrier
+        self._arrived: dict[str, list[str]] = {}  # by barrier: the nodes that wait there
         self._sizes: dict[str, int] = {}
-        self._rounds_begun: int | None = None  # by the scripts that wait in a barrier; ``None``: they have finished
-        self._trained: set[str] = set()  # workers that were released from that barrier
-        self._digests: dict[str, str] = {}  # of checkpoint files, by node
+        # rounds begun by the scripts that wait in a barrier; ``None``: these scripts have made all their rounds
+        self._rounds_begun: int | None = None
+        self._trained: set[str] = set()  # workers that were released from the barrier TRAINED
+        self._digests: dict[str, str] = {}  # by node: the digest of its checkpoint file
         self._order = {node.name: number for number, node in enumerate(plan.nodes)}
-        self._saving: set[str] | None = self._savers() if self._resuming else None  # who write a checkpoint now
-        self._written_in = self._ledger.epoch  # in which they were told to write
-        self._saved_round = self._resuming.round if self._resuming else -1  # of the last checkpoint
-        # who has registered meanwhile, and when: they are let in afterwards
+        self._saving: set[str] | None = self._savers() if self._resuming else None  # nodes that write a checkpoint now
+        self._written_in = self._ledger.epoch  # the epoch in which these nodes were told to write
+        self._saved_round = self._resuming.round if self._resuming else -1  # the round of the last checkpoint
+        # nodes that registered during a checkpoint, and when: they join after it
         self._registered: dict[str, float] = dict.fromkeys(begin.waiting, 0.0)
 
     async def __call__(self, world: World) -> None:
@@ -250,7 +258,7 @@ class Scheduler:
         world.record("final", role="scheduler")
 
     async def _wait_for_final_scores(self, world: World) -> None:
-        """Return when the global servers that score the model have scored the final one."""
+        """Return when the global servers that score the model have scored the final model."""
         scoring = (
             {node.name for node in self._plan.with_role("global_server")} if is_scored_at_top(self._plan) else set()
         )
@@ -267,14 +275,14 @@ class Scheduler:
             self._refuse_endless_barrier()
             self._training_has_ended = self._training_has_ended or message.sender in self._training_workers
             await self._skip_checkpoints(world)
-            if SCRIPTS in self._arrived:  # by a worker that has joined after the others were released from the last one
+            if SCRIPTS in self._arrived:  # a worker that has joined may wait there after the others' last barrier
                 await self._release_if_complete(world, SCRIPTS)
         elif message.kind is MessageKind.LOST:
             await self._remove(world, message.sender, message.meta["why"])
         elif message.kind is MessageKind.LEAVE:
             await self._remove(world, message.sender, HAS_LEFT, well=True)
         elif message.kind is MessageKind.REGISTER:
-            # a node that registers once more is a new process, whether or not its loss was noticed
+            # a node that registers again is a new process, whether or not its loss was noticed
             await self._remove(world, message.sender, "it was started anew")
             if self._saving is not None:
                 self._registered[message.sender] = message.sent_at_s
@@ -289,17 +297,17 @@ class Scheduler:
         self._unfinished.update(name for name in joined if name in self._workers)
 
     async def _remove(self, world: World, node: str, why: str, well: bool = False) -> None:
-        self._registered.pop(node, None)  # else it would be told to begin although another process has its name now
+        self._registered.pop(node, None)  # else READY would go to a process that has been replaced
         removed = await self._ledger.remove(world, node, why, well)
         self._unfinished.difference_update(removed)
         if removed:
             await self._release_without(world, removed)
 
     async def _release_without(self, world: World, removed: list[str]) -> None:
-        """Release from barriers, and from the agreement, those who waited for removed nodes only."""
+        """Complete the barriers, and the agreement, that waited only for the removed nodes."""
         self._trained.difference_update(removed)
         self._starting.difference_update(removed)
-        self._finished = [node for node in self._finished if node not in removed]  # none waits for them
+        self._finished = [node for node in self._finished if node not in removed]  # no barrier waits for removed nodes
         if self._saving is not None:
             self._saving.difference_update(removed)
         for name in list(self._arrived):
@@ -318,7 +326,7 @@ class Scheduler:
             summed = {name: self._agreement.progress(name) for name in members if name not in self._workers}
             decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined, summed)
             decision["holder"] = ""  # the values are at the servers
-            if SCRIPTS in self._arrived:  # who has joined may come to the barrier or not, which is known from now on
+            if SCRIPTS in self._arrived:  # only now it is known whether joined workers come to this barrier
                 await self._release_if_complete(world, SCRIPTS)
         elif self._resuming is None:
             self._begin_training(world)
@@ -340,17 +348,17 @@ class Scheduler:
         return len(arrived) >= self._sizes[name]
 
     def _all_scripts_have_come(self, arrived: Collection[str]) -> bool:
-        """Return whether no other script comes to the barrier at which these wait.
+        """Return whether all scripts that come to this barrier have come.
 
-        A worker that has joined may still be starting. It comes to this barrier unless it begins with a later round;
-        the others wait until its first round is known.
+        A worker that has joined may still be starting. It comes to this barrier unless its first round is later, so the
+        others wait until its first round is known.
         """
         first = self._ledger.first
         if any(name in self._ledger.joined and name not in first for name in self._ledger.training()):
             return False
         begun = self._rounds_begun
         if begun is None:
-            others = self._finished  # before these have joined
+            others = self._finished  # the waiting workers joined after these had finished
         else:
             others = [name for name, round_ in first.items() if round_ >= begun]
         return set(arrived).issuperset(set(self._ledger.training()).difference(others))
@@ -365,7 +373,7 @@ class Scheduler:
                 raise NodeLost(f"{message.sender} is lost ({why}), and no run begins before all nodes have registered")
             assert message.kind is MessageKind.REGISTER, f"{message.kind} from {message.sender} before READY"
             for node in (message.sender, *collected_at(self._plan, message.sender)):
-                missing.pop(node, None)  # its process may have been lost, and the next one has registered, too
+                missing.pop(node, None)  # may be gone already: a lost process and its successor both registered
             if message.sender in self._registered:
                 self._registered[message.sender] = message.sent_at_s
         present = [name for name in self._first_nodes if name not in self._ledger.absent]
@@ -373,7 +381,7 @@ class Scheduler:
             await world.send(node, Message(MessageKind.READY, meta=self._ledger.ready()))
 
     def _collectors(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Return whom to tell, so that all of these nodes know."""
+        """Return the nodes to which a message must go so that it reaches all of ``nodes``."""
         return tuple(dict.fromkeys(collector_of(self._plan, node) for node in nodes))
 
     async def _on_barrier(self, world: World, message: Message) -> None:
@@ -382,7 +390,7 @@ class Scheduler:
             self._agreement.report(message.sender, message.meta)
             return await self._agree(world)
         arrived = self._arrived.setdefault(name, [])
-        # a server comes to the barrier before training for its workers, to all others by itself
+        # a local server may come to the barrier before training for its workers; every other node comes for itself
         collected = collected_at(self._plan, message.sender) if name == TRAIN else ()
         arrived.extend([node for node in collected if node in self._training_workers] or [message.sender])
         self._digests[message.sender] = message.meta.get("sha256", "")
@@ -425,26 +433,27 @@ class Scheduler:
     def _begin_training(self, world: World) -> None:
         self._trains_since_s = self._trains_since_s or world.now()
 
-    # ---- checkpoints: tasks, while which nodes may be lost --------------------------------------------------------
+    # ---- checkpoints: these run as tasks, and nodes may be lost meanwhile -----------------------------------------
 
     def _savers(self) -> set[str]:
-        """Return who writes a checkpoint: the workers, servers and replicas that take part."""
+        """Return the nodes that write a checkpoint: the present training workers, servers and replicas."""
         servers = (name for name in self._ledger.present() if name not in self._workers)
         return {*self._ledger.training(), *servers}
 
     def _saving_in_order(self) -> list[str]:
-        """Return who writes, in the Plan's order: a resumed run cannot repeat the one in which they came."""
+        """Return the nodes that write, in the Plan's order: a resumed run could not repeat the order of arrival."""
         return sorted(self._saving or (), key=self._order.__getitem__)
 
     async def _begin_checkpoint(self, world: World, name: str) -> None:
-        await world.settle()  # else messages that no round waits for would miss the states that are written now
+        await world.settle()  # else the states would lack messages in flight for which no round waits
         self._written_in = self._ledger.epoch
         await _release(world, self._saving_in_order(), name)
 
     async def _end_checkpoint(self, world: World, round_: int) -> None:
-        """Make the files that all have written a checkpoint; or, if the run begins with it, go on at its instant.
+        """Commit the files that all nodes have written as a checkpoint.
 
-        If a node was lost meanwhile, let the others write once more.
+        If the run resumes from this checkpoint, commit nothing and go on at the checkpoint's instant. If the membership
+        changed during the writing, tell the present nodes to write again.
         """
         assert self._files is not None
         resumed = self._resuming
@@ -470,9 +479,10 @@ class Scheduler:
             await self._add(world, node, registered_s)
 
     async def _skip_checkpoints(self, world: World) -> None:
-        """Release workers that wait for a checkpoint that is not made.
+        """Release workers that wait for a checkpoint that will not be made.
 
-        One of them has finished (at its target) and will not reach it; or it was made before a worker had joined.
+        Either a worker has ended its training (at its target) and will not come to the barrier, or the checkpoint was
+        made before the waiting worker joined.
         """
         for name in [name for name in self._arrived if name.startswith(CHECKPOINT)]:
             if self._training_has_ended or int(name.removeprefix(CHECKPOINT)) <= self._saved_round:

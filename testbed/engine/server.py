@@ -2,17 +2,17 @@
 
 A local server and a global server are this same role with another upstream. One round of a key:
 
-1. Each child's PUSH is decoded and kept (``Contributions``); the policy is told, and returns effects or nothing.
-2. ``Aggregate``: the members' contributions are summed in rank order, or combined by another aggregation rule, and the
-   sum goes to the upstream, which answers with the key's new value. (Or, ``up=False``, the sum itself is the new value:
-   a round inside the data centre.)
-3. ``Reply``: the value goes to members, each through its own codec, with the same priority that the pushes had.
+1. The server decodes each child's PUSH and keeps it (``Contributions``). It tells the policy, which may return effects.
+2. ``Aggregate``: the server sums the members' contributions in rank order, or combines them by another aggregation
+   rule. It passes the sum to the upstream, which answers with the key's new value. With ``up=False`` (a round inside
+   the data centre) the sum itself is the new value.
+3. ``Reply``: the server sends the value to members, through each member's own codec, with the priority of the pushes.
 
-Effects of one push are carried out in their order, by one task per push, so a reply sends the value of the aggregate
-before it or a newer one. Tasks of different keys overlap freely. Two rounds of one key cannot overlap where a round
-waits for all: the next one needs pushes that children send only after this one's replies. Where it does not, a task
-names its own member and round, and any order of their updates is a valid asynchronous one (in virtual time always the
-same).
+One task per push carries out the effects of that push in order, so a reply sends the value of the preceding aggregate
+or a newer value. Tasks of different keys may overlap. If rounds wait for all members, two rounds of one key cannot
+overlap: children send the pushes of the next round only after the replies of this one. If rounds do not wait, each task
+names its own member and round, and any order of the updates is a valid asynchronous order. In virtual time the order is
+always the same.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from testbed.world import Future, Work, World
 class ServerMembers:
     """Who may contribute to the rounds of a server.
 
-    weights       what each counts for
+    weights       the weight of each member
     peers         all nodes of the run
-    first_rounds  returns the first round of each that takes part
-    rounds_apart  how many rounds of a worker lie between two rounds of the server, plus one
-    rule          what is made of their contributions; ``None``: the sum
-    by_tokens     what each counts for is multiplied by what the samples of its own round count for
-    averages      their sum is a mean, in which those who are there stand for all
+    first_rounds  returns the first round of each member that takes part
+    rounds_apart  the server has one round for every ``rounds_apart`` rounds of a worker
+    rule          the aggregation rule; ``None``: the server sums the contributions
+    by_tokens     whether each contribution is also weighted by the samples and steps of its round (``tokens_weight``)
+    averages      whether the sum is a mean, and is scaled up if some members do not contribute
     """
 
     weights: Mapping[str, float]
@@ -79,7 +79,7 @@ class ServerMembers:
 
 
 class Server:
-    """Values of keys, and the contributions of rounds that are not complete. Sizes are known by declarations."""
+    """Keeps the keys' values and the contributions to incomplete rounds. Children declare the keys and their sizes."""
 
     def __init__(
         self,
@@ -91,42 +91,42 @@ class Server:
         members: ServerMembers,
         send: Send,
     ) -> None:
-        """``send``: of values; ``World.send``, unless an overlay relays."""
+        """``send`` sends values: ``World.send``, unless an overlay relays them."""
         self._world = world
         self._policy = policy
         self._upstream = upstream
         self._members = members
         self._combining = Combining(world, members.rule, members.weights) if members.rule is not None else None
-        self._first = dict.fromkeys(members.weights, 0)  # rounds of the contributors that take part
-        self._begin_round = 0  # of this run
+        self._first = dict.fromkeys(members.weights, 0)  # first round of each contributor that takes part
+        self._begin_round = 0  # this run's first round
         self._send = send
         self._make_codec = codec
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
-        self._processes: dict[str, int | None] = {}  # of these children, each by the epoch in which it has joined
-        self._tables: dict[tuple[str, int], TableCodec] = {}  # of keys that travel by rows
+        self._processes: dict[str, int | None] = {}  # by child: the epoch in which its process joined
+        self._tables: dict[tuple[str, int], TableCodec] = {}  # by child and key, for keys that travel by rows
         self._keys: Mapping[int, DeclaredKey] = {}
         self._knows_keys = False  # a script may have none
-        self._first_key = -1  # the one that records speak of: keys travel together
+        self._first_key = -1  # the only key for which events are recorded: all keys travel together
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
-        self._groupings = 0  # how often rounds that were not complete have been begun anew
+        self._groupings = 0  # number of times that the policy was told new members
         self._taken_round: dict[int, int] = {}  # by key: the last round whose contributions were summed here
-        self._copied_round: dict[int, int] = {}  # by key: the last one that another server has summed
+        self._copied_round: dict[int, int] = {}  # by key: the last round that another server has summed
         self._valued_round: dict[int, int] = {}  # by key: the round of its value
         self._pulls: dict[int, list[str]] = {}  # by key: members whose pull waits for a value from upstream
-        self._waiting: dict[int, list[tuple[str, int]]] = {}  # by key: members that wait, and for which round
-        self._lost: set[str] = set()  # children of which a process was lost
-        self._priorities: dict[int, int] = {}  # by key: that of its last push
-        self._resumed_codecs: dict[str, Any] = {}  # a checkpoint's, until their members declare
-        self._running_effects: list[Future[None]] = []  # where the policy holds replies
+        self._waiting: dict[int, list[tuple[str, int]]] = {}  # by key: waiting members, each with the round it needs
+        self._lost: set[str] = set()  # children whose process was lost and whose next process has not declared yet
+        self._priorities: dict[int, int] = {}  # by key: the priority of its last push
+        self._resumed_codecs: dict[str, Any] = {}  # codec states of a checkpoint, until their members declare
+        self._running_effects: list[Future[None]] = []  # tasks in progress, kept only if the policy holds replies
         self._ending = False  # every reply from now on is the last
-        # by member, key and round: pushes whose values say so, where others may be of rounds that were begun before
+        # (member, key, round) of pushes whose reply is the member's last; kept only if rounds do not wait for all
         self._last_pushes: set[tuple[str, int, int]] = set()
         self._ended_members: set[str] = set()
-        self._unanswered: tuple[int, int, Future[Any]] | None = None  # key and round, to which all have pushed
-        # called with a child of which what is under way has ended: it is lost, or makes its round again
+        self._unanswered: tuple[int, int, Future[Any]] | None = None  # key and round to which all members have pushed
+        # called with a child whose pushes in progress are void: the child is lost, or makes its round again
         self.on_ended: Callable[[str], None] = lambda member: None
-        self.on_replied: Callable[[int, int], Awaitable[None]] | None = None  # with key and round, after a reply
+        self.on_replied: Callable[[int, int], Awaitable[None]] | None = None  # called with key and round after a reply
         inbox.on(MessageKind.DECLARE, self._on_declare)
         inbox.on(MessageKind.INIT, self._on_init)
         inbox.on(MessageKind.PUSH, self._on_push)
@@ -139,22 +139,22 @@ class Server:
     # ---- membership and checkpoints -----------------------------------------------------------------------------
 
     def begin_at(self, round_: int) -> None:
-        """Note that all rounds before ``round_`` are over: the run is resumed."""
+        """Resume a run: all rounds before ``round_`` are over."""
         self._begin_round = round_
         if self._policy.waits:
             self._members.peers.begun(round_ - 1)
         self._regroup()
 
     def on_agreed(self, agreed: Agreed) -> None:
-        """Begin all rounds that are not complete anew, with those who take part since: they push them once more.
+        """Restart all incomplete rounds with the members that take part now: they push their contributions again.
 
-        Where contributions belong to no common round, nothing begins anew, and only the lost are waited for no more.
+        If rounds do not wait for all members, no round restarts; the server only stops waiting for lost members.
         """
         lost = [child for child, joined in self._processes.items() if self._members.peers.joined_in(child) != joined]
         for child in lost:
             del self._codecs[child], self._processes[child]
             self._ended_members.discard(child)
-            for pulling in self._pulls.values():  # its next process pulls once more
+            for pulling in self._pulls.values():  # the child's next process pulls again
                 pulling[:] = [each for each in pulling if each != child]
             for waiting in self._waiting.values():
                 waiting[:] = [each for each in waiting if each[0] != child]
@@ -171,9 +171,10 @@ class Server:
             self._world.spawn(self._release([]), "leave, if all others have ended")
 
     def _regroup(self, replaced: Sequence[str] = ()) -> None:
-        """Tell the policy who takes part. ``replaced``: of those some have another process than before.
+        """Tell the policy who takes part. ``replaced``: children whose old process is lost.
 
-        A process may be lost and its next one be there before all have agreed that the first one is lost.
+        Some of these children may take part again already: a new process can start before all nodes have agreed that
+        the old process is lost. If rounds do not wait, the policy is then told of the loss first.
         """
         self._groupings += 1
         self._first = {child: max(first, self._begin_round) for child, first in self._members.first_rounds().items()}
@@ -183,12 +184,12 @@ class Server:
         self._begin(self._policy.regroup(self._first), "continue with others")
 
     def begin_copy(self, key: int, round_: int) -> None:
-        """Note that another server has summed a round of ``key``, whose value is being made here as well."""
+        """Note that another server has summed a round of ``key``, and that this server is computing its value, too."""
         self._copied_round[key] = round_
         self._members.peers.begun(round_)
 
     def take_value(self, key: int, round_: int, value: Value) -> None:
-        """Take the value of ``key`` after a round, and answer those who wait for it."""
+        """Store the value of ``key`` after a round, and answer the members that wait for it."""
         self._values[key] = value
         self._valued_round[key] = round_
         if value.control.last and self._policy.waits and not self._ending:
@@ -196,11 +197,11 @@ class Server:
         self._answer_waiting(key)
 
     async def settle(self) -> None:
-        """Wait for what ``state`` is to hold."""
+        """Wait until everything that ``state`` returns is up to date."""
         await self._upstream.settle()
 
     def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds: no reply is held, and every push is answered."""
+        """Return the state for a checkpoint. Call it between two rounds: no reply is held, every push is answered."""
         state: State = {"ending": int(self._ending)} | under("upstream", self._upstream.state())
         state |= under("policy", self._policy.state())
         state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
@@ -210,7 +211,7 @@ class Server:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``, to be called after ``begin_at``, and before any message: members declare again."""
+        """Load a ``state``. Call it after ``begin_at`` and before any message arrives: members declare again."""
         self._ending = bool(state["ending"])
         self._upstream.load_state(below("upstream", state))
         self._values = {int(key): Value(tensor) for key, tensor in below("value", state).items()}
@@ -258,7 +259,7 @@ class Server:
             self._pull(key, [member])
 
     def _pull(self, key: int, members: Sequence[str]) -> None:
-        """Pull a key's value from upstream for these members, once for all who want it at the same time."""
+        """Pull a key's value from upstream for these members; simultaneous requests share one pull."""
         is_first = key not in self._pulls
         self._pulls.setdefault(key, []).extend(members)
         if is_first:
@@ -273,11 +274,12 @@ class Server:
         await self._send_first_values(key, self._pulls.pop(key))
 
     def _answer_waiting(self, key: int) -> None:
-        """Answer those whose round is over.
+        """Answer the waiting members whose round is over.
 
-        A member that joins pulls the value of the round before its first: with an older one it would have other
-        parameters than all others in its first round. Where all who were to make that round are lost, it begins with
-        what there is. A member that pushes to a round without taking part in it is sent the value after that round.
+        A joining member pulls the value after the round before its own first round: with an older value, its parameters
+        would differ from all others' in its first round. If all members that were to make that earlier round are lost,
+        the joining member begins with the value pulled from upstream. A member that pushes to a round without taking
+        part in it receives the value after that round.
         """
         waiting = self._waiting.pop(key, [])
         valued_round = self._valued_round.get(key, self._begin_round - 1)
@@ -306,7 +308,7 @@ class Server:
         for member in members:
             codec = self._codecs.get(member)
             if codec is None:
-                continue  # it is lost
+                continue  # the member is lost
             codec.begin(key, value)
             begins = self._upstream.on_value_sent(key, value, member, PULL_ROUND)
             last = self._ending or self._upstream.ends or not begins
@@ -319,7 +321,7 @@ class Server:
         key = message.key
         member = message.sender
         if self._policy.waits and message.round <= self._taken_round.get(key, PULL_ROUND):
-            return  # made once more after a change of the membership: here it is summed, and the answer is on its way
+            return  # pushed again after a change of the membership, but already summed: the reply is on its way
         made_by_others = message.round <= self._copied_round.get(key, PULL_ROUND)
         if self._policy.waits and (made_by_others or message.round < self._first.get(member, 0)):
             self._priorities.setdefault(key, message.priority)
@@ -328,7 +330,7 @@ class Server:
             return
         codec = self._codec(member, key)
         size = self._keys[key].size
-        if not message.parts:  # an overlay has added it to the push of another member
+        if not message.parts:  # an overlay has added this contribution to another member's push
             self._on_contribution(message, None)
         elif codec.cost(DECODE, size) is None:
             self._on_contribution(message, codec.decode(key, message.parts, size))
@@ -341,8 +343,8 @@ class Server:
         groupings = self._groupings
         tensor = await coding.decode(self._world, codec, message, self._keys[key].size)
         if self._policy.waits and groupings != self._groupings:
-            return  # it is pushed once more
-        if self._is_present(member) and self._codec(member, key) is codec:  # else it was lost meanwhile
+            return  # the member pushes it again
+        if self._is_present(member) and self._codec(member, key) is codec:  # else the member was lost meanwhile
             self._on_contribution(message, tensor)
 
     def _codec(self, member: str, key: int) -> Codec:
@@ -368,11 +370,11 @@ class Server:
             self._check_no_endless_wait(key, message.round)
 
     def _note_unanswered(self, key: int, round_: int) -> None:
-        """If all have pushed to a round, the policy alone decides when it is answered: give this wait its name.
+        """If all members have pushed to a round, start a named wait for the policy's answer, so that a hang names it.
 
-        One at a time, as one tells where to look.
+        One such wait at a time is enough to find the cause.
         """
-        # those of the highest rank first, who are the last to push where all are alike: few are looked at for each push
+        # highest ranks first: equally fast members push in rank order, so the check mostly stops at the first member
         members = (member for member, first in reversed(self._first.items()) if first <= round_)
         if self._unanswered is None and self._contributions.have_come(members, key, round_):
             answered = self._world.future()
@@ -386,9 +388,10 @@ class Server:
             self._unanswered = None
 
     def _begin(self, effects: list[Effect], why: str) -> None:
-        """Carry out the effects of several keys, of which none waits for another: a relay above may want them all.
+        """Carry out effects of several keys, each key in its own task: a relay above may need all keys to go on.
 
-        Where the policy holds replies, the updates of the pushes that are answered may still be under way.
+        At the top tier one task carries out all effects. If the policy holds replies, the tasks first wait for the
+        running updates that these replies answer.
         """
         by_key: dict[int, list[Effect]] = {}
         for effect in effects:
@@ -397,9 +400,10 @@ class Server:
             self._world.spawn(self._carry_out(each, self._running_effects), why)
 
     def _carry_out(self, effects: list[Effect], after: Sequence[Future[None]] = ()) -> Coroutine[Any, Any, None]:
-        """Carry out effects, ``after`` others; what is to be sent to a member is for the process that it has now.
+        """Return the coroutine that carries out effects once the tasks ``after`` are done.
 
-        What is to be combined is taken now: when a coroutine begins, a change of the membership may have dropped it.
+        Replies go only to the process that a member has at this call. The contributions to aggregate are taken in this
+        call: before the coroutine starts, a change of the membership may drop them.
         """
         for effect in effects:
             if isinstance(effect, Discard):
@@ -416,7 +420,7 @@ class Server:
         processes: Mapping[str, Codec | None],
         after: Sequence[Future[None]],
     ) -> None:
-        """``taken``: the contributions of each ``Aggregate``. ``processes``: of members, each by its codec."""
+        """``taken``: the contributions of each ``Aggregate``. ``processes``: by member, the codec of its process."""
         for task in after:
             await self._world.wait(task, "updates before the replies that were held")
         for effect in effects:
@@ -429,7 +433,7 @@ class Server:
             if isinstance(effect, Discard):
                 continue
             total = await self._aggregate(effect, taken.popleft())
-            # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
+            # If the sum does not go up, no ReplyControl comes back: this round cannot end the run.
             value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
             if value.control.last and not self._policy.waits:
                 pairs = zip(effect.members, rounds_of(effect), strict=True)
@@ -438,7 +442,7 @@ class Server:
             self.take_value(effect.key, effect.round, value)
 
     def _take(self, effect: Aggregate) -> list[PendingPush]:
-        """Remove and return the members' contributions to a round, which is then not made once more."""
+        """Remove and return the members' contributions to a round; from now on the round is not repeated."""
         self._taken_round[effect.key] = effect.round
         if self._unanswered is not None and self._unanswered[:2] == (effect.key, effect.round):
             self._answered()
@@ -448,13 +452,13 @@ class Server:
 
     async def _wake(self, alarm: Alarm) -> None:
         await self._world.sleep(max(0.0, alarm.at_s - self._world.now()))
-        now_s = max(alarm.at_s, self._world.now())  # a sum of floats may be a little less
+        now_s = max(alarm.at_s, self._world.now())  # rounding may leave the clock slightly before the alarm's time
         effects = self._policy.on_alarm(alarm.key, alarm.number, now_s)
         if effects:
             await self._carry_out(effects)
 
     async def _aggregate(self, effect: Aggregate, taken: list[PendingPush]) -> AggregatedPush:
-        """Combine the members' contributions; nothing of them is kept while the result is passed on."""
+        """Combine the members' contributions, and keep no reference to them."""
         present = [self._members.weights[member] for member in effect.members]
         if self._members.by_tokens:
             present = await self._count_tokens(present, taken)
@@ -476,7 +480,7 @@ class Server:
         return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, priority, wanted)
 
     async def _count_tokens(self, weights: Sequence[float], taken: Sequence[PendingPush]) -> list[float]:
-        """Multiply contributions, and return their weights, by what the samples of their rounds count for."""
+        """Multiply each contribution by the ``tokens_weight`` of its round. Return the weights multiplied likewise."""
         counts = [tokens_weight(*each.notes["trained"]) for each in taken]
 
         def multiply() -> None:
@@ -489,7 +493,7 @@ class Server:
         return [weight * count for weight, count in zip(weights, counts, strict=True)]
 
     async def _rescaled(self, tensor: Tensor, effect: Aggregate, present: float) -> Tensor:
-        """Scale a sum, of weights that add up to ``present``, so that those who are there stand for all."""
+        """Scale the sum as if all members had contributed. ``present``: the sum of the contributors' weights."""
         weights = self._members.weights
         missing = sorted(weights.keys() - set(effect.members))
         scales = self._members.averages and (missing or self._members.by_tokens)
@@ -510,7 +514,7 @@ class Server:
         if effect.last and not self._ending:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
             self._end()
-        payloads: dict[tuple[str, Hashable], coding.Parts] = {}  # by codec and state, for all members that have them
+        payloads: dict[tuple[str, Hashable], coding.Parts] = {}  # by codec and state: members with equal ones share it
         answered = list(zip(effect.members, effect.rounds, strict=True))
         ended = {
             (member, round_)
@@ -536,7 +540,7 @@ class Server:
             elif state != NOTHING:
                 await coding.follow_value(self._world, codec, key, value.tensor, parts)
             if not self._is_for(member, processes):
-                continue  # the same, meanwhile
+                continue  # the member's process was lost during encoding
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])
             )
@@ -544,7 +548,7 @@ class Server:
             await self.on_replied(key, effect.rounds[0])
 
     def _is_for(self, member: str, processes: Mapping[str, Codec | None]) -> bool:
-        """Return whether the process that has pushed still is the member's."""
+        """Return whether the member still has the process for which the effects were made."""
         return self._is_present(member) and self._codecs.get(member) is processes[member]
 
     def _is_present(self, member: str) -> bool:
@@ -553,25 +557,25 @@ class Server:
     # ---- the end of the run -------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Mark every reply from now on as the last, and release held ones: no later push would release them."""
+        """Mark every reply from now on as the last, and release held replies: no later push would release them."""
         self._ending = True
         self._world.spawn(self._release(self._without(tuple(self._codecs))), "release held replies")
 
     def _on_leave(self, message: Message) -> None:
-        """A worker's script has ended, or the scripts of all workers of a data centre."""
+        """Handle the end of a worker's pushes, or of the pushes of all workers of a data centre."""
         self._ended_members.add(message.sender)
-        effects = self._without((message.sender,))  # before the check: the policy waits for this member no more
+        effects = self._without((message.sender,))  # before the check: the policy stops waiting for this member
         for key, round_ in self._contributions.pending():
             self._check_no_endless_wait(key, round_)
         self._world.spawn(self._release(effects), f"{message.sender} leaves")
 
     def _without(self, members: Sequence[str]) -> list[Effect]:
-        """Tell the policy that members push no more. Return the effects of held replies that this releases."""
+        """Tell the policy that ``members`` push no more. Return the held replies that this releases, as effects."""
         return self._policy.on_members_left(members) if self._policy.holds else []
 
     async def _release(self, effects: list[Effect]) -> None:
         if effects:
-            await self._carry_out(effects, self._running_effects)  # which make the values that the replies carry
+            await self._carry_out(effects, self._running_effects)  # running updates make the values of these replies
         if self._ended_members and self._ended_members.issuperset(
             each for each in self._codecs if self._is_present(each)
         ):
