@@ -106,7 +106,7 @@ async def exact(world: World, tensor: Tensor) -> Tensor:
 
 
 async def to_host(world: World, parts: Parts) -> Parts:
-    """Return a payload in main memory: the payload itself, or its copy from the GPU, made in one transfer."""
+    """Return a payload in main memory: the payload itself, or its copy from the GPU (one transfer)."""
     accelerator = next(filter(None, (accelerator_of(part.device) for part in parts)), None)
     if accelerator is None:
         return parts
@@ -115,7 +115,7 @@ async def to_host(world: World, parts: Parts) -> Parts:
 
 
 async def to_device(world: World, parts: Parts, device: torch.device) -> Parts:
-    """Return a payload in the memory of ``device``: the payload itself, or its copy to the GPU, made in one transfer."""
+    """Return a payload in the memory of ``device``: the payload itself, or its copy to the GPU (one transfer)."""
     accelerator = accelerator_of(device)
     if accelerator is None:
         return parts
