@@ -1,1 +1,1 @@
-"""What packets and flows have in common: functions over records of numbers, by Python or compiled, beside the clock."""
+"""Shared by ``packets`` and ``flows``: runs functions on records of numbers, in Python or compiled, with the clock."""

@@ -1,7 +1,7 @@
-"""A network compiled by numba: the functions of a program, over records that lie in arrays of C structures.
+"""A network compiled by numba: the functions of a program work on records in arrays of C structures.
 
-Two things differ from their execution by Python and are written here: a record is found by its address in memory, and
-the queue of events is a binary heap in an array.
+This file replaces the two parts that Python executes differently: compiled code finds a record by its address in
+memory, and keeps the queue of events as a binary heap in an array.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from testbed.simulation.machine.machine import LOADED, Machine, Program
 from testbed.simulation.machine.record import Event, Record, Timeline
 
 _FIRST_RECORDS = 64
-_MOST_EVENTS = 20_000  # that happen at once
+_MOST_EVENTS = 20_000  # processed in one call
 _C_TYPES = {int: ctypes.c_int64, float: ctypes.c_double, bool: ctypes.c_bool}
 
 
 def _structure(record: Any) -> type[ctypes.Structure]:
-    """Return the structure of a record's fields; a list is the address of an array."""
+    """Return the C structure with a record's fields; a field that is a list becomes the address of an array."""
     fields = [(field.name, _C_TYPES.get(field.type, ctypes.c_int64)) for field in msgspec.structs.fields(record)]
     return type(record.__name__, (ctypes.Structure,), {"_fields_": fields})
 
 
 @functools.cache
 def structures(program: Program) -> dict[str, Any]:
-    """Return the structure of each kind of record; numbers that are no record's are of the kind "word"."""
+    """Return the structure of each kind of record. The kind "word" is for single numbers outside records."""
     kinds = {**program.kinds, "event": Event}
     return {**{kind: _structure(record) for kind, record in kinds.items()}, "word": ctypes.c_int64}
 
@@ -63,7 +63,7 @@ def _numba_type(structure: Any) -> Any:
 
 
 def network_finder(program: Program) -> Any:
-    """Return a function that numba compiles to the network at an address."""
+    """Return a function for compiled code that returns the network at an address."""
     network = _numba_type(network_structure(program))
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -77,7 +77,7 @@ def network_finder(program: Program) -> Any:
 
 
 def _address(builder: Any, signature: Any, place: Any, kind: str, structure: Any) -> Any:
-    """Generate the address of a record. ``place``: the network, and the index."""
+    """Generate code that computes a record's address. ``place``: the network and the record's index."""
     network, index = place
     integer = ir.IntType(64)
     offset = signature.args[0].offset(f"{kind}_list")
@@ -87,7 +87,7 @@ def _address(builder: Any, signature: Any, place: Any, kind: str, structure: Any
 
 
 def _finder(kind: str, structure: Any) -> Any:
-    """Return a function that numba compiles to a record's address."""
+    """Return a function for compiled code that finds a record by its index."""
     found = _numba_type(structure)
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -145,14 +145,14 @@ def _copy(event: Any, other: Any) -> None:
 
 
 def _push_event(net: Any, time_s: float, kind: int, who: int) -> None:
-    """As ``events.push_event``."""
+    """Do the same as ``events.push_event``."""
     place = net.events
     net.events += 1
     net.event_room -= 1
     while place > 0:
         above = (place - 1) >> 1
         other = _event_at(net, above)
-        if other.time_s <= time_s:  # of equal times the number is the smaller one, as it was scheduled before
+        if other.time_s <= time_s:  # at equal times, the other event was scheduled before and has the smaller number
             break
         _copy(_event_at(net, place), other)
         place = above
@@ -165,7 +165,7 @@ def _push_event(net: Any, time_s: float, kind: int, who: int) -> None:
 
 
 def _pop_event(net: Any) -> int:
-    """As ``events.pop_event``."""
+    """Do the same as ``events.pop_event``."""
     who = _event_at(net, 0).who
     net.events -= 1
     net.event_room += 1
@@ -192,12 +192,12 @@ def _pop_event(net: Any) -> int:
 
 # ---- compiling -------------------------------------------------------------------------------------------------------
 
-_OPTIONS = {"error_model": "numpy"}  # a division by 0 is infinite: nothing looks for one
+_OPTIONS = {"error_model": "numpy"}  # dividing by 0 gives infinity, without a check
 
 
 @functools.cache
 def _prepare_events() -> None:
-    """Tell numba to compile the functions of ``events``; those of this file in place of two of them."""
+    """Tell numba to compile the functions of ``events``, but ``push_event`` and ``pop_event`` as written here."""
     for function in (_show_next, _copy, events.schedule, events.begin, events.has_event_before):
         register_jitable(**_OPTIONS)(function)
     overload(events.push_event, jit_options=_OPTIONS, strict=False)(lambda net, time_s, kind, who: _push_event)
@@ -205,7 +205,7 @@ def _prepare_events() -> None:
 
 
 def prepare(program: Program) -> None:
-    """Tell numba to compile all functions of a program as they are, except those that find records."""
+    """Tell numba to compile all functions of a program unchanged, except those that access records by index."""
     _prepare_events()
     replaced = []
     for kind in program.kinds:
@@ -254,11 +254,11 @@ def source_number(program: Program) -> int:
 
 
 def marks(program: Program) -> list[Path]:
-    """Return two paths; a file at either says that numba has kept the code of these sources for this processor.
+    """Return two paths. A file at either one means that numba has cached compiled code for these sources and this CPU.
 
-    Like numba's own files it lies beside the sources, or in the user's cache where their folder cannot be written to.
+    Like numba's own files, the mark lies beside the sources, or in the user's cache if their folder is read-only.
     """
-    written_s = (program.folder / "compiled.py").stat().st_mtime  # numba compiles anew when this time changes
+    written_s = (program.folder / "compiled.py").stat().st_mtime  # numba compiles again when this time changes
     processor = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()}"
     about = f"{source_number(program)} {written_s} {numba.__version__} {processor}"
     name = f"{program.name}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.kept"
@@ -267,7 +267,7 @@ def marks(program: Program) -> list[Path]:
 
 
 def is_kept(program: Program) -> bool:
-    """Return whether numba has kept the compiled code. Compiling takes about 20 s."""
+    """Return whether numba has cached the compiled code. Compiling takes about 20 s."""
     return any(mark.exists() for mark in marks(program))
 
 
@@ -283,9 +283,10 @@ _ENTRY = types.int64(*[types.int64] * 5, *[types.float64] * 2)
 
 
 def compiled(program: Program, enter: Callable[..., int]) -> Callable[..., int]:
-    """Return ``enter``, a function of a network's address and numbers, compiled.
+    """Compile ``enter``, a function of a network's address and six numbers.
 
-    numba's cache looks at the file and at the constants of ``enter`` only; ``source_number`` should be among them.
+    numba's cache notices changes only in the file of ``enter`` and in its constants. So ``enter`` should have
+    ``source_number`` as a constant.
     """
     function: Callable[..., int] = numba.njit(_ENTRY, cache=True, **_OPTIONS)(enter)
     _note_kept(program)
@@ -300,9 +301,9 @@ def _copied(structure: Any, record: Any) -> Any:
 
 
 class CompiledMachine(Machine):
-    """A ``Machine`` whose network is run by compiled code. It continues ``former``, the network of another machine.
+    """A ``Machine`` that runs its network with compiled code. It continues from ``former``, another machine's network.
 
-    A record that ``record`` returns is valid until records of its kind are added, which may move their array.
+    A record that ``record`` returns is valid only until records of its kind are added, as that may move their array.
     """
 
     def __init__(self, program: Program, compiled_enter: Callable[[], Callable[..., int]], former: Timeline) -> None:
@@ -351,7 +352,7 @@ class CompiledMachine(Machine):
         scheduled = self._arrays["event"]
         numbers = []
         places = [0]
-        while places:  # below an event of a heap there are none of an earlier time
+        while places:  # in a heap, no event below another one has an earlier time
             place = places.pop()
             if place < net.events and scheduled[place].time_s == net.next_s:
                 numbers.append(scheduled[place].number)
@@ -359,7 +360,7 @@ class CompiledMachine(Machine):
         return sorted(numbers)
 
     def _extend(self, kind: str, count: int) -> None:
-        """Make an array of ``count`` records, and copy those that there are."""
+        """Make a new array of ``count`` records of this kind and copy the existing records into it."""
         array = (self._structures[kind] * count)()
         former = self._arrays.get(kind)
         if former is not None:

@@ -1,7 +1,7 @@
-"""Joins a simulated network to the clock: all network events between two events of the run are processed in one call.
+"""Connects a simulated network to the clock: one call processes all network events between two events of the run.
 
-Events of the run and of the network are in one order: by time, and at one instant in the order in which they were
-scheduled. At an instant at which both have events, the clock's queue has an entry for each event of the network.
+Events of the run and of the network share one order: by time, and at the same instant in the order in which they were
+scheduled. At an instant with events of both, the clock's queue holds an entry for each event of the network.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.simulation.machine.events import (
 )
 from testbed.simulation.machine.machine import LOADED, Machine
 
-# Steps that take Python as long as it takes to load the compiled code (0.7 s), and to compile it (20 s)
+# In the time of so many steps in Python, compiled code can be loaded (0.7 s) or made (20 s)
 LOAD_AFTER = 100_000
 MAKE_AFTER = 3_000_000
 _COMPILES = (
@@ -35,16 +35,16 @@ _COMPILES = (
 
 
 class Engine(ABC):
-    """Becomes the clock's source of events (``clock.EventSource``). ``machine`` holds the network and executes events.
+    """The clock's source of events (``clock.EventSource``). ``machine`` holds the network and executes its events.
 
-    compiled  whether the machine runs compiled code; ``None``: from when that saves more time than loading it costs
-    at_once   where ``compiled`` is ``None``: compiled code pays from the first event on. So it does if this process has
-              already loaded it
+    compiled  whether to run compiled code; ``None``: switch to it once it saves more time than loading it costs
+    at_once   if ``compiled`` is ``None``: switch before the first event. The engine also does so if this process has
+              already loaded the compiled code
     warn      called with a message for the user, such as the reason for a long wait
     net       the network's record
     """
 
-    _has_background = False  # whether some of the network's events are background events
+    _has_background = False  # whether the network has background events
 
     def __init__(self, clock: Clock, machine: Machine, compiled: bool | None, at_once: bool) -> None:
         self.clock = clock
@@ -64,18 +64,21 @@ class Engine(ABC):
 
     @abstractmethod
     def _compiled(self) -> Machine:
-        """Return a machine that continues from the present state with compiled code. Raise ``CapabilityError``."""
+        """Return a machine that continues from the present state with compiled code.
+
+        Raise ``CapabilityError`` if compiled code cannot be kept anywhere.
+        """
 
     @abstractmethod
     def _finish(self, status: int) -> None:
-        """Serve the request that a call ended with, and those that follow from it. Not called with ``DONE``."""
+        """Serve the request in a call's status, and the requests that follow from it. ``status`` is never ``DONE``."""
 
     def _make_room(self) -> None:
-        """Make sure that there are as many free records as the next event may need."""
+        """Provide as many free records as the next event may need."""
         self.machine.make_room()
 
     def _compile_if_it_pays(self) -> None:
-        """Switch to compiled code, or wait for ``MAKE_AFTER`` steps if it is not in numba's cache."""
+        """Switch to compiled code. If numba's cache does not have it yet, wait for ``MAKE_AFTER`` steps first."""
         from testbed.simulation.machine.compiled import is_kept
 
         if is_kept(self.machine.program) or self._compile_after == MAKE_AFTER:
@@ -84,7 +87,7 @@ class Engine(ABC):
             self._compile_after = MAKE_AFTER
 
     def _compile(self) -> None:
-        """Switch to compiled code, or stay with Python if there is nowhere to keep compiled code."""
+        """Switch to compiled code; warn and stay with Python if compiled code cannot be kept anywhere."""
         from testbed.simulation.machine.compiled import is_kept
 
         self._compile_after = math.inf
@@ -117,13 +120,13 @@ class Engine(ABC):
         return count
 
     def numbers_now(self) -> list[int]:
-        """Return, for each network event of the next instant, the clock's number when it was scheduled, in order."""
+        """Return, in order, the clock's number at the scheduling of each network event of the next instant."""
         return [number // EVENT_NUMBERS for number in self.machine.numbers_now()]
 
     def run(self, until_s: float, until_number: int) -> bool:
-        """Process network events until the run's event (``until_s``, ``until_number``) is next, or one needs the run.
+        """Process network events until the run's event (``until_s``, ``until_number``) is next or one needs the run.
 
-        Return whether anything of the network came before that event: an event, or work at the end of this instant.
+        Return whether the network had anything to do before that event: an event, or work at the end of this instant.
         """
         net = self.net
         clock = self.clock
@@ -148,7 +151,7 @@ class Engine(ABC):
         return True
 
     def _serve(self, status: int) -> None:
-        """Serve the request that ``RUN`` ended with."""
+        """Serve the request in the status that ``RUN`` returned."""
         clock = self.clock
         if status == NEEDS_ROOM:
             self._make_room()
@@ -157,7 +160,7 @@ class Engine(ABC):
         if status == NEEDS_LOOK:
             clock.now = self.next_s
         clock.gather_instant()
-        if status != NEEDS_LOOK:  # for that one, ``ready`` now has an entry, which processes the next event
+        if status != NEEDS_LOOK:  # after NEEDS_LOOK, an entry in the clock's ``ready`` processes the next event
             self._finish(status)
 
     def step(self) -> None:
@@ -170,13 +173,13 @@ class Engine(ABC):
             self.clock.on_background()
 
     def call(self, command: int, who: int = 0, what: int = 0, time_s: float = 0.0, value: float = 0.0) -> None:
-        """Execute a command at the present instant and serve the request that it ends with; see ``Program.enter``."""
+        """Execute a command at the present instant and serve the request in its status; see ``Program.enter``."""
         status = self._call(command, who, what, time_s, value)
         if status != DONE:
             self._finish(status)
 
     def _call(self, command: int, who: int, what: int = 0, time_s: float = 0.0, value: float = 0.0) -> int:
-        """Execute a command, and return the request that it ends with, or ``DONE``."""
+        """Execute a command. Return the request in its status, or ``DONE``."""
         clock = self.clock
         if self._now != clock.now:
             self.net.now = self._now = clock.now

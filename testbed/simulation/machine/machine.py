@@ -1,4 +1,4 @@
-"""Holds the records of a network and executes what happens in it, by Python; ``compiled`` does so by compiled code."""
+"""Holds the records of a network and executes its events in Python; ``compiled`` does the same with compiled code."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from testbed.simulation.machine.events import numbers_at
 from testbed.simulation.machine.record import Record, Timeline
 
 LOADED: set[str] = set()
-"""Names of the programs whose compiled code is in this process: it costs nothing to use it."""
+"""Names of the programs whose compiled code this process has loaded already."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """The records and functions of one kind of network.
 
-    kinds    of its records, each a list ``<kind>_list`` of the network
-    pools    the module of the functions ``<kind>_at`` that find a record
-    modules  whose functions are compiled; ``pools`` is among them
-    enter    the only entry: a function of the network, a command, what it is about (two numbers), the run's number, and
-             two numbers more. It returns a status
-    folder   of its sources; ``compiled`` there has the entry
+    kinds    the record class of each kind; the network has the records in a list ``<kind>_list``
+    pools    the module with the functions ``<kind>_at``, which return a record by its index
+    modules  all modules whose functions are compiled, ``pools`` among them
+    enter    the only entry point. Arguments: the network, a command, two numbers that say what it is about, the number
+             of the run's latest event, and two more numbers. Returns a status
+    folder   the folder of the sources; its ``compiled.py`` has the compiled entry point
     """
 
     name: str
@@ -38,9 +38,10 @@ class Program:
 
 
 class Machine:
-    """``net``: the network. Records are added and found by their kind and their index.
+    """Holds a network's records. Each record has a kind and an index.
 
-    connections  all of them, as they are asked for most
+    net          the network's own record
+    connections  all connection records, for fast access
     call         ``Program.enter`` for this network
     """
 
@@ -53,7 +54,7 @@ class Machine:
         self.call: Callable[..., int] = partial(program.enter, net)
 
     def add(self, kind: str, count: int = 1) -> int:
-        """Add records; their fields are 0. Return the index of the first one."""
+        """Add records whose fields are all 0. Return the index of the first one."""
         of_kind: list[Record] = getattr(self.net, f"{kind}_list")
         record = self.program.kinds[kind]
         of_kind.extend(record() for _ in range(count))
@@ -68,8 +69,8 @@ class Machine:
         return getattr(self.net, f"{kind}_list")[index]
 
     def make_room(self) -> None:
-        """Let as many events find room as the next one may schedule."""
+        """Make room for as many events as the next one may schedule. Python's list of events needs no room."""
 
     def numbers_now(self) -> list[int]:
-        """Return the numbers of the events of the next instant, in order."""
+        """Return, in order, the numbers of the events at the next instant."""
         return numbers_at(self.net, self.net.next_s)

@@ -1,9 +1,9 @@
-"""Records of numbers: the state of a simulated network, which functions read and write.
+"""Records of numbers, which hold the state of a simulated network.
 
-The functions of ``packets`` and ``flows`` are written once. Python runs them on these classes; ``compiled`` lets numba
-compile the same functions for structures of the same fields in memory. So both execute the same statements in the same
-order, and a float has the same bits in both. That is why a record has numbers only, refers to another one by its index,
-and a list of records is linked by a field; -1: there is none.
+The functions of ``packets`` and ``flows`` are written once. Python runs them on these classes, and numba compiles the
+same functions for C structures with the same fields (``compiled``). Both execute the same statements in the same order,
+so that every float has the same bits. Therefore a record contains only numbers, refers to another record by its index
+(-1: none), and linked lists of records go through a field.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NONE = -1
 
 
 class Record(msgspec.Struct, eq=False):
-    """Fields are of the types ``int``, ``float`` and ``bool``, and 0 at first."""
+    """The base of all records. Fields have the types ``int``, ``float`` and ``bool``, and begin as 0."""
 
 
 class Event(Record):
-    """An event that is scheduled: see ``events``. It is of the record ``who``."""
+    """A scheduled event: see ``events``. ``who`` is the index of the record it concerns."""
 
     time_s: float = 0.0
     number: int = 0
@@ -30,19 +30,22 @@ class Event(Record):
 
 
 class Timeline(Record):
-    """What every network has: the present, and what is scheduled. Lists are lists of records; compiled, they are
-    addresses of arrays.
+    """The fields that every network has: the present instant and the scheduled events.
+
+    A list field is a list of records; in compiled code, the address of an array.
 
     now, number  the present instant; the number of the last event that was scheduled
-    most_events  that happen at once, so that a run can be interrupted
-    steps        events that have happened, and other work that takes as long
-    immediate    events that were scheduled for the present instant since this was last set to 0
-    events, background  how many are scheduled; those of timers among them, which wait for nothing but time
-    foreground   of the events of the run that are not the network's: those that are no background events; negative: let
-                 no background event happen without a look at the run
-    unsettled    something is to be done at the end of the present instant
-    reserve      events, and other records that are kept free, that one event may need; so many have to be free
-    who          what the status that was returned is about
+    most_events  events processed in one call, at most, so that a run can be interrupted
+    steps        events processed so far, plus other work that takes as long as so many events
+    immediate    events that the present command has scheduled for the present instant
+    next_s, next_number, next_kind  of the next event; ``next_s`` is infinite if there is none
+    events, background  number of scheduled events; number of background events (timers) among them
+    foreground   number of the run's own events that are not background events; negative: return NEEDS_LOOK before each
+                 background event
+    unsettled    whether work remains to be done at the end of the present instant
+    reserve      free records of each kind that one event may need; the next event happens only if so many are free
+    who          the record that the returned status is about
+    event_room   events for which there is still room
     """
 
     now: float = 0.0

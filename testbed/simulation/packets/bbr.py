@@ -1,14 +1,14 @@
 """BBR (Cardwell, Cheng, Gunn, Hassas Yeganeh and Jacobson 2016), version 1 as Linux computes it (``tcp_bbr.c``).
 
-The path is modelled by its rate, the maximum of delivery rates in ten round trips, and its least round-trip time of ten
-seconds; what both hold together is the bandwidth-delay product (BDP). Segments are paced at a gain times the rate, and
-at most two BDPs, and what bursts and gathered acknowledgements need, are under way.
+The model of the path has a rate, the largest delivery rate of ten round trips, and a round-trip time, the least of ten
+seconds. Their product is the bandwidth-delay product (BDP). Segments are paced at a gain times the rate. At most two
+BDPs are under way, plus an allowance for bursts and for acknowledgements that arrive gathered.
 
-startup    gain 2/ln 2, until the rate has not grown by a quarter in three round trips
+startup    gain 2/ln 2, until three round trips have not raised the rate by a quarter
 drain      gain ln 2 / 2, until no more than a BDP is under way
-probe      of the rate: gains 5/4, 3/4, and six times 1, a least round-trip time each
-round trip  for 0.2 s four segments under way, if the least round-trip time has not been seen for ten seconds
-policed    where two intervals with a fifth of losses have the same rate, that is kept for 48 round trips
+probe rate  a cycle of eight phases with the gains 5/4, 3/4 and six times 1; each lasts a least round-trip time
+probe RTT  only four segments under way for 0.2 s, when the round-trip time has not been as low for ten seconds
+policed    if two intervals with a fifth of losses have about the same rate, it is kept for 48 round trips
 
 Rates are in segments per second. A lost segment changes the window only until it is repaired.
 """
@@ -24,15 +24,15 @@ from testbed.simulation.packets.scoreboard import in_flight
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.tcp_model import LEAST_RTT_S
 
-# as Linux rounds 2/ln 2 and its inverse
+# 2/ln 2 and its inverse, as Linux rounds them
 _HIGH_GAIN = 739 / 256
 _DRAIN_GAIN = 88 / 256
 _WINDOW_GAIN = 2.0
-_UP_GAIN = 1.25  # of the first phase of a cycle; that of the others is 1
-_DOWN_GAIN = 0.75  # of the second one
+_UP_GAIN = 1.25  # of the first phase of a cycle; from the third phase on the gain is 1
+_DOWN_GAIN = 0.75  # of the second phase
 _PHASES = 8
-_FIRST_PHASES = 7  # of which one is drawn to begin with: never that which drains
-_MARGIN = 0.99  # of the estimated rate, so that queues drain in the end
+_FIRST_PHASES = 7  # the cycle begins with a random phase, but never with the second one, which drains
+_MARGIN = 0.99  # share of the estimated rate that is used, so that queues drain in the end
 _RATE_ROUNDS = 10
 _FULL_GROWTH = 1.25
 _FULL_ROUNDS = 3
@@ -40,9 +40,9 @@ _LEAST_WINDOW = 4
 _FIRST_WINDOW = 10
 _RTT_KEPT_S = 10.0
 _PROBE_RTT_S = 0.2
-_BURST_S = 1 / 1024  # what leaves at once (sk_pacing_shift)
+_BURST_S = 1 / 1024  # a burst has the bytes that the rate sends in this time (sk_pacing_shift)
 _BURST_BYTES = 65_536 - 1 - 320  # GSO_LEGACY_MAX_SIZE, less the largest headers
-_SMALL_RATE = 150_000  # bytes per second, below which segments leave one by one
+_SMALL_RATE = 150_000  # bytes per second; at lower rates segments leave one by one
 _EXTRA_ROUNDS = 5
 _EXTRA_S = 0.1
 _POLICED_ROUNDS = 4
@@ -60,7 +60,7 @@ PROBE_RTT = 3
 
 
 def begin_bbr(it: Connection, now_s: float) -> None:
-    """Begin with the round-trip times of setting up the connection, and its first window."""
+    """Begin with the handshake's round-trip times and the first window."""
     begin_delivery(it, now_s)
     it.path_rtt_s = it.least_s
     it.path_rtt_seen_s = now_s
@@ -77,7 +77,7 @@ def _paced(rate: float, gain: float) -> float:
 
 
 def burst_segments(it: Connection) -> int:
-    """Return how many segments leave at once."""
+    """Return the number of segments in a burst."""
     least = 1 if it.pacing_bytes_per_s < _SMALL_RATE else 2
     return max(least, int(min(it.pacing_bytes_per_s * _BURST_S, float(_BURST_BYTES)) / SEGMENT_BYTES))
 
@@ -95,7 +95,7 @@ def paced_for_s(it: Connection, now_s: float) -> float:
 
 
 def resume_bbr(net: Network, it: Connection) -> None:
-    """Sending begins while nothing is under way."""
+    """Begin to send while nothing is under way."""
     if it.application_limited_until == 0:
         return
     it.begins_again = True
@@ -108,7 +108,7 @@ def resume_bbr(net: Network, it: Connection) -> None:
 
 
 def keep_window(it: Connection) -> None:
-    """Note the window, as losses are to be repaired."""
+    """Keep the present window, to restore it after repairing losses or probing the round-trip time."""
     if it.repairs or it.mode == PROBE_RTT:
         it.kept_window = max(it.kept_window, it.window)
     else:
@@ -132,7 +132,7 @@ def bbr_undone(it: Connection) -> None:
 
 
 def update_bbr(net: Network, it: Connection, sample: RateSample, repairs: bool) -> None:
-    """Take what an acknowledgement tells. ``repairs``: whether losses are being repaired."""
+    """Update the model, pace and window after an acknowledgement. ``repairs``: whether losses are being repaired."""
     _update_rate(net, it, sample)
     _update_extra(it, sample)
     if it.mode == PROBE_RATE and _phase_is_over(net, it, sample):
@@ -179,7 +179,7 @@ def _update_rate(net: Network, it: Connection, sample: RateSample) -> None:
 
 
 def _update_extra(it: Connection, sample: RateSample) -> None:
-    """Take note of what acknowledgements bring beyond what the rate explains, as they are gathered somewhere."""
+    """Measure how many more segments are acknowledged than the rate explains, as acknowledgements are gathered."""
     if sample.segments <= 0 or sample.delivered < 0 or sample.interval_s <= 0:
         return
     if it.round_starts:
@@ -270,17 +270,17 @@ def _end_probe_of_rtt(net: Network, it: Connection) -> None:
         it.mode = STARTUP
 
 
-# ---- what follows from it --------------------------------------------------------------------------------------------
+# ---- the pace and the window -----------------------------------------------------------------------------------------
 
 
 def _held(it: Connection, rate: float, gain: float) -> int:
-    """Return how many segments are to be under way: a gain times the BDP, and what bursts need."""
+    """Return how many segments should be under way: a gain times the BDP, plus the allowance for bursts."""
     return _with_bursts(it, math.ceil(rate * it.path_rtt_s * gain - 1e-6))
 
 
 def _with_bursts(it: Connection, segments: int) -> int:
     segments += 3 * burst_segments(it)
-    segments += segments % 2  # every second one is acknowledged
+    segments += segments % 2  # an even number, as every second segment is acknowledged
     return segments + 2 if it.mode == PROBE_RATE and it.phase == 0 else segments
 
 
@@ -300,7 +300,7 @@ def _set_pacing(it: Connection, gain: float) -> None:
 def _set_window(it: Connection, sample: RateSample, repairs: bool) -> None:
     if sample.segments:
         window = max(it.window - sample.losses, 1) if sample.losses else it.window
-        if repairs and not it.repairs:  # one round trip sends as many as arrive
+        if repairs and not it.repairs:  # for one round trip, send as many segments as arrive
             it.conserves = True
             it.bbr_round_ends = it.delivered
             window = in_flight(it) + sample.segments
@@ -334,7 +334,7 @@ def _grown(it: Connection, window: int, acknowledged: int) -> int:
     return max(window, _LEAST_WINDOW)
 
 
-# ---- whether a policer drops what is above some rate -----------------------------------------------------------------
+# ---- detecting a policer, which drops packets above some rate --------------------------------------------------------
 
 
 def reset_policer(it: Connection) -> None:
@@ -352,7 +352,7 @@ def _begin_interval(it: Connection) -> None:
 
 
 def sample_policer(it: Connection, has_losses: bool, application_limited: bool, probes: bool) -> bool:
-    """Take a sample, or a timeout. Return whether the rate that was found has been used for long enough."""
+    """Take a rate sample, or a timeout. Return whether the policer's rate has now been used for long enough."""
     if it.policed_rate > 0.0:
         if probes and it.round_starts:
             it.policed_rounds += 1

@@ -1,13 +1,14 @@
 """Congestion control of packet-level TCP: Reno and CUBIC with HyStart, as Linux computes them, in segments.
 
-Slow start adds what is acknowledged, up to the threshold. After that the window grows by one segment per ``count``
-acknowledged ones. Reno: count = W (RFC 5681, 3.1). CUBIC (RFC 9438): W is to be Wm + 0.4·(t - K)³ an RTT from now, t
-the time since the last reduction, K = ((Wm - W0) / 0.4)^(1/3); or Reno's window with 3·(1 - β) / (1 + β) segments per
-RTT, if that is more; at most half a segment per acknowledged one, and without a loss before at least a twentieth.
+Slow start adds the acknowledged segments to the window W, up to the threshold. Then W grows by one segment per
+``count`` acknowledged ones. Reno: count = W (RFC 5681, 3.1). CUBIC (RFC 9438) aims at the larger of two windows:
+Wm + 0.4·(t - K)³ an RTT from now, with the time t since the last reduction and K = ((Wm - W0) / 0.4)^(1/3); and
+Reno's window if it grows by 3·(1 - β) / (1 + β) segments per RTT. W grows by at most half a segment per acknowledged
+one, and by at least a twentieth before the first loss.
 
-HyStart (Ha and Rhee 2011) ends slow start from 16 segments on, when acknowledgements have come in one train, with gaps
-of 2 ms at most, for half of the least RTT; or when the least RTT of the first eight samples of a round is larger than
-that by an eighth of it, 4 to 16 ms.
+HyStart (Ha and Rhee 2011) ends slow start when W is at least 16 segments and the path seems to be full: when a train of
+acknowledgements, with gaps of at most 2 ms, has lasted for half of the least RTT; or when the least RTT of a round's
+first eight samples exceeds the least RTT by an eighth of it (but no less than 4 ms and no more than 16 ms).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ BBR = 2
 _LOW_WINDOW = 16  # hystart_low_window
 _TRAIN_S = 2e-3  # hystart_ack_delta_us
 _SAMPLES = 8  # HYSTART_MIN_SAMPLES
-_AGGREGATED_BYTES = 4 * 65_536  # hystart_ack_delay: what segmentation offload may hold back, at most for 1 ms
-_RECENT_S = 1.0  # after a reduction no delays are measured
+_AGGREGATED_BYTES = 4 * 65_536  # hystart_ack_delay: bytes that segmentation offload may hold back, for at most 1 ms
+_RECENT_S = 1.0  # time after a reduction in which delays are not measured
 _GROWTH = 0.4  # C of RFC 9438, segments per s³
 _BETA = 717 / 1024
 _RENO_SHARE = 15 / 8  # 1 / (3·(1 - β) / (1 + β)) in eighths, rounded down as Linux does
@@ -54,7 +55,7 @@ def reset_cubic(it: Connection) -> None:
 
 
 def grow(it: Connection, now_s: float, segments: int) -> None:
-    """Grow by so many acknowledged segments, while the window limits the connection."""
+    """Let the window grow after ``segments`` were acknowledged. Call this only if the window limits the connection."""
     if it.window < it.threshold:
         before = it.window
         it.window = int(min(float(before + segments), it.threshold))
@@ -85,7 +86,7 @@ def cubic_count(it: Connection, now_s: float, segments: int) -> int:
         it.reno_window = window
         it.k_s = (max(it.peak - window, 0) / _GROWTH) ** (1 / 3)
         it.origin = max(it.peak, window)
-    delay_s = it.delay_s if it.delay_s < math.inf else 0.0  # as in Linux, while none is known
+    delay_s = it.delay_s if it.delay_s < math.inf else 0.0  # 0 while unknown, as in Linux
     target = it.origin + math.trunc(_GROWTH * (now_s - it.epoch_s + delay_s - it.k_s) ** 3.0)
     count = window // (target - window) if target > window else 100 * window
     if not it.peak:
@@ -111,20 +112,20 @@ def reduced_threshold(it: Connection) -> float:
 
 
 def begin_cubic_anew(it: Connection, now_s: float) -> None:
-    """After a retransmission timeout."""
+    """Reset CUBIC and HyStart after a retransmission timeout."""
     reset_cubic(it)
     _begin_round(it, now_s)
 
 
 def resume_cubic(it: Connection, now_s: float) -> None:
-    """Sending begins while nothing is under way."""
+    """Begin to send while nothing is under way."""
     idle_s = now_s - it.last_sent_s
     if idle_s > 0 and it.has_epoch:
         it.epoch_s = min(it.epoch_s + idle_s, now_s)
 
 
 def observe_delay(it: Connection, now_s: float, rtt_s: float, pacing_bytes_per_s: float) -> None:
-    """Take note of a round-trip time."""
+    """Take a sample of the round-trip time."""
     if it.has_epoch and now_s - it.epoch_s < _RECENT_S:
         return
     it.delay_s = min(it.delay_s, rtt_s)

@@ -1,10 +1,10 @@
 """A TCP connection over packets, with the interface of ``testbed.simulation.flows.connection.FlowConnection``.
 
-Messages wait by priority until the process takes a batch of them to write, when the ``socket`` needs the next one. What
-is taken cannot be overtaken.
+Messages wait by priority until the ``socket`` needs the next one; then the process takes a batch of them to write. No
+other message overtakes this batch.
 
-A process writes up to a system call's time after it has been given something to send. Without that, connections that
-are given the same at the same instant would stay in step, round for round, and lose the same packets. Real ones do not.
+A process writes after a random delay of up to a system call's time. Without this delay, connections that send equal
+messages from the same instant on would stay in step in every round and lose the same packets, unlike real ones.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedConnection, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
-_WRITE_S = 5e-6  # a system call, at most
+_WRITE_S = 5e-6  # longest time of a system call
 _OFFLOADED_SEGMENTS = 65_536 // SEGMENT_BYTES
-_MOST_BUFFER_BYTES = 1 << 40  # none: ``limit`` is what a Plan says of buffers
+_MOST_BUFFER_BYTES = 1 << 40  # unlimited: ``limit`` follows from the plan's buffers instead
 _CONTROLS = {"reno": RENO, "bbr": BBR}  # others are CUBIC
 
 
 class PacketConnection(SimulatedConnection):
     """One direction between two nodes.
 
-    paths    there and back, of the engine
-    name     of its random streams: the instants of its writes, what its receiver reads soon, and BBR's cycles
+    paths    numbers of the engine's paths there and back
+    name     seeds its random streams: delays of its writes, which segments its receiver reads soon, and BBR's cycles
     deliver  called with each message that arrives
-    lan_bps  the rate of the ports inside a data centre; 0: it leaves one
+    lan_bps  rate of the ports if both nodes are in one data centre; 0: the connection crosses the WAN
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class PacketConnection(SimulatedConnection):
         self._clock = engine.clock
         self._deliver = deliver
         self._random = Random(f"{name}/writes")
-        self.queue = SimulatedSendQueue()  # of messages that have not begun
+        self.queue = SimulatedSendQueue()  # messages that the socket has not taken
         limit_bytes = model.unsent_limit_bytes or math.inf
         self._batch_bytes = batch_bytes(limit_bytes)
         self._used = False
-        self._taken_bytes = 0  # of the stream: where the last message ends that the socket has taken
-        self._arriving: deque[tuple[int, Any]] = deque()  # where each message ends that has yet to arrive
+        self._taken_bytes = 0  # end of the last message that the socket has taken, as a position in the stream
+        self._arriving: deque[tuple[int, Any]] = deque()  # messages that have yet to arrive, with their ends
         self._number = engine.add_connection(self)
         it = self.record
         it.path, it.back = paths
@@ -74,7 +74,7 @@ class PacketConnection(SimulatedConnection):
         if lan_bps:
             it.lan_segments = _OFFLOADED_SEGMENTS if lan_bps >= OFFLOADED_LAN_BPS else 1
             it.lan_window_bytes = model.initial_window_bytes + model.setup_segments * SEGMENT_BYTES
-            it.grows_unused = not model.loss_based  # BBR's does, with whatever arrives (``bbr_set_cwnd``)
+            it.grows_unused = not model.loss_based  # BBR's window grows even if it limits nothing (``bbr_set_cwnd``)
         else:
             it.control = _CONTROLS.get(model.congestion_control, CUBIC)
             it.first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
@@ -98,7 +98,7 @@ class PacketConnection(SimulatedConnection):
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is to be sent or under way, or nothing will get there any more."""
+        """Whether nothing is waiting or under way, or TCP has given up."""
         it = self.record
         if not it.is_open:
             return not self._used
@@ -155,13 +155,13 @@ class PacketConnection(SimulatedConnection):
             observe_round_trip(it, rtt_s)
         self._engine.call(OPEN, self._number)
 
-    # ---- what the engine tells: see ``engine.Socket`` -----------------------------------------------------------
+    # ---- called by the engine: see ``engine.Socket`` ------------------------------------------------------------
 
     def take_message(self) -> None:
-        """The socket takes the next message."""
+        """Let the socket take the next message."""
         it = self.record
         self.queue.take_batch(self._batch_bytes)
-        if not self.queue.length:  # what has waited was dropped
+        if not self.queue.length:  # the waiting messages were dropped
             it.waiting = 0
             return
         size_bytes, item, on_start = self.queue.pop()

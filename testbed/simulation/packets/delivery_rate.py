@@ -1,9 +1,10 @@
-"""The rate at which a path delivers, from one acknowledgement to the next, as Linux samples it (``tcp_rate_gen``).
+"""The rate at which a path delivers segments, sampled with each acknowledgement as in Linux (``tcp_rate_gen``).
 
-A segment notes what had been delivered when it was sent, and when. When it has arrived, what was delivered since,
-divided by the time since, is a sample. That time is the longer of the time in which it was sent and the time in which
-it was acknowledged (Cheng, Cardwell, Hassas Yeganeh and Jacobson, draft-cheng-iccrg-delivery-rate-estimation). A sample
-of segments before which nothing was left to send measures the program, not the path: it is ``application_limited``.
+When a segment is sent, it records how many segments had been delivered so far, and when the last one was. When it is
+acknowledged, the segments delivered since then, divided by an interval, give a sample. The interval is the longer of
+the time in which these segments were sent and the time in which they were acknowledged (Cheng, Cardwell, Hassas Yeganeh
+and Jacobson, draft-cheng-iccrg-delivery-rate-estimation). If the sender had run out of data, the sample measures the
+program rather than the path: it is ``application_limited``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from testbed.simulation.packets.records import Connection, Segment
 
 
 class RateSample(NamedTuple):
-    """What an acknowledgement tells, in segments, and the rate.
+    """What an acknowledgement says about the path, in segments.
 
-    segments               that have arrived since the one before
-    losses                 marked as lost by it
-    prior_in_flight        before it came
-    delivered, interval_s  segments and the time they took; negative: there is no rate
-    prior_delivered        delivered when the last one of these was sent
-    rtt_s                  of the last one; negative: it tells of none
+    segments               segments that this acknowledgement is the first to acknowledge
+    losses                 segments marked as lost because of it
+    prior_in_flight        segments in flight before it came
+    delivered, interval_s  their quotient is the rate; negative: there is no rate
+    prior_delivered        how many had been delivered when the latest-sent of ``segments`` was sent
+    application_limited    whether the program had left nothing to send then
+    rtt_s                  round-trip time of the latest-sent segment that was sent only once; negative: none
     """
 
     segments: int
@@ -35,17 +37,17 @@ class RateSample(NamedTuple):
 
 
 def begin_delivery(it: Connection, now_s: float) -> None:
-    it.delivered_s = now_s  # when the last one did, by an acknowledgement
+    it.delivered_s = now_s
     it.first_sent_s = now_s
 
 
 def limit_by_application(it: Connection, in_flight: int) -> None:
-    """Nothing is left to send."""
+    """Mark the segments in flight as application-limited, as nothing is left to send."""
     it.application_limited_until = max(it.delivered + in_flight, 1)
 
 
 def note_delivered(it: Connection, segment: Segment, now_s: float) -> None:
-    """Note the present state in a segment that is sent."""
+    """Record the present state in a segment that is being sent."""
     if it.following == it.first:
         it.first_sent_s = now_s
         it.delivered_s = now_s
@@ -75,7 +77,7 @@ def take_delivered(it: Connection, segment: Segment) -> None:
 def rate_sample(
     it: Connection, now_s: float, segments: int, losses: int, prior_in_flight: int, rtt_s: float
 ) -> RateSample:
-    """Return that of an acknowledgement, all of whose segments have been taken."""
+    """Return the sample of an acknowledgement, after ``take_delivered`` has taken all its segments."""
     if it.delivered > it.application_limited_until:
         it.application_limited_until = 0
     if segments:
@@ -92,7 +94,7 @@ def rate_sample(
     )
 
 
-# ---- the maximum of the last ``length`` rounds, by the three best values of parts of it (Linux: ``minmax``) ----------
+# ---- the largest rate of the last ``length`` rounds, kept as the three best ones of parts of it (Linux: ``minmax``) --
 
 
 def add_rate(it: Connection, round_: int, rate: float, length: int) -> None:

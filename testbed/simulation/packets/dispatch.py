@@ -1,8 +1,8 @@
-"""What happens in a packet network: its events, one after another, and the commands that are given between them.
+"""Executes the events of a packet network one after another, and the commands that the caller gives between them.
 
-``enter`` is the only entry. It returns ``DONE``, or a status that tells its caller what to do before the next event may
-happen: hand a socket its next message, deliver a message that has arrived, make room for more packets.
-``Network.who`` is then the number of the connection, link or message that the status is about.
+``enter`` is the only entry point. It returns ``DONE``, or a status that says what the caller must do before the next
+event may happen: hand a socket its next message, deliver a message that has arrived, or make room for more packets.
+``Network.who`` is then the number of the connection or best-effort message that the status is about.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from testbed.simulation.packets.sender import on_pacer, on_sender_timer, take_ac
 from testbed.simulation.packets.socket import open_socket, take_on, use_window, write
 
 # Statuses beside those of ``socket``
-HAS_ARRIVED = 3  # a message over a connection
-HAS_ARRIVED_AND_ROOM = 4  # likewise, and then its window is to be used
+HAS_ARRIVED = 3  # a message has arrived over a connection
+HAS_ARRIVED_AND_ROOM = 4  # likewise; after the delivery, the caller gives USE_WINDOW
 DATAGRAMS_HAVE_ARRIVED = 5
 
 # Commands beside those of every network
@@ -74,12 +74,12 @@ SEND_DATAGRAM = 8
 
 
 def enter(net: Network, command: int, who: int, what: int, run_number: int, time_s: float, _: float) -> int:
-    """Execute a command and return a status; do nothing and return ``NEEDS_ROOM`` if room is short.
+    """Execute a command and return a status. If too few records are free, do nothing and return ``NEEDS_ROOM``.
 
-    who     number of the connection or link; of the best-effort message (SEND_DATAGRAM); ``Timeline.foreground`` (RUN)
-    what    the number of an event at which to stop (RUN); size of the datagram in bytes (SEND_DATAGRAM)
-    run_number  the last number of the run's events
-    time_s  until when to run; time of the writing (WRITE_LATER)
+    who     number of the connection, link or best-effort message (SEND_DATAGRAM); ``Timeline.foreground`` (RUN)
+    what    the event number at which to stop (RUN); size of the datagram in bytes (SEND_DATAGRAM)
+    run_number  number of the run's latest event
+    time_s  the time at which to stop (RUN) or to write (WRITE_LATER)
     """
     if not has_room(net):
         return NEEDS_ROOM
@@ -172,7 +172,7 @@ def _step_connection(net: Network, kind: int, who: int) -> int:
 
 def _on_sender_timer(net: Network, it: Connection) -> int:
     if net.now < it.wakes_s:
-        return DONE  # the timer has been set to a later time since
+        return DONE  # the timer has been set again since then
     if on_sender_timer(net, it):
         it.wakes_afterwards = True
         return use_window(net, it)
@@ -181,7 +181,7 @@ def _on_sender_timer(net: Network, it: Connection) -> int:
 
 
 def _arrive(net: Network, packet: int) -> int:
-    """Take a packet that has passed the port of its receiver; return a status."""
+    """Take a packet that has passed its receiver's port. Return a status."""
     arrival = packet_at(net, packet)
     owner = arrival.owner
     kind = arrival.kind
@@ -204,7 +204,7 @@ def _arrive(net: Network, packet: int) -> int:
         take_lan_frame(net, it, packet)
         if it.received_bytes < it.message_ends_bytes:
             status = use_window(net, it)
-        else:  # before its window is used, what has arrived is delivered
+        else:  # deliver the message before the connection sends more
             is_done = not it.unsent_bytes and not it.left_bytes and not it.waiting and not it.tells_idle
             status = HAS_ARRIVED if is_done else HAS_ARRIVED_AND_ROOM
     elif kind == ACKNOWLEDGEMENT:

@@ -27,11 +27,11 @@ from testbed.simulation.packets.program import PROGRAM
 from testbed.simulation.packets.socket import IS_IDLE, NEEDS_MESSAGE
 from testbed.simulation.paths import WanLink
 
-_FREE = ("packet", "segment", "frame")  # of these records, some are kept free
+_FREE = ("packet", "segment", "frame")  # the kinds of records of which some are kept free
 
 
 class Socket(Protocol):
-    """What the engine tells a connection."""
+    """The calls that the engine makes to a connection."""
 
     def take_message(self) -> None: ...
     def deliver(self) -> None: ...
@@ -39,18 +39,18 @@ class Socket(Protocol):
 
 
 class PacketEngine(engine.Engine):
-    """See the module's docstring."""
+    """The engine of a packet network."""
 
     _has_background = True  # timers
 
     def __init__(self, clock: Clock, compiled: bool | None = None) -> None:
         self._sockets: list[Socket] = []
-        self._messages: dict[int, Callable[[], None]] = {}  # best-effort ones, by index: what is called at their end
+        self._messages: dict[int, Callable[[], None]] = {}  # best-effort messages, by index: call on arrival
         self._free_messages: list[int] = []
         super().__init__(clock, Machine(PROGRAM), compiled, at_once=False)
 
     def expect(self, packets: int) -> None:
-        """Leave nothing to Python if so many packets are predicted that loading compiled code pays."""
+        """Run compiled code from the first event on if so many packets are expected that loading it pays."""
         if packets > engine.LOAD_AFTER and self._compile_after == engine.LOAD_AFTER:  # a packet is two events
             self._compile_after = 0
 
@@ -78,10 +78,14 @@ class PacketEngine(engine.Engine):
         setattr(net, f"free_{kind}", first)
         setattr(net, f"free_{kind}s", getattr(net, f"free_{kind}s") + count)
 
-    # ---- what the network consists of ---------------------------------------------------------------------------
+    # ---- parts of the network -----------------------------------------------------------------------------------
 
     def add_link(self, state: WanLink, random: Random, channels: int) -> int:
-        """Add a link in this state, with ``channels`` beside the reliable one; ``random``: of its losses."""
+        """Add a link in the given state. Return its number.
+
+        channels  how many best-effort channels it has beside the reliable one
+        random    draws its losses
+        """
         machine = self.machine
         number = machine.add("link")
         link = machine.record("link", number)
@@ -106,7 +110,7 @@ class PacketEngine(engine.Engine):
         return number
 
     def add_path(self, links: tuple[int, ...], ports: tuple[int, int], lan_delay_s: float) -> int:
-        """Add the way over ``links``, from one port to the other."""
+        """Add the path over ``links`` from the first port to the second. Return its number."""
         machine = self.machine
         first = machine.add("hop", len(links))
         for place, link in enumerate(links):
@@ -144,13 +148,13 @@ class PacketEngine(engine.Engine):
         link.losses = state.lost
 
     def link_changed(self, number: int, state: WanLink, rate: bool) -> None:
-        """Follow a link's state. ``rate``: what waits in its queues may leave at another one now."""
+        """Follow a link's state. ``rate``: the rate may have changed, so packets may leave the queues now."""
         self._follow(number, state)
         if rate and self.machine.record("link", number).backlog_bytes:
             self.call(SERVE, number)
 
     def send_datagrams(self, path: int, sizes: list[int], channel: int, deliver: Callable[[], None]) -> None:
-        """Send the datagrams of a message, one after another. ``deliver()``: when all have arrived."""
+        """Send the datagrams of a message, of ``sizes`` bytes. ``deliver()`` is called when all have arrived."""
         self._forget_ended()
         message = self._free_messages.pop() if self._free_messages else self.machine.add("datagrams")
         it = self.machine.record("datagrams", message)
@@ -169,7 +173,7 @@ class PacketEngine(engine.Engine):
         return len(self._messages)
 
     def _forget_ended(self) -> None:
-        """Forget the messages of which no datagram is on its way any more."""
+        """Forget the messages that have no datagram on its way any more."""
         while self.net.ended_datagrams != NONE:
             message = self.net.ended_datagrams
             self.net.ended_datagrams = self.machine.record("datagrams", message).next

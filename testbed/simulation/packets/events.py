@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# Of timers, which are background events
+# Timers, which are background events
 SENDER_TIMER = 0
 DELAY_TIMER = 1
-# A packet gets to a link, gets to the port of its receiver, has passed that
+# A packet gets to a link, gets to its receiver's port, has passed this port
 AT_LINK = 2
 AT_PORT = 3
 ARRIVED = 4

@@ -1,6 +1,6 @@
-"""Random numbers: MT19937 (Matsumoto and Nishimura 1998), draw for draw as Python's ``random.Random``.
+"""Random numbers: MT19937 (Matsumoto and Nishimura 1998), draw for draw the same as Python's ``random.Random``.
 
-A generator is 624 words of state, and one that counts those that have been used.
+A generator has 624 words of state and one more word, the number of words used so far.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def draw_word(net: Network, generator: int) -> int:
 
 
 def draw(net: Network, generator: int) -> float:
-    """As ``Random.random``."""
+    """Return the same number as ``Random.random``."""
     high = draw_word(net, generator) >> 5
     low = draw_word(net, generator) >> 6
     return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0)
 
 
 def draw_below_eight(net: Network, generator: int, limit: int) -> int:
-    """As ``Random.randrange(limit)``, for limits from 4 to 7."""
+    """Return the same number as ``Random.randrange(limit)``, for limits from 4 to 7."""
     number = draw_word(net, generator) >> 29
     while number >= limit:
         number = draw_word(net, generator) >> 29

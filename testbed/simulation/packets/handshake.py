@@ -1,9 +1,9 @@
-"""How a connection over packets is set up: TCP's handshake and the testbed's own, whose frames wait in queues, too.
+"""How a connection over packets is set up: TCP's handshake and the testbed's own, whose frames also wait in queues.
 
 Frames of the initiator and of the acceptor take turns: SYN and its answer; hello and answer; proof and verdict
-(``testbed.realtime.auth``). A SYN is sent again each second until one is answered (``simulation.handshake``), another
-frame after TCP's timeout. So a connection is set up late where others fill a queue, and has measured round trips with
-that queue in them. Acknowledgements that an answer does not carry are left out.
+(``testbed.realtime.auth``). A SYN is sent again each second until one is answered (``simulation.handshake``); the other
+frames are sent again after TCP's timeout. So a full queue on the path delays the handshake, and the round-trip times
+that it measures include the queue. Pure acknowledgements, which no answer carries, are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbed.simulation.packets.engine import PacketEngine
 from testbed.simulation.packets.segment import HEADER_BYTES
 from testbed.simulation.packets.timers import LEAST_TIMEOUT_S
 
-_SYN_BYTES = HEADER_BYTES + 8  # with the largest segment's size, the window's scale, and that blocks are acknowledged
+_SYN_BYTES = HEADER_BYTES + 8  # with the options maximum segment size, window scale and SACK permitted
 _HELLO_BYTES = 150
 _ANSWER_BYTES = 67
 _PROOF_BYTES = 32
@@ -35,11 +35,11 @@ _HELLO = 2
 
 
 class Handshake:
-    """Sets a connection up from now on.
+    """Sets up a connection, beginning at once.
 
-    paths     there and back, of the engine
-    given_up  whether the initiator's process has ended, and sends nothing more
-    done      called at the end, with the round-trip times that the initiator has measured
+    paths     numbers of the engine's paths there and back
+    given_up  returns whether the initiator's process has ended and sends nothing more
+    done      called at the end, with the round-trip times in seconds that the initiator has measured
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Handshake:
         self._paths = paths
         self._given_up = given_up
         self._done = done
-        self._taken = 0  # frames that have arrived in their turn
-        self._sent_s = 0.0  # the initiator's last one
+        self._taken = 0  # number of frames that have arrived in their turn
+        self._sent_s = 0.0  # when the initiator last sent a frame
         self._round_trips_s: list[float] = []
         self._attempts = connection_attempts(self._clock.now)
-        next(self._attempts)  # this one
+        next(self._attempts)  # the attempt that begins now
         self._attempt(None)
 
     def _attempt(self, _: Any) -> None:
@@ -74,7 +74,7 @@ class Handshake:
         self._engine.send_datagrams(path, [_FRAMES_BYTES[number]], 0, partial(self._take, number))
 
     def _send_until_answered(self, number: int, timeout_s: float) -> None:
-        """Send a frame, and again after the timeout, which then doubles, unless it has arrived by then."""
+        """Send a frame, and send it again after each timeout until it has arrived. Each timeout is twice the last."""
         if self._taken > number or self._given_up():
             return
         self._send(number)
@@ -85,9 +85,9 @@ class Handshake:
         self._send_until_answered(number, timeout_s)
 
     def _take(self, number: int) -> None:
-        """A frame has arrived."""
+        """Take a frame that has arrived."""
         if number == 0 and self._taken == _SYN_ANSWER:
-            self._send(_SYN_ANSWER)  # it was lost
+            self._send(_SYN_ANSWER)  # a repeated SYN: send the answer again
         if number != self._taken:
             return
         self._taken += 1

@@ -1,6 +1,7 @@
-"""What one connection has waiting at its node's port (TCP small queues; Linux: ``tcp_small_queue_check``).
+"""Limits the frames of one connection that wait at its node's port (TCP small queues; ``tcp_small_queue_check``).
 
-The limit is of each connection, not of the port: those of a node that send at once take turns there, burst by burst.
+Each connection has its own limit; the port has none. So connections of one node that send at the same time take turns
+at the port, burst by burst.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from testbed.simulation.packets.records import Connection, Network
 
 
 def send_frame(net: Network, it: Connection, packet: int) -> None:
-    """Send a packet of a connection."""
+    """Send a packet of a connection, and note it if it has to wait at the port."""
     size_bytes = packet_at(net, packet).size_bytes
     leaves_s = send_packet(net, it.path, packet)
     if leaves_s <= net.now:
@@ -33,7 +34,7 @@ def send_frame(net: Network, it: Connection, packet: int) -> None:
 
 
 def is_port_full(net: Network, it: Connection, limit_bytes: float) -> bool:
-    """Whether at least so much waits; then an event follows when less does."""
+    """Whether at least ``limit_bytes`` wait. If so, PORT_HAS_ROOM happens as soon as less waits."""
     if not it.waits_for_port:
         forget_left(net, it)
         room_s = -1.0
@@ -51,7 +52,7 @@ def is_port_full(net: Network, it: Connection, limit_bytes: float) -> bool:
 
 
 def forget_left(net: Network, it: Connection) -> None:
-    """Forget the frames that have left."""
+    """Free the frames that have left the port."""
     while it.frame_head != NONE:
         index = it.frame_head
         frame = frame_at(net, index)

@@ -1,10 +1,10 @@
 """The sending end of a connection inside a data centre: frames through two ports, and slow start.
 
-A LAN loses nothing, so the congestion window only grows, by what arrives, as long as it limits the connection (Linux:
-``tcp_is_cwnd_limited``). Where a port is idle that takes microseconds; where another node's data waits at it, a new
-connection sends ten segments at first and then twice as many each time that it hears of them. Hosts on a fast LAN hand
-frames of 64 KB to their ports (segmentation offload); no more than two of a connection wait at its port
-(``host_queue``), so that what is written meanwhile fills the next one.
+A LAN loses nothing, so the congestion window only grows: by the bytes that arrive, as long as the window limits the
+connection (Linux: ``tcp_is_cwnd_limited``). Through an idle port this takes microseconds. If other nodes' data waits
+at the port, a new connection sends ten segments first, and twice as many after each round trip. Hosts on a fast LAN
+hand frames of 64 KiB to their ports (segmentation offload). At most two frames of a connection wait at its port
+(``host_queue``), so that data written meanwhile fills the next frame.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOST_FRAMES = 2
 
 
 def push_frames(net: Network, it: Connection, more: bool) -> None:
-    """Send what the port takes. ``more``: only full frames, as more is being written."""
+    """Send frames while window and port have room. ``more``: send full frames only, as more is being written."""
     limit_bytes = float(_HOST_FRAMES * it.lan_segments * (SEGMENT_BYTES + HEADER_BYTES))
     least_bytes = it.lan_segments * SEGMENT_BYTES if more else 1
     while it.unsent_bytes >= least_bytes and it.under_way_bytes < it.lan_window_bytes:
@@ -46,7 +46,7 @@ def _send_lan_frame(net: Network, it: Connection) -> None:
 
 
 def take_lan_frame(net: Network, it: Connection, packet: int) -> None:
-    """A frame has arrived."""
+    """Take a frame that has arrived, and let the window grow."""
     size_bytes = packet_at(net, packet).number
     it.under_way_bytes -= size_bytes
     it.received_bytes += size_bytes

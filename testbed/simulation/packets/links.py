@@ -1,13 +1,13 @@
 """A WAN link as the emulator makes it, packet by packet: a rate, drop-tail queues, a delay, random losses.
 
-The rate is that of an HTB class: with a bucket of B bytes (``burst_bytes``) filled at r, a packet leaves as soon as the
-bucket is not in debt, and is taken out of it then. So of packets that arrive after silence, those leave at once that
-begin in the first B bytes. In terms of time: let z be the instant at which the bucket is empty. A packet of s bytes
-leaves at t >= z, and z becomes max(z, t - B/r) + s/r (the generic cell rate algorithm, ITU-T I.371). What waits is not
-out yet, so a change of the rate concerns it.
+The rate is that of an HTB class with a token bucket of B bytes (``burst_bytes``), filled at rate r. A packet leaves as
+soon as the bucket is not in debt, and then takes its bytes out of the bucket. So after silence, all packets that begin
+within the first B bytes leave at once. In terms of time: let z be the instant at which the bucket is empty. A packet of
+s bytes leaves at t >= z, and z becomes max(z, t - B/r) + s/r (the generic cell rate algorithm, ITU-T I.371). A new rate
+also applies to the packets that already wait.
 
-A packet that does not fit into the queue is dropped. There is a queue for each channel, served in strict order: that of
-reliable connections (0) before those of best-effort messages.
+A packet that does not fit into the queue is dropped. Each channel has its own queue. They are served in strict order:
+reliable connections (0) before the channels of best-effort messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from testbed.simulation.packets.pools import (
 )
 from testbed.simulation.packets.records import Link, Network
 
-# What the receiver of a packet does with it
+# Kinds of packets
 DATA = 0
 ACKNOWLEDGEMENT = 1
 LAN_FRAME = 2
@@ -38,7 +38,7 @@ DATAGRAM = 3
 
 
 def leaves_port_s(net: Network, port: int, size_bytes: int) -> float:
-    """Return when a packet leaves a port that gets to it now. Packets are never dropped here."""
+    """Return when a packet leaves a port at which it arrives now. Ports never drop packets."""
     it = port_at(net, port)
     at_s = max(net.now, it.empty_s)
     it.empty_s = max(it.empty_s, at_s - it.burst_s) + size_bytes * it.seconds_per_byte
@@ -55,7 +55,7 @@ def send_packet(net: Network, path: int, packet: int) -> float:
     leaves_s = leaves_port_s(net, way.out_port, it.size_bytes)
     at_s = leaves_s + way.lan_delay_s
     if way.first_hop == way.last_hop:
-        # On a LAN without a delay, too, as an event: what arrives makes its connection send again, and would recurse.
+        # Even a LAN without delay needs an event: an arrival makes the connection send again, which would recurse.
         schedule(net, at_s, AT_PORT, packet)
     elif at_s > net.now:
         schedule(net, at_s, AT_LINK, packet)
@@ -65,7 +65,7 @@ def send_packet(net: Network, path: int, packet: int) -> float:
 
 
 def arrive_at_link(net: Network, packet: int) -> None:
-    """The packet's next link takes it: sends it, queues it, or drops it."""
+    """Let the packet's next link send, queue or drop it."""
     it = packet_at(net, packet)
     number = hop_at(net, it.hop).link
     it.hop += 1
@@ -98,13 +98,13 @@ def _look_later(net: Network, link: Link, number: int) -> None:
 
 def on_link_timer(net: Network, number: int) -> None:
     link = link_at(net, number)
-    if link.timer_s == net.now:  # else an earlier one was set
+    if link.timer_s == net.now:  # otherwise another time has been set since
         link.timer_s = math.inf
         serve_link(net, number)
 
 
 def serve_link(net: Network, number: int) -> None:
-    """Send what the bucket lets pass. Nothing leaves while the rate is 0."""
+    """Send the queued packets that the bucket lets pass. Nothing leaves while the rate is 0."""
     link = link_at(net, number)
     for channel in range(link.queues):
         queue = queue_at(net, link.first_queue + channel)
@@ -128,7 +128,7 @@ def _leave(net: Network, link: Link, packet: int) -> None:
         link.lost_packets += 1
         _lose(net, packet)
         return
-    link.last_arrival_s = max(link.last_arrival_s, net.now + link.delay_s)  # none overtakes another
+    link.last_arrival_s = max(link.last_arrival_s, net.now + link.delay_s)  # packets never overtake each other
     schedule(net, link.last_arrival_s, AT_LINK if it.hop < it.last_hop else AT_PORT, packet)
 
 
@@ -140,7 +140,7 @@ def _lose(net: Network, packet: int) -> None:
 
 
 def end_datagram(net: Network, index: int) -> None:
-    """A datagram of this message has arrived, or never will."""
+    """Note that a datagram of this message has arrived or is lost."""
     message = datagrams_at(net, index)
     message.left -= 1
     if not message.left:
@@ -149,7 +149,7 @@ def end_datagram(net: Network, index: int) -> None:
 
 
 def pass_port(net: Network, packet: int) -> bool:
-    """Let a packet pass the port of its receiver. Return whether it has passed; if not, an event follows."""
+    """Let a packet pass its receiver's port. Return whether it passes at once; otherwise ARRIVED happens later."""
     it = packet_at(net, packet)
     at_s = leaves_port_s(net, it.in_port, it.size_bytes)
     if at_s > net.now:

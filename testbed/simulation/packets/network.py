@@ -19,7 +19,7 @@ from testbed.simulation.tcp_model import TcpModel
 
 
 class PacketCarrier:
-    """Carries best-effort messages over a path of the engine. ``deliver``: what has arrived."""
+    """Carries best-effort messages over a path of the engine. ``deliver`` is called with each one that arrives."""
 
     def __init__(self, engine: PacketEngine, path: int, deliver: Callable[[Envelope], None]) -> None:
         self._engine = engine
@@ -27,7 +27,7 @@ class PacketCarrier:
         self._deliver = deliver
 
     def carry(self, item: Item, channel: int) -> None:
-        """Send a message in its datagrams, one after another. All have to arrive."""
+        """Send a message in its datagrams, one after another. It arrives only if all of them do."""
         size_bytes, larger = divmod(item.size_bytes, item.datagrams)
         sizes = [size_bytes + (number < larger) for number in range(item.datagrams)]
         self._engine.send_datagrams(self._path, sizes, channel, partial(self._deliver, item.envelope))
@@ -57,7 +57,7 @@ class PacketNetwork:
 
     @property
     def active(self) -> bool:
-        """Whether any connection has something to send, or has not heard of its arrival."""
+        """Whether any connection has something to send, or still waits for acknowledgements."""
         return not all(connection.at_rest for connection in self._connections)
 
     def link_changed(self, link: WanLink, what: str, passed: bool) -> None:
@@ -65,14 +65,14 @@ class PacketNetwork:
         self.engine.link_changed(link.number, link, rate=what in ("rate", "state"))
 
     def counters(self, links: Sequence[WanLink]) -> list[LinkCounters]:
-        """Return what links have carried, dropped and queued."""
+        """Return the bytes that links have carried and queue, and the packets that they have dropped or lost."""
         return [
             LinkCounters(each.sent_bytes, each.dropped_packets + each.lost_packets, each.backlog_bytes)
             for each in (self.engine.link(link.number) for link in links)
         ]
 
     def connect(self, source: str, target: str, deliver: Callable[[Any], None]) -> PacketConnection:
-        """Connect two nodes. ``deliver(item)``: what arrives."""
+        """Connect two nodes. ``deliver(item)`` is called with each message that arrives."""
         there, _ = self._paths.between(source, target)
         connection = PacketConnection(
             self.engine,
@@ -87,7 +87,7 @@ class PacketNetwork:
         return connection
 
     def path(self, source: str, target: str) -> int:
-        """Return the way of packets from one node to another."""
+        """Return the number of the engine's path from one node to another."""
         if (source, target) not in self._packet_paths:
             path, _ = self._paths.between(source, target)
             ports = self._ports[source][0], self._ports[target][1]

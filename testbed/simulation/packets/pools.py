@@ -1,6 +1,6 @@
-"""How the functions of this package get at records: by index, and by lists of those that are free.
+"""How the functions of this package access records: by index, and through lists of free records.
 
-Compiled, the first group reads and writes arrays in memory instead (``compiled``).
+In compiled code, the functions of the first group access arrays in memory instead (``compiled``).
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def set_word(net: Network, index: int, word: int) -> None:
     net.word_list[index] = word
 
 
-# ---- records that are free -------------------------------------------------------------------------------------------
+# ---- free records ----------------------------------------------------------------------------------------------------
 
 
 def take_packet(net: Network) -> int:
-    """Return a packet that is free. ``Network.reserve`` of them are, before each event."""
+    """Return a free packet. Before each event, at least ``Network.reserve`` packets are free."""
     index = net.free_packet
     net.free_packet = packet_at(net, index).next
     net.free_packets -= 1
@@ -113,9 +113,9 @@ def free_frame(net: Network, index: int) -> None:
 
 
 def keep_room(net: Network, window: int) -> None:
-    """Let so many records be free before each event that it can send all that a connection of this window may.
+    """Keep so many records free before each event that a connection with this window can send all it may.
 
-    With an acknowledgement a window at most doubles, or becomes what it has been before.
+    An acknowledgement at most doubles a window, or restores an earlier one.
     """
     net.reserve = max(net.reserve, 2 * window + 64)
 

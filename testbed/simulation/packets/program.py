@@ -1,4 +1,4 @@
-"""What simulates packets: the records and functions of this folder."""
+"""The program that simulates packets: the records and functions of this folder."""
 
 from __future__ import annotations
 

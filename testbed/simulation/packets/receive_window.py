@@ -1,10 +1,10 @@
-"""The receive window, as Linux lets it grow: by what arrives, and by what the program reads in a round-trip time.
+"""The receive window, which Linux grows with the segments that arrive and with the program's reading speed.
 
-A segment takes more memory than its bytes, and a window is the share of the receive buffer's memory that bytes have in
-full segments. It begins at 64 kB, and grows by two segments with each that arrives, up to what the buffer holds
-(``tcp_grow_window``). The buffer grows when the program has read more in a round-trip time than in any before, so that
-a sender can double its rate ("dynamic right-sizing": ``tcp_rcv_space_adjust``). A receiver that lets its window grow
-acknowledges quickly, hence ``quick`` here.
+A segment takes more memory than its payload. So the window is the receive buffer's memory times the share of payload in
+a full segment's memory. It begins at 64 kB and grows by two segments for each one that arrives, up to what the buffer
+holds (``tcp_grow_window``). The buffer grows when the program reads more in a round-trip time than in any before, so
+that a sender can double its rate ("dynamic right-sizing": ``tcp_rcv_space_adjust``). While its window grows, a receiver
+acknowledges without delay; therefore this module also sets ``quick``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FIRST_BUFFER_BYTES = 131_072  # tcp_rmem
 _FIRST_WINDOW_BYTES = 65_280  # announced in the handshake
 _FIRST_GOAL_BYTES = 64_088  # half of the buffer, without one segment
 _FIRST_SPACE_BYTES = 10 * SEGMENT_BYTES
-_FIRST_FULL_BYTES = 536  # TCP_MSS_DEFAULT: of a full segment, until one has come
-_WINDOW_UNIT_BYTES = 256  # of the window in a header, with a buffer of up to 8 MB
+_FIRST_FULL_BYTES = 536  # TCP_MSS_DEFAULT: assumed size of a full segment until one has arrived
+_WINDOW_UNIT_BYTES = 256  # unit of the window in a header, for buffers of up to 8 MB
 _RATIO_BITS = 8  # TCP_RMEM_TO_WIN_SCALE: shares are in 256ths
-_OVERHEAD_BYTES = 960  # of memory, of a segment; of those that were joined, of all (``skb->truesize``)
+_OVERHEAD_BYTES = 960  # memory beside the payload, of one segment or of several joined ones (``skb->truesize``)
 _HEADER_BYTES = 32  # of TCP with timestamps
-_WAKE_UP_S = 1e-5  # of a program: what it reads a round-trip time later has taken longer
-_LEAST_RTT_S = 1e-3  # tcp_rcvbuf_low_rtt: below it a buffer grows less
-_PUSHED = 1  # ICSK_ACK_PUSHED: the program should hear of it
+_WAKE_UP_S = 1e-5  # time to wake a program: reads one round trip apart are really further apart by this
+_LEAST_RTT_S = 1e-3  # tcp_rcvbuf_low_rtt: at shorter round-trip times a buffer grows less
+_PUSHED = 1  # ICSK_ACK_PUSHED: acknowledge once the program has read
 _PUSHED_TWICE = 2  # ICSK_ACK_PUSHED2
 
 
@@ -49,7 +49,7 @@ def _window_of(it: Connection, memory_bytes: int) -> int:
 
 
 def _free_bytes(it: Connection) -> int:
-    """What the buffer's free memory holds (``tcp_space``)."""
+    """Return the payload that fits into the buffer's free memory (``tcp_space``)."""
     used_bytes = it.unread_bytes + it.gaps * SEGMENT_BYTES
     if it.unread_bytes:
         used_bytes += _OVERHEAD_BYTES
@@ -62,7 +62,7 @@ def _in_units(size_bytes: int) -> int:
     return -(-size_bytes // _WINDOW_UNIT_BYTES) * _WINDOW_UNIT_BYTES
 
 
-# ---- what is announced -----------------------------------------------------------------------------------------------
+# ---- the announced window --------------------------------------------------------------------------------------------
 
 
 def next_window(it: Connection) -> int:
@@ -74,18 +74,18 @@ def next_window(it: Connection) -> int:
 
 
 def announce_window(it: Connection) -> int:
-    """Return up to which byte the sender may send (``tcp_select_window``): never less than before."""
+    """Return the end of the window, as a position in the stream (``tcp_select_window``). It never moves back."""
     left_bytes = max(it.told_bytes + it.window_bytes - it.received_bytes, 0)
     it.window_bytes = max(next_window(it), _in_units(left_bytes))
     it.told_bytes = it.received_bytes
     return it.told_bytes + it.window_bytes
 
 
-# ---- what arrives ----------------------------------------------------------------------------------------------------
+# ---- segments that arrive --------------------------------------------------------------------------------------------
 
 
 def measure_segment(it: Connection, size_bytes: int, pushed: bool) -> None:
-    """Find out how large full segments are, and whether the program should hear of this (``tcp_measure_rcv_mss``)."""
+    """Update the size of a full segment, and ``pushes`` for a pushed or small one (``tcp_measure_rcv_mss``)."""
     last_bytes = it.last_small_bytes
     it.last_small_bytes = 0
     if size_bytes >= it.full_bytes:
@@ -113,7 +113,7 @@ def _measure_share(it: Connection, size_bytes: int) -> None:
 
 
 def grow_window(it: Connection, size_bytes: int) -> None:
-    """A segment has arrived: let the window grow if the buffer has room (``tcp_grow_window``)."""
+    """Let the window grow after a segment has arrived, if the buffer has room (``tcp_grow_window``)."""
     room_bytes = min(it.window_clamp_bytes, _free_bytes(it)) - it.window_goal_bytes
     if room_bytes <= 0:
         return
@@ -125,7 +125,10 @@ def grow_window(it: Connection, size_bytes: int) -> None:
 
 
 def time_by_stamp(it: Connection, now_s: float, stamp_s: float, size_bytes: int) -> None:
-    """A segment answers an acknowledgement that was sent at ``stamp_s``, in ms (``tcp_rcv_rtt_measure_ts``)."""
+    """Measure the round-trip time from an acknowledgement at ``stamp_s`` to the segment that answers it, in whole ms.
+
+    Linux: ``tcp_rcv_rtt_measure_ts``.
+    """
     if stamp_s == it.stamp_heard_s:
         return
     it.stamp_heard_s = stamp_s
@@ -139,7 +142,10 @@ def time_by_stamp(it: Connection, now_s: float, stamp_s: float, size_bytes: int)
 
 
 def time_by_window(it: Connection, now_s: float) -> None:
-    """A window takes a round-trip time at least (``tcp_rcv_rtt_measure``)."""
+    """Measure the round-trip time as the time in which a whole window arrives (``tcp_rcv_rtt_measure``).
+
+    A window takes at least a round-trip time, so only the shortest such time counts.
+    """
     if it.received_bytes < it.window_timed_until_bytes:
         return
     took_s = now_s - it.window_timed_from_s
@@ -150,7 +156,10 @@ def time_by_window(it: Connection, now_s: float) -> None:
 
 
 def adjust_buffer(it: Connection, now_s: float) -> None:
-    """The program has read all: let the buffer hold what it reads in two round trips (``tcp_rcv_space_adjust``)."""
+    """After the program has read everything, grow the buffer to hold two round trips of reading.
+
+    Linux: ``tcp_rcv_space_adjust``.
+    """
     if it.receive_rtt_s == 0.0 or now_s - it.space_from_s < it.receive_rtt_s - _WAKE_UP_S:
         return
     read_bytes = it.received_bytes - it.space_from_bytes

@@ -1,19 +1,20 @@
-"""The receiving end of a TCP connection: what it acknowledges and when, function by function as Linux 7.3.
+"""The receiving end of a TCP connection. It decides when to send acknowledgements, function by function as Linux 7.3.
 
-Second     an acknowledgement goes at once when more than one full segment has not been acknowledged (RFC 1122,
-           4.2.3.2), if the window need not shrink for it
-Gaps       and for what arrives out of order, what fills a gap, and what had arrived before (RFC 5681, 4.2). From the
-           fourth one of a gap on, these are gathered for 1 ms, or 5/4 of a third of the round-trip time if that is less
-Quick      and for each of sixteen segments at the beginning and after silence, and for those with which the window
-           grows (``receive_window``), unless the receiver is in ping-pong mode
-Ping-pong  is the mode of who has answered, as this end did in the handshake: it waits, as more might be answered. The
-           mode ends with the first acknowledgement that comes late, and when something arrives twice
-Read       when the program has read all: if a segment was pushed, but not in ping-pong mode; if two small ones were;
-           if more than one full segment has not been acknowledged
-Late       else after 40 ms at least, by the clock's ticks, and later if segments come slowly
+Second     acknowledges at once when more than one full segment is unacknowledged (RFC 1122, 4.2.3.2), unless the
+           window would shrink
+Gaps       acknowledges at once segments out of order, segments that fill a gap, and duplicates (RFC 5681, 4.2). From
+           the fourth acknowledgement of a gap on, gathers them for 1 ms, or for 5/4 of a third of the round-trip time
+           if that is less
+Quick      acknowledges at once each of sixteen segments at the beginning and after silence, and segments that let the
+           window grow (``receive_window``), unless the receiver is in ping-pong mode
+Ping-pong  the mode of an end that answers, as this one did in the handshake: it waits, as the next answer might carry
+           the acknowledgement. The first delayed acknowledgement ends the mode, and so does a duplicate segment
+Read       acknowledges when the program has read everything, if a segment was pushed (except in ping-pong mode), if two
+           small ones were received, or if more than one full segment is unacknowledged
+Late       otherwise acknowledges after at least 40 ms, in the clock's ticks, and later if segments come slowly
 
-Programs read at the end of an instant. What a burst brings at one instant comes within a microsecond or two in Linux,
-as soon as a program reads there: in exact runs, a quarter of the programs has read when three segments have come.
+Programs read at the end of an instant. A burst that arrives here at one instant takes a microsecond or two in Linux, so
+that a program may read within it: in exact runs, a quarter of the programs have read when three segments have arrived.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ from testbed.simulation.packets.records import Connection, Network
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 from testbed.simulation.packets.timers import LEAST_TIMEOUT_S, TICK_S, tick_at
 
-_SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
+_SELECTIVE_BYTES = 12  # size of the option that acknowledges one block beyond a gap (RFC 2018)
 _LEAST_TICKS = round(0.04 / TICK_S)  # TCP_ATO_MIN, TCP_DELACK_MIN
 _MOST_TICKS = round(LEAST_TIMEOUT_S / TICK_S)  # TCP_DELACK_MAX
 _MOST_UNPUSHED_TICKS = round(0.5 / TICK_S)
 _QUICK = 16  # TCP_MAX_QUICKACKS
-_QUICK_AFTER_HANDSHAKE = 14  # two of them have been sent
-_GROWING_BYTES = 128  # a smaller segment lets no window grow
-_SOON_BYTES = 2 * SEGMENT_BYTES  # that a program leaves unread, at most, a quarter of the times
-_SOON = 16_384  # of 65 536
-_AT_ONCE = 3  # acknowledgements of one gap that are not gathered (TCP_FASTRETRANS_THRESH)
+_QUICK_AFTER_HANDSHAKE = 14  # the handshake has used two of the sixteen
+_GROWING_BYTES = 128  # smaller segments do not let the window grow
+_SOON_BYTES = 2 * SEGMENT_BYTES  # if more is unread, a quarter of the programs read at once
+_SOON = 16_384  # this quarter, of 65 536
+_AT_ONCE = 3  # acknowledgements of a gap that are sent before gathering begins (TCP_FASTRETRANS_THRESH)
 _GATHERED_S = 1e-3  # tcp_comp_sack_delay_ns
 _GATHERED_SHARE = 1.25 * 0.33  # of the round-trip time (tcp_comp_sack_rtt_percent)
 _GATHERED = 44  # tcp_comp_sack_nr
 
 
 def begin_receiver(it: Connection, now_s: float) -> None:
-    """Its handshake has ended. The last bytes that it answered arrived half a round-trip time ago."""
+    """Begin after the handshake. The last bytes that this end answered arrived half a round-trip time ago."""
     it.echo_s = math.inf
     it.gathered_at = -1
     it.delay_timer_s = math.inf
@@ -69,11 +70,11 @@ def begin_receiver(it: Connection, now_s: float) -> None:
     begin_window(it, now_s)
 
 
-# ---- what arrives ----------------------------------------------------------------------------------------------------
+# ---- segments that arrive --------------------------------------------------------------------------------------------
 
 
 def receive(net: Network, it: Connection, packet: int) -> None:
-    """Take a segment (``tcp_rcv_established``, ``tcp_data_queue``)."""
+    """Take a segment that has arrived (``tcp_rcv_established``, ``tcp_data_queue``)."""
     arrival = packet_at(net, packet)
     size_bytes = arrival.size_bytes - HEADER_BYTES
     if net.now > it.arrived_s:
@@ -94,7 +95,7 @@ def receive(net: Network, it: Connection, packet: int) -> None:
 
 
 def _take(net: Network, it: Connection, index: int, pushed: bool) -> None:
-    """Take the one that was expected, and what had arrived behind it (``tcp_ofo_queue``)."""
+    """Take the expected segment, and those behind it that had arrived before (``tcp_ofo_queue``)."""
     segment = segment_at(net, index)
     _take_next(it, segment.size_bytes)
     _note_arrival(it, net.now, segment.size_bytes, pushed)
@@ -127,7 +128,7 @@ def _note_arrival(it: Connection, now_s: float, size_bytes: int, pushed: bool) -
 
 
 def _adapt_delay(it: Connection, now_s: float) -> None:
-    """Let the delay follow the time between two segments; after silence, acknowledge quickly."""
+    """Adapt the delay to the time between segments. After silence, acknowledge without delay."""
     ticks = tick_at(now_s) - tick_at(it.heard_s)
     it.heard_s = now_s
     timeout_ticks = math.ceil((it.rtt_s + LEAST_TIMEOUT_S) / TICK_S)
@@ -153,7 +154,7 @@ def _enter_quick_mode(it: Connection) -> None:
 
 
 def _keep(net: Network, it: Connection, index: int, pushed: bool) -> None:
-    """Keep a segment that misses one before (``tcp_data_queue_ofo``)."""
+    """Keep a segment that arrived while an earlier one is missing (``tcp_data_queue_ofo``)."""
     segment = segment_at(net, index)
     it.owes = True
     measure_segment(it, segment.size_bytes, pushed)
@@ -171,7 +172,7 @@ def _keep(net: Network, it: Connection, index: int, pushed: bool) -> None:
     grow_buffer(it, it.space_bytes)
 
 
-# ---- whether it is acknowledged --------------------------------------------------------------------------------------
+# ---- acknowledge now or later ----------------------------------------------------------------------------------------
 
 
 def _decide(net: Network, it: Connection) -> None:
@@ -216,7 +217,7 @@ def _delay(net: Network, it: Connection) -> None:
         ticks = min(ticks, most_ticks, rtt_ticks)
     ticks = min(ticks, _MOST_TICKS - 1)  # less than the least retransmission timeout
     now = tick_at(net.now)
-    if it.delay_timer_s <= (now + ticks // 4 + 1) * TICK_S:  # about to expire
+    if it.delay_timer_s <= (now + ticks // 4 + 1) * TICK_S:  # the timer is about to expire
         _acknowledge(net, it, False)
         return
     _set_timer(net, it, (now + ticks + 1) * TICK_S)  # a timer never fires early
@@ -248,14 +249,14 @@ def on_delay_timer(net: Network, it: Connection) -> None:
 
 
 def on_read(net: Network, it: Connection) -> None:
-    """The end of an instant: the program has read all (``__tcp_cleanup_rbuf``)."""
+    """Let the program read everything, at the end of an instant (``__tcp_cleanup_rbuf``)."""
     _read(it)
     if it.owes and _acknowledges_what_is_read(it):
         _acknowledge(net, it, False)
 
 
 def _reads_soon(it: Connection) -> bool:
-    """By chance, for each segment: a Weyl sequence that begins where the connection's ``chance`` says."""
+    """Decide at random for each segment, by a Weyl sequence that begins at the connection's ``chance``."""
     return (it.expected * 40_503 + it.chance) % 65_536 < _SOON
 
 

@@ -12,18 +12,19 @@ from testbed.simulation.machine.record import NONE, Record, Timeline
 class Packet(Record):
     """A frame on its way.
 
-    hop      index (in ``Network.hops``) of the link that it takes next; ``last_hop``: of the first one beyond its way
-    in_port  the port of its receiver
-    kind     what its receiver does with it: see ``packets``
-    owner    the connection, or the best-effort message, that it belongs to
+    hop      index in ``Network.hop_list`` of the next link; ``last_hop``: index after the last link of the path
+    in_port  the receiver's port
+    kind     DATA, ACKNOWLEDGEMENT, LAN_FRAME or DATAGRAM: see ``links``
+    owner    the connection or best-effort message that the frame belongs to
     segment  DATA: index of the segment
-    number   DATA: the segment's number. ACKNOWLEDGEMENT: of the first segment that is missing. LAN_FRAME: payload bytes
-    beyond   ACKNOWLEDGEMENT: how many segments have arrived behind gaps until now, in the order of ``beyond_head``
-    time_s   DATA: when it was sent. ACKNOWLEDGEMENT: when the first segment that it acknowledges in order was sent
-             (RFC 7323, 4.3); infinite: there is none
-    stamp_s  ACKNOWLEDGEMENT: when it was sent. DATA: that of the latest one that the sender had taken
-    edge_bytes  ACKNOWLEDGEMENT: up to which byte of the stream may be sent (the window)
-    flag     DATA: nothing more was to be sent behind it (TCP's PSH). ACKNOWLEDGEMENT: it answers a duplicate
+    number   DATA: the segment's number. ACKNOWLEDGEMENT: number of the first missing segment. LAN_FRAME: payload bytes
+    beyond   ACKNOWLEDGEMENT: how many segments have arrived behind gaps so far, in the order of ``beyond_head``
+    time_s   DATA: when it was sent. ACKNOWLEDGEMENT: sending time of the first segment that it newly acknowledges in
+             order (RFC 7323, 4.3); infinite: there is none
+    stamp_s  ACKNOWLEDGEMENT: when it was sent. DATA: ``stamp_s`` of the latest acknowledgement that its sender has
+    edge_bytes  ACKNOWLEDGEMENT: end of the receive window, as a position in the stream
+    flag     DATA: the segment is pushed (TCP's PSH). ACKNOWLEDGEMENT: it answers a duplicate segment
+    next     the next packet in a queue, or in the list of free packets
     """
 
     size_bytes: int = 0
@@ -44,22 +45,26 @@ class Packet(Record):
 
 
 class Segment(Record):
-    """A segment from its first sending until it is acknowledged in order.
+    """A segment, from when it is first sent until it is acknowledged in order.
 
-    number      in the order of the stream
-    size_bytes  of payload
-    pushed      nothing more was to be sent behind it (TCP's PSH)
+    number      its position in the stream, in segments
+    size_bytes  bytes of payload
+    pushed      it has TCP's PSH flag
     sent_s      when it was last sent
-    sacked      acknowledged beyond a gap
+    sacked      it is acknowledged, but an earlier segment is not
     lost        marked as lost, and not acknowledged
     again       its retransmission is under way
     resent      it has been sent more than once
-    arrived     its receiver has it, and misses one before
-    in_order    it is in the list by the time of sending: ``earlier``, ``later``
-    beyond      the segment that arrived behind a gap after this one did
+    arrived     it arrived while an earlier segment was missing
+    in_order    it is in the list ordered by the time of sending; ``earlier``, ``later``: its neighbours there
+    beyond      the next segment that arrived behind a gap
+    next        the next segment of the stream, or of the list of free segments
 
-    What was delivered when it was sent (``delivery_rate``): ``delivered``, when the last one of these was, when the
-    first of those under way was sent, and whether nothing followed.
+    The sender's state when it was last sent (``delivery_rate``), kept for BBR:
+
+    delivered, delivered_s  how many segments had been delivered, and when the last one was
+    first_sent_s            when the first segment of those under way was sent
+    application_limited     whether the program had left nothing to send
     """
 
     number: int = 0
@@ -83,7 +88,7 @@ class Segment(Record):
 
 
 class Frame(Record):
-    """A frame of a connection that waits at its node's port, which it leaves at ``leaves_s``."""
+    """A frame of a connection that waits at its node's port until ``leaves_s``."""
 
     leaves_s: float = 0.0
     size_bytes: int = 0
@@ -99,7 +104,7 @@ class Queue(Record):
 
 
 class Port(Record):
-    """The port of a node on its LAN, in one direction, with the bucket of ``links``."""
+    """The port of a node on its LAN, in one direction. Its rate is limited by a token bucket, as in ``links``."""
 
     seconds_per_byte: float = 0.0
     burst_s: float = 0.0
@@ -119,16 +124,20 @@ class Path(Record):
     in_port: int = 0
     lan_delay_s: float = 0.0
     first_hop: int = 0
-    last_hop: int = 0  # the first one beyond
+    last_hop: int = 0  # index after the last hop
 
 
 class Link(Record):
     """One direction of a WAN link; see ``links``.
 
-    losses     share of packets that are lost on the way
-    generator  of its losses: index of the first of its words
-    timer_s    of the next look at the queues
-    sent_bytes, dropped_packets, lost_packets  of frames that have left; by full queues; on the way
+    losses     share of packets that are lost on the way, after they have left
+    generator  random generator of these losses: index of its first word
+    empty_s    when the token bucket is empty
+    timer_s    when the link next looks at its queues
+    backlog_bytes    bytes in all queues
+    sent_bytes       bytes of the frames that have left, those lost on the way included
+    dropped_packets  packets that a full queue dropped
+    lost_packets     packets lost on the way
     """
 
     seconds_per_byte: float = 0.0
@@ -149,7 +158,11 @@ class Link(Record):
 
 
 class Datagrams(Record):
-    """A best-effort message on its way. ``missing``: its datagrams that have not arrived; ``left``: on their way."""
+    """A best-effort message on its way.
+
+    missing  how many of its datagrams have not arrived
+    left     how many of its datagrams may still arrive
+    """
 
     path: int = 0
     channel: int = 0
@@ -161,7 +174,7 @@ class Datagrams(Record):
 class Connection(Record):
     """One direction between two nodes: socket, sender and receiver. Windows are in segments.
 
-    Its parts begin once, when it has been set up: the fields that they do not set then are 0.
+    ``open_socket`` begins these parts once, after the handshake; the fields that they do not set then are 0.
     """
 
     index: int = 0
@@ -169,50 +182,50 @@ class Connection(Record):
     back: int = 0
     is_lan: bool = False
     control: int = 0  # congestion control: see ``congestion``
-    rtt_s: float = 0.0  # the first one, when it was set up
+    rtt_s: float = 0.0  # first round-trip time of the handshake
     # ---- the socket: see ``socket``
     is_open: bool = False
-    waiting: int = 0  # messages that have not begun
-    left_bytes: int = 0  # of the message that the socket is taking
-    buffer_bytes: int = 0  # that fit into its last buffer
+    waiting: int = 0  # messages of which the socket has taken nothing
+    left_bytes: int = 0  # bytes of the present message that the socket has not taken yet
+    buffer_bytes: int = 0  # free bytes in the socket's last buffer
     unsent_limit_bytes: float = 0.0
-    unsent_bytes: int = 0  # written, and not sent yet
+    unsent_bytes: int = 0  # written, but not sent yet
     stopped_until_s: float = 0.0
     is_writing: bool = False
-    tells_idle: bool = False  # whether anything is to hear that nothing is left to send
-    wakes_afterwards: bool = False  # its timer is to be set when the socket has been filled
-    received_bytes: int = 0  # in order
-    message_ends_bytes: float = 0.0  # where in the stream the message ends that arrives next; infinite: unknown
-    # ---- what waits at the node's port: see ``host_queue``
+    tells_idle: bool = False  # whether to return IS_IDLE when nothing is left to send
+    wakes_afterwards: bool = False  # set the sender's timer after filling the socket
+    received_bytes: int = 0  # received in order
+    message_ends_bytes: float = 0.0  # end of the next message to arrive, as a position in the stream; infinite: unknown
+    # ---- frames that wait at the node's port: see ``host_queue``
     frame_head: int = 0
     frame_tail: int = 0
     frames_bytes: int = 0
     waits_for_port: bool = False
     # ---- in a LAN: see ``lan_sender``
-    lan_segments: int = 0  # in a frame
+    lan_segments: int = 0  # segments in a full frame
     lan_window_bytes: float = 0.0
     grows_unused: bool = False
     under_way_bytes: int = 0
-    most_bytes: int = 0  # that have been under way at once
+    most_bytes: int = 0  # largest ``under_way_bytes`` so far
     # ---- the sender: see ``sender``
     window: int = 0
-    threshold: float = 0.0  # at which slow start ends
+    threshold: float = 0.0  # slow start ends at this window
     first_window: int = 0
     setup_segments: int = 0
-    limit: float = 0.0  # of segments that are not acknowledged in order
+    limit: float = 0.0  # most segments that may be out, that is not acknowledged in order
     restarts: bool = False  # slow start after idle time
     last_sent_s: float = 0.0
-    stamp_s: float = 0.0  # when the latest acknowledgement was sent that it has taken
-    sent_bytes: int = 0  # of the stream
-    edge_bytes: int = 0  # up to which the receiver's window lets it send
+    stamp_s: float = 0.0  # sending time of the latest acknowledgement taken
+    sent_bytes: int = 0  # bytes of the stream sent so far
+    edge_bytes: int = 0  # end of the receiver's window, as a position in the stream
     recovery: int = 0
-    high: int = 0  # recovery ends when all before is acknowledged
+    high: int = 0  # recovery ends when all segments before this number are acknowledged
     prior_window: int = 0
     prior_threshold: float = 0.0
     recovered: int = 0
     resent: int = 0
     noted_s: float = 0.0  # when the present loss was noted
-    probe_ends: int = 0  # of a tail loss probe; -1: none is under way
+    probe_ends: int = 0  # ``following`` after a tail loss probe was sent; -1: no probe is under way
     probe_resent: bool = False
     is_limited: bool = False
     most_out: int = 0
@@ -230,63 +243,63 @@ class Connection(Record):
     largest_s: float = 0.0
     rtt_round_ends: int = 0
     backoff: int = 0
-    # ---- what is under way: see ``scoreboard``
-    first: int = 0  # number of the first segment that is not acknowledged
-    following: int = 0  # of the next new one
-    head: int = 0  # these segments, by number
+    # ---- segments under way: see ``scoreboard``
+    first: int = 0  # number of the first segment that is not acknowledged in order
+    following: int = 0  # number of the next new segment
+    head: int = 0  # list of the segments from ``first`` on, by number
     tail: int = 0
-    earliest: int = 0  # by the time of sending: those of which is to be found out whether they are lost
+    earliest: int = 0  # list by the time of sending: segments that may turn out to be lost
     latest: int = 0
     sacked: int = 0
     lost: int = 0
     again: int = 0
-    marked: int = 0  # how often one was marked as lost
-    arrived_sent_s: float = 0.0  # of those that have arrived, the one sent last: when, which, and its round-trip time
+    marked: int = 0  # how often a segment was marked as lost
+    arrived_sent_s: float = 0.0  # of the segment sent last among those arrived: sending time, number, round-trip time
     arrived_number: int = 0
     arrived_rtt_s: float = 0.0
-    look_from: int = 0  # no segment before is to be sent again
-    beyond_head: int = 0  # segments that arrived behind gaps, in that order, of which the sender has not been told
+    look_from: int = 0  # no segment before this one waits to be retransmitted
+    beyond_head: int = 0  # list of segments that arrived behind gaps, in that order, not yet reported to the sender
     beyond_tail: int = 0
-    beyond_told: int = 0  # how many it has been told of
+    beyond_told: int = 0  # how many have been reported to the sender
     # ---- the receiver: see ``receiver``
-    expected: int = 0  # number of the next segment
-    gaps: int = 0  # segments that have arrived, and miss one before
-    arrived_beyond: int = 0  # until now
-    farthest: int = 0  # number of the last one of these
-    owes: bool = False  # something has arrived that is not acknowledged
-    at_once: bool = False  # a gap has been filled
-    chance: int = 0  # below 65 536: which segments its program reads soon
-    quick: int = 0  # acknowledgements that are not delayed
+    expected: int = 0  # number of the next segment in order
+    gaps: int = 0  # segments that have arrived while an earlier one is missing
+    arrived_beyond: int = 0  # segments that have arrived behind gaps so far
+    farthest: int = 0  # largest number of a segment that arrived behind a gap
+    owes: bool = False  # a segment has arrived that is not acknowledged yet
+    at_once: bool = False  # acknowledge at once, as all gaps have been filled
+    chance: int = 0  # below 65 536: start of the sequence that says which segments the program reads soon
+    quick: int = 0  # how many acknowledgements are still sent without delay
     ping_pong: bool = False
     delay_ticks: int = 0
-    heard_s: float = 0.0  # the last segment in order
-    arrived_s: float = 0.0  # the last one
-    told_bytes: int = 0  # of ``received_bytes``, when it last acknowledged
-    unread_bytes: int = 0  # that have arrived at this instant
-    pushes: int = 0  # since it last acknowledged: 0, 1, more
-    echo_s: float = 0.0  # when the first segment was sent that has not been acknowledged; infinite: there is none
-    of_gap: int = 0  # acknowledgements sent since the gap moved
+    heard_s: float = 0.0  # when the last segment in order arrived
+    arrived_s: float = 0.0  # when the last segment arrived
+    told_bytes: int = 0  # ``received_bytes`` at the last acknowledgement
+    unread_bytes: int = 0  # bytes received in order that the program has not read
+    pushes: int = 0  # since the last acknowledgement: 0, _PUSHED or _PUSHED_TWICE (``receive_window``)
+    echo_s: float = 0.0  # when the first segment not yet acknowledged was sent; infinite: there is none
+    of_gap: int = 0  # acknowledgements sent for the present gap
     gathered: int = 0
     gathered_at: int = 0
     delay_timer_s: float = 0.0
-    # ---- its window: see ``receive_window``
-    most_buffer_bytes: int = 0  # memory, as the next one
-    receive_buffer_bytes: int = 0
-    window_share: int = 0  # of this memory that bytes have, in 256ths
-    window_clamp_bytes: int = 0  # that would fit
+    # ---- the receive window: see ``receive_window``
+    most_buffer_bytes: int = 0  # limit of ``receive_buffer_bytes``
+    receive_buffer_bytes: int = 0  # memory of the receive buffer
+    window_share: int = 0  # share of this memory that holds payload, in 256ths
+    window_clamp_bytes: int = 0  # payload that the buffer can hold
     window_goal_bytes: int = 0
-    window_bytes: int = 0  # announced last
-    full_bytes: int = 0  # of a full segment
-    last_small_bytes: int = 0  # of the last one that was less; 0: it was full
-    receive_rtt_s: float = 0.0  # 0: not known
+    window_bytes: int = 0  # last window announced
+    full_bytes: int = 0  # payload of a full segment
+    last_small_bytes: int = 0  # payload of the last segment if it was not full; otherwise 0
+    receive_rtt_s: float = 0.0  # 0: unknown
     stamp_heard_s: float = 0.0
     window_timed_from_s: float = 0.0
     window_timed_until_bytes: int = 0
-    space_bytes: int = 0  # the most that was read in a round-trip time
+    space_bytes: int = 0  # most bytes that the program has read in a round-trip time
     space_from_s: float = 0.0
     space_from_bytes: int = 0
     # ---- Reno and CUBIC: see ``congestion``
-    grown: int = 0  # acknowledged since the window grew
+    grown: int = 0  # segments acknowledged since the window last grew
     has_epoch: bool = False
     epoch_s: float = 0.0
     peak: int = 0
@@ -298,18 +311,19 @@ class Connection(Record):
     updated_s: float = 0.0
     cubic_count: int = 0
     has_found_end: bool = False  # HyStart has ended slow start
-    delay_s: float = 0.0  # the least
+    delay_s: float = 0.0  # least round-trip time
     round_least_s: float = 0.0
     round_ends: int = 0
     round_begin_s: float = 0.0
     train_s: float = 0.0
     samples: int = 0
     # ---- delivery rate: see ``delivery_rate``
-    delivered: int = 0  # all segments that have arrived
+    delivered: int = 0  # segments acknowledged so far, in order or not
     delivered_s: float = 0.0
     first_sent_s: float = 0.0
     application_limited_until: int = 0
-    has_sample: bool = False  # of the present acknowledgement: the segment that was sent last, and what it noted
+    # of the segments that the present acknowledgement newly acknowledges: the one sent last, and what it had noted
+    has_sample: bool = False
     sample_sent_s: float = 0.0
     sample_number: int = 0
     sample_delivered: int = 0
@@ -317,7 +331,7 @@ class Connection(Record):
     sample_limited: bool = False
     send_s: float = 0.0
     # ---- BBR: see ``bbr``
-    generator: int = 0  # of its cycles
+    generator: int = 0  # random generator that draws the first phase of a cycle
     mode: int = 0
     pacing_gain: float = 0.0
     pacing_bytes_per_s: float = 0.0
@@ -339,7 +353,7 @@ class Connection(Record):
     phase_s: float = 0.0
     probe_rtt_ends_s: float = 0.0
     probe_round_done: bool = False
-    begins_again: bool = False  # sending begins after nothing was under way
+    begins_again: bool = False  # sending has begun again after nothing was under way
     kept_window: int = 0
     repairs: bool = False
     conserves: bool = False
@@ -363,15 +377,15 @@ class Connection(Record):
 
 
 class Network(Timeline):
-    """Everything. ``reserve``: packets, segments and frames that one event may need, too."""
+    """The state of the whole packet network. ``reserve`` also counts free packets, segments and frames, each."""
 
-    free_packet: int = NONE  # the first one of those that are free, and how many there are
+    free_packet: int = NONE  # head of the list of free packets, and its length
     free_packets: int = 0
     free_segment: int = NONE
     free_segments: int = 0
     free_frame: int = NONE
     free_frames: int = 0
-    ended_datagrams: int = NONE  # messages of which no datagram is on its way any more
+    ended_datagrams: int = NONE  # list of best-effort messages that have no datagram on its way any more
     packet_list: list[Packet] = msgspec.field(default_factory=list)
     segment_list: list[Segment] = msgspec.field(default_factory=list)
     frame_list: list[Frame] = msgspec.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a TCP sender has under way: which segments have arrived, and which are taken for lost (RACK: RFC 8985).
+"""The segments that a TCP sender has under way: which have arrived, and which count as lost (RACK: RFC 8985).
 
 A segment counts as lost if one that was sent later has arrived, but it has not itself arrived within that one's
 round-trip time and the time allowed for reordering.
@@ -19,12 +19,13 @@ _ROUNDING_S = 1e-9
 
 
 class Delivered(NamedTuple):
-    """What an acknowledgement tells.
+    """The news in an acknowledgement.
 
-    segments  that have arrived since the one before
-    advanced  whether the first one that was missing is among them
-    oldest_s, latest_s  when the first and the last of those were sent that were sent once only. If there are none, by
-                        the timestamp, if it advanced (RFC 7323, 4.1; Linux: ``tcp_ack_update_rtt``); NaN: no sample
+    segments  how many segments it is the first to acknowledge
+    advanced  whether the first missing segment is among them
+    oldest_s, latest_s  sending times of the first and the last of those segments that were sent only once. If there are
+                        none and it advanced, both come from the timestamp (RFC 7323, 4.1; Linux:
+                        ``tcp_ack_update_rtt``). NaN: no sample
     """
 
     segments: int
@@ -51,12 +52,12 @@ def out(it: Connection) -> int:
 
 
 def in_flight(it: Connection) -> int:
-    """How many segments are taken to be on their way."""
+    """How many segments TCP believes to be on their way."""
     return it.following - it.first - it.sacked - it.lost + it.again
 
 
 def add_segment(net: Network, it: Connection, index: int) -> None:
-    """Take a segment that is sent for the first time."""
+    """Add a segment that is sent for the first time."""
     note_sent(net, it, index)
     segment_at(net, index).next = NONE
     if it.head == NONE:
@@ -119,7 +120,7 @@ def _leave_order(net: Network, it: Connection, segment: Segment) -> None:
 def acknowledge(net: Network, it: Connection, following: int, beyond: int, echo_s: float) -> Delivered:
     """Take an acknowledgement of all segments before ``following``, and of the first ``beyond`` arrivals behind gaps.
 
-    ``echo_s``: when the first one was sent that it acknowledges in order; infinite: there is none.
+    ``echo_s``: sending time of the first segment that it acknowledges in order; infinite: there is none.
     """
     first = it.first
     delivered = 0
@@ -157,7 +158,10 @@ def acknowledge(net: Network, it: Connection, following: int, beyond: int, echo_
 
 
 def _is_first_copy(it: Connection, segment: Segment) -> bool:
-    """Clear the marks of a segment that has arrived. Return whether it was sent once, and is acknowledged now."""
+    """Clear the loss marks of an acknowledged segment.
+
+    Return whether it was sent only once and is acknowledged for the first time.
+    """
     is_first = not segment.again and not segment.sacked and not segment.resent
     if segment.again:
         segment.again = False
@@ -169,7 +173,7 @@ def _is_first_copy(it: Connection, segment: Segment) -> bool:
 
 
 def _keep_or_free(net: Network, it: Connection, index: int, following: int) -> None:
-    """Keep a segment beyond a gap that has arrived, and free one before ``following``."""
+    """Keep an acknowledged segment beyond a gap; free it if it is before ``following``."""
     segment = segment_at(net, index)
     if segment.number >= following:
         segment.sacked = True
@@ -183,7 +187,7 @@ def _keep_or_free(net: Network, it: Connection, index: int, following: int) -> N
 
 
 def _next_beyond(net: Network, it: Connection, beyond: int, least: int) -> int:
-    """Return the next segment from ``least`` on of the arrivals behind gaps that an acknowledgement tells of."""
+    """Return the next of the first ``beyond`` arrivals behind gaps whose number is at least ``least``; -1: none."""
     while it.beyond_told < beyond:
         index = it.beyond_head
         segment = segment_at(net, index)
@@ -197,7 +201,7 @@ def _next_beyond(net: Network, it: Connection, beyond: int, least: int) -> int:
 def _take_arrival(it: Connection, segment: Segment, now_s: float) -> None:
     rtt_s = now_s - segment.sent_s
     if segment.resent and rtt_s < it.least_s - _ROUNDING_S:
-        return  # what arrived is what was sent first
+        return  # too early to be the retransmission: the first copy has arrived
     it.arrived_rtt_s = rtt_s
     if not _is_sent_before(segment, it.arrived_sent_s, it.arrived_number):
         it.arrived_sent_s = segment.sent_s
@@ -209,9 +213,9 @@ def _is_sent_before(segment: Segment, sent_s: float, number: int) -> bool:
 
 
 def find_lost(net: Network, it: Connection, settle_s: float) -> float:
-    """Mark what is lost by now. ``settle_s``: the time that reordering is allowed.
+    """Mark the segments that count as lost by now. ``settle_s``: the time allowed for reordering.
 
-    Return when to look again; infinite if nothing would be lost then.
+    Return when to look again; infinite if there is nothing to look for.
     """
     while it.earliest != NONE:
         index = it.earliest
@@ -227,7 +231,7 @@ def find_lost(net: Network, it: Connection, settle_s: float) -> float:
 
 
 def lose_all(net: Network, it: Connection) -> None:
-    """Take all for lost but what was sent within the last round-trip time, and the first one in any case."""
+    """Mark all segments as lost that were not sent within the last round-trip time, and the first one in any case."""
     index = it.head
     while index != NONE:
         segment = segment_at(net, index)
@@ -252,10 +256,10 @@ def _lose(net: Network, it: Connection, index: int) -> None:
 
 
 def none_lost(net: Network, it: Connection) -> None:
-    """Take nothing for lost any more, and look again at what ``find_lost`` has dropped: all that was sent first."""
+    """Clear all loss marks, and put back the segments that ``find_lost`` removed from the order of sending."""
     it.lost = 0
     it.again = 0
-    last = NONE  # of those that have been put back
+    last = NONE  # the last segment that was put back
     index = it.head
     while index != NONE:
         segment = segment_at(net, index)
@@ -272,7 +276,7 @@ def none_lost(net: Network, it: Connection) -> None:
 
 
 def next_lost(net: Network, it: Connection) -> int:
-    """Return the first segment that is lost and has not been sent again."""
+    """Return the first lost segment that has not been retransmitted; -1: there is none."""
     while it.look_from != NONE:
         segment = segment_at(net, it.look_from)
         if segment.lost and not segment.again:

@@ -1,20 +1,20 @@
 """The sending end of a TCP connection, segment by segment, as Linux sends with SACK, RACK, PRR and tail loss probes.
 
-Recovery  PRR (RFC 6937): what may be sent follows what is acknowledged, so that the window is β·W in the end
-Tail      two RTTs after the last acknowledgement the last segment is sent again (RFC 8985, 7)
-Timeout   all is taken for lost, and the window is one segment (RFC 5681, 3.1)
-Undo      if what is acknowledged in order was sent before the loss was noted, nothing was lost (Eifel detection by
-          timestamps, RFC 3522), and the window is what it was
-Growth    only while the window limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
-Host      no more of a connection waits at the node's port than two bursts, or what the estimated rate sends in 1 ms
-          (``host_queue``), so that what is written meanwhile fills the last segment
+Recovery  PRR (RFC 6937): sending follows the acknowledgements, so that the window is β·W in the end
+Tail      two RTTs after the last acknowledgement, new data or the last segment again is sent as a probe (RFC 8985, 7)
+Timeout   all segments under way count as lost, and the window becomes one segment (RFC 5681, 3.1)
+Undo      if a segment acknowledged in order was sent before the loss was noted, nothing was lost (Eifel detection by
+          timestamps, RFC 3522), and the window is restored
+Growth    the window grows only while it limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
+Host      a connection may have two bursts waiting at the node's port, or what the estimated rate sends in 1 ms if that
+          is more (``host_queue``), so that data written meanwhile fills the last segment
 
-With BBR what leaves is paced, and delivery rates set window and pace:
+With BBR, sending is paced, and delivery rates set the window and the pace:
 
-Pacing    a burst of what the rate sends in 1 ms leaves at a time, at most half of a window (Linux' internal pacing)
-Window    set with each acknowledgement, while losses are repaired, too; it neither shrinks when idle nor by PRR
+Pacing    a burst has the segments that the rate sends in 1 ms, but at most half a window (Linux' internal pacing)
+Window    every acknowledgement sets it, also while losses are repaired; neither idle time nor PRR shrinks it
 
-Not modelled: that packets of segmentation offload wait to become larger; undoing by duplicates.
+Not modelled: packets that wait to become larger (segmentation offload), and undoing by duplicate acknowledgements.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ from testbed.simulation.packets.timers import (
 )
 from testbed.simulation.tcp_model import LEAST_RTT_S
 
-# ``Connection.recovery``: none, after lost segments, and after a timeout
+# ``Connection.recovery``: no recovery, recovery from lost segments, recovery from a timeout
 OPEN = 0
 RECOVERY = 1
 LOSS = 2
 
-_DUPLICATES = 3  # segments beyond a gap after which it is a loss (RFC 5681, 3.2)
+_DUPLICATES = 3  # segments beyond a gap after which the gap counts as a loss (RFC 5681, 3.2)
 _HOST_S = 1 / 1024  # sk_pacing_shift
 _HOST_BURSTS = 2
-_LARGEST_BYTES = 65_536.0  # of a packet that a host hands to its port
-_SHORT_S = 512e-6  # of each so much round-trip time, half of that is left (tcp_tso_rtt_log)
-_MOST_HALVINGS = 32  # then nothing is
-_UNPACED_SEGMENTS = 10  # of a connection, as without pacing
+_LARGEST_BYTES = 65_536.0  # largest packet that a host hands to its port
+_SHORT_S = 512e-6  # the extra size on a short path halves with each such part of its round-trip time (tcp_tso_rtt_log)
+_MOST_HALVINGS = 32  # after so many halvings nothing is left
+_UNPACED_SEGMENTS = 10  # the first segments of a connection are not paced
 
 
 def begin_sender(net: Network, it: Connection) -> None:
-    """Begin with a connection that has been set up."""
+    """Begin to send over a connection that has been set up."""
     now = net.now
     begin_scoreboard(it)
     begin_congestion(it)
@@ -106,14 +106,14 @@ def begin_sender(net: Network, it: Connection) -> None:
     it.pacer_segments = it.setup_segments
     if it.control == BBR:
         begin_bbr(it, now)
-        it.window += it.setup_segments  # it grows even if nothing fills it
+        it.window += it.setup_segments  # BBR's window has grown in the handshake, even though nothing filled it
     elif it.control == CUBIC:
         observe_delay(it, now, it.least_s, _pacing_bytes_per_s(it))
     keep_room(net, it.window)
 
 
 def _pacing_bytes_per_s(it: Connection) -> float:
-    """Linux' estimate of the rate, doubled in slow start (``tcp_update_pacing_rate``); BBR's own."""
+    """Return BBR's pace; otherwise Linux' estimate of the rate, doubled in slow start (``tcp_update_pacing_rate``)."""
     if it.control == BBR:
         return it.pacing_bytes_per_s
     factor = 2.0 if it.window < it.threshold / 2 else 1.2
@@ -125,7 +125,7 @@ def _pacing_bytes_per_s(it: Connection) -> float:
 
 
 def write_stream(net: Network, it: Connection, size_bytes: int) -> None:
-    """Append bytes to what is to be sent."""
+    """Append bytes to the stream."""
     if it.control == BBR:
         if _is_application_limited(net, it):
             limit_by_application(it, in_flight(it))
@@ -143,10 +143,10 @@ def _is_application_limited(net: Network, it: Connection) -> bool:
 
 
 def push_segments(net: Network, it: Connection, more: bool) -> None:
-    """Send what the window allows. ``more``: only full segments, as more is being written."""
+    """Send new segments as the window allows. ``more``: send full segments only, as more is being written."""
     sent = 0
     limited = False
-    joined = 0  # segments that are yet to be sent of a packet that the host hands to its port (segmentation offload)
+    joined = 0  # segments still to be sent of the packet that the host hands to its port (segmentation offload)
     is_joined = False
     least_bytes = SEGMENT_BYTES if more else 1
     while it.unsent_bytes >= least_bytes:
@@ -171,8 +171,8 @@ def push_segments(net: Network, it: Connection, more: bool) -> None:
 
 
 def _joined_segments(it: Connection) -> int:
-    """Return how many segments leave as one packet: what the rate sends in 1 ms, more on a short path
-    (``tcp_tso_autosize``), and half of the window at most (``tcp_cwnd_test``)."""
+    """Return how many segments leave as one packet: those that the rate sends in 1 ms, more on a short path
+    (``tcp_tso_autosize``), but at most half the window (``tcp_cwnd_test``)."""
     if it.control == BBR:
         segments = burst_segments(it)
     else:
@@ -185,7 +185,7 @@ def _joined_segments(it: Connection) -> int:
 
 
 def _send_burst(net: Network, it: Connection, segments: int, least_bytes: int, is_pushed: bool) -> int:
-    """``is_pushed``: the last one is (TCP's PSH)."""
+    """Send up to ``segments`` new ones. ``is_pushed``: set TCP's PSH in the last one. Return how many were sent."""
     sent = 0
     size_bytes = 0
     while sent < segments and it.unsent_bytes >= least_bytes:
@@ -196,9 +196,9 @@ def _send_burst(net: Network, it: Connection, segments: int, least_bytes: int, i
 
 
 def note_paced(net: Network, it: Connection, segments: int, size_bytes: int) -> None:
-    """So much leaves at once: note when the next burst may (``tcp_update_skb_after_send``).
+    """Note when the next burst may leave, after one of this size (``tcp_update_skb_after_send``).
 
-    What this one is late by shortens the pause after it, by half of it at most.
+    If this burst is late, the pause after it is shorter by its delay, but by no more than half.
     """
     if it.control != BBR:
         return
@@ -211,7 +211,7 @@ def note_paced(net: Network, it: Connection, segments: int, size_bytes: int) -> 
 
 
 def _is_paced(net: Network, it: Connection) -> bool:
-    """Whether the next burst has to wait; an event follows when it may leave."""
+    """Whether the next burst has to wait. If so, PACER happens when it may leave."""
     if it.control != BBR or it.pacer_s <= net.now:
         return False
     if not it.waits_for_pacer:
@@ -221,7 +221,7 @@ def _is_paced(net: Network, it: Connection) -> bool:
 
 
 def _is_host_full(net: Network, it: Connection, segments: int) -> bool:
-    """Whether enough waits at the port; an event follows when it has left."""
+    """Whether the port has no room for more. If so, PORT_HAS_ROOM happens when it has."""
     bursts_bytes = float(_HOST_BURSTS * segments * (SEGMENT_BYTES + HEADER_BYTES))
     return is_port_full(net, it, max(bursts_bytes, _pacing_bytes_per_s(it) * _HOST_S))
 
@@ -274,7 +274,7 @@ def _resend(net: Network, it: Connection, index: int) -> None:
 
 
 def _resend_lost(net: Network, it: Connection) -> None:
-    """Send again what is lost, as far as the window allows."""
+    """Retransmit lost segments as far as the window allows."""
     while it.again < it.lost and in_flight(it) < it.window:
         index = next_lost(net, it)
         if index == NONE or _is_paced(net, it):
@@ -284,11 +284,11 @@ def _resend_lost(net: Network, it: Connection) -> None:
         note_paced(net, it, 1, segment_at(net, index).size_bytes)
 
 
-# ---- whether the window is used --------------------------------------------------------------------------------------
+# ---- validating that the window is used ------------------------------------------------------------------------------
 
 
 def _validate(net: Network, it: Connection, limited: bool) -> None:
-    """Take note of whether the window limits the connection."""
+    """Note whether the window limits the connection; shrink a window that has long not been used."""
     if it.first >= it.limited_until or limited or (not it.is_limited and out(it) > it.most_out):
         it.is_limited = limited
         it.most_out = out(it)
@@ -307,7 +307,7 @@ def _uses_window(it: Connection) -> bool:
 
 
 def _shrink_unused(net: Network, it: Connection) -> None:
-    """Of a window of which only a part was used for a timeout, half of the rest is kept (RFC 2861)."""
+    """Drop half of the unused part of the window, after a timeout's time of using only a part (RFC 2861)."""
     used = max(it.window_used, it.first_window)
     if it.recovery == OPEN and used < it.window:
         it.threshold = _present_threshold(it)
@@ -343,7 +343,7 @@ def _present_threshold(it: Connection) -> float:
 
 
 def take_acknowledgement(net: Network, it: Connection, packet: int) -> None:
-    """Take an acknowledgement, and send again what it shows to be lost."""
+    """Take an acknowledgement, and retransmit the segments that it shows to be lost."""
     told = packet_at(net, packet)
     now = net.now
     prior_lost = it.lost
@@ -352,7 +352,7 @@ def take_acknowledgement(net: Network, it: Connection, packet: int) -> None:
     it.stamp_s = max(it.stamp_s, told.stamp_s)
     it.edge_bytes = max(it.edge_bytes, told.edge_bytes)
     delivered = acknowledge(net, it, told.number, told.beyond, told.time_s)
-    if delivered.oldest_s <= now:  # else there is none
+    if delivered.oldest_s <= now:  # otherwise NaN: there is no sample
         observe_round_trip(it, now - delivered.oldest_s)
         if it.control == CUBIC:
             observe_delay(it, now, now - delivered.latest_s, _pacing_bytes_per_s(it))
@@ -383,7 +383,7 @@ def _set_window(net: Network, it: Connection, delivered: Delivered, prior_lost: 
 
 
 def _recover(net: Network, it: Connection, spurious: bool) -> None:
-    """``spurious``: what is acknowledged was sent before the last loss was noted."""
+    """Begin, end or undo recovery. ``spurious``: the segment acknowledged was sent before the last loss was noted."""
     if it.recovery != OPEN and spurious:
         _undo(net, it)
     elif it.recovery != OPEN and it.first >= it.high:
@@ -416,13 +416,16 @@ def _note_loss(net: Network, it: Connection) -> None:
 
 def _lower_threshold(it: Connection) -> None:
     if it.control == BBR:
-        keep_window(it)  # and the threshold is not used
+        keep_window(it)  # BBR has no threshold
     else:
         it.threshold = reduced_threshold(it)
 
 
 def _reduce(it: Connection, delivered: int, advanced: bool) -> None:
-    """PRR: let the window follow what is delivered. ``advanced``: in order, and nothing more is lost."""
+    """Let the window follow the delivered segments (PRR).
+
+    ``advanced``: the acknowledgement advanced in order, and no more segments are lost than before.
+    """
     if delivered <= 0:
         return
     under_way = in_flight(it)
@@ -444,14 +447,14 @@ def _end_reduction(it: Connection) -> None:
 def _take_answer_of_probe(it: Connection, number: int, duplicate: bool) -> None:
     if not it.probe_resent or duplicate:
         it.probe_ends = NONE
-    elif number > it.probe_ends:  # it has repaired a loss
+    elif number > it.probe_ends:  # the probe has repaired a loss
         it.probe_ends = NONE
         _lower_threshold(it)
         _end_reduction(it)
 
 
 def _time_out(net: Network, it: Connection) -> None:
-    """Take all that is under way for lost, and begin anew with one segment."""
+    """Mark the segments under way as lost, and begin again with a window of one segment."""
     if it.recovery == OPEN or it.high <= it.first:
         _note_loss(net, it)
     lose_all(net, it)
@@ -472,7 +475,7 @@ def _time_out(net: Network, it: Connection) -> None:
 
 
 def _undo(net: Network, it: Connection) -> None:
-    """Nothing was lost: begin where it was noted."""
+    """Nothing was lost: restore the state from before the loss was noted."""
     none_lost(net, it)
     if it.control == BBR:
         bbr_undone(it)
@@ -492,9 +495,9 @@ def _set_timer(net: Network, it: Connection, after_sending: bool) -> None:
         it.reordering_at_s = math.inf
         return
     if after_sending and it.timer_s < math.inf and it.recovery != OPEN:
-        return  # that of the oldest segment runs
+        return  # the oldest segment's timer keeps running
     at_s = (segment_at(net, it.head).sent_s if after_sending else now) + timeout_s(it)
-    if it.recovery == OPEN:  # a timeout that is over bounds nothing (``tcp_schedule_loss_probe``)
+    if it.recovery == OPEN:  # a timeout in the past does not limit the probe (``tcp_schedule_loss_probe``)
         probe_at_s = now + probe_s(it)
         if at_s <= now:
             at_s = probe_at_s
@@ -505,7 +508,7 @@ def _set_timer(net: Network, it: Connection, after_sending: bool) -> None:
 
 
 def wake_sender(net: Network, it: Connection) -> None:
-    """Let an event happen when the next timer of the sender expires."""
+    """Schedule an event for when the sender's next timer expires."""
     at_s = min(it.timer_s, it.reordering_at_s)
     if at_s < it.wakes_s:
         it.wakes_s = at_s
@@ -513,14 +516,17 @@ def wake_sender(net: Network, it: Connection) -> None:
 
 
 def on_sender_timer(net: Network, it: Connection) -> bool:
-    """Return whether the window may have room now. Unless it was set anew, the timer is to be set afterwards."""
+    """Handle timers that have expired. Return whether the window may have room now.
+
+    The caller then calls ``wake_sender``, after using the room.
+    """
     it.wakes_s = math.inf
     if it.reordering_at_s <= net.now:
         _find_lost(net, it)
         if it.recovery == RECOVERY and not it.recovered and it.control != BBR:
             _reduce(it, 1, False)
         _resend_lost(net, it)
-        if it.recovery == RECOVERY:  # no longer when a probe was due (``tcp_rack_reo_timeout``)
+        if it.recovery == RECOVERY:  # the timer is no longer that of a probe (``tcp_rack_reo_timeout``)
             it.timer_s = fires_s(net.now, max(segment_at(net, it.head).sent_s + timeout_s(it), net.now))
         return True
     if it.timer_s <= net.now and out(it):
@@ -537,7 +543,7 @@ def on_pacer(net: Network, it: Connection) -> None:
 
 
 def _probe(net: Network, it: Connection) -> None:
-    """Send new data, or the last segment again, as no acknowledgement has come for two round trips."""
+    """Send a tail loss probe, after two round trips without an acknowledgement: new data, or the last segment again."""
     it.probe_resent = not it.unsent_bytes or out(it) >= it.limit
     if it.probe_resent:
         _resend(net, it, it.tail)

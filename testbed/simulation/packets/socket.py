@@ -1,8 +1,8 @@
-"""The socket of a connection: what the process writes, and what is pushed out of it.
+"""The socket of a connection, which takes messages from the process and pushes bytes to the sender.
 
-The socket takes messages as long as less than TCP_NOTSENT_LOWAT waits in it unsent, and wakes its writer when less than
-half of that does. It looks at this limit only where it begins a buffer, and fills the one that it has begun
-(``tcp_sendmsg``). Messages are kept outside (``connection``); functions here return what is needed from there.
+The socket takes messages while fewer than TCP_NOTSENT_LOWAT bytes are unsent, and wakes its writer when fewer than half
+of these are. It checks the limit only when it begins a buffer, and always fills a buffer that it has begun
+(``tcp_sendmsg``). ``connection`` keeps the messages; functions here return a status when they need the next one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from testbed.simulation.packets.sender import begin_sender, push_segments, wake_
 
 _BUFFER_BYTES = 45 * SEGMENT_BYTES  # whole segments in 64 KiB (``tcp_xmit_size_goal``)
 
-# What is returned, if not ``DONE``: the next message is needed, something is to hear that nothing is left to send
+# Statuses beside ``DONE``: the socket needs the next message; nothing is left to send, and the caller is to be told
 NEEDS_MESSAGE = 1
 IS_IDLE = 2
 
 
 def open_socket(net: Network, it: Connection) -> None:
-    """The connection has been set up."""
+    """Open the socket of a connection that has been set up."""
     it.is_open = True
     it.message_ends_bytes = math.inf
     if not it.is_lan:
@@ -33,7 +33,7 @@ def open_socket(net: Network, it: Connection) -> None:
 
 
 def write(net: Network, it: Connection) -> int:
-    """The process writes."""
+    """Let the process write."""
     it.is_writing = False
     if it.unsent_bytes < it.unsent_limit_bytes:
         return _fill(net, it)
@@ -41,7 +41,7 @@ def write(net: Network, it: Connection) -> int:
 
 
 def use_window(net: Network, it: Connection) -> int:
-    """The window may have room: send what the socket has, and let it take more."""
+    """Use room in the window: send the socket's bytes, and let it take more."""
     status = _push_all(net, it)
     if status == DONE and 2 * it.unsent_bytes < it.unsent_limit_bytes and (it.left_bytes or it.waiting):
         status = _fill(net, it)
@@ -49,14 +49,14 @@ def use_window(net: Network, it: Connection) -> int:
 
 
 def _fill(net: Network, it: Connection) -> int:
-    """Let the socket take what it has room for, unless the process is stopped."""
+    """Let the socket take messages while it has room, unless the process is stopped."""
     if net.now < it.stopped_until_s:
         return _push_all(net, it)
     return _take_messages(net, it)
 
 
 def take_on(net: Network, it: Connection) -> int:
-    """Go on with taking messages, of which the next one is given, or there is none."""
+    """Continue to take messages, after the caller has provided the next one or found none."""
     return _end(net, it, _take_messages(net, it))
 
 
@@ -75,7 +75,7 @@ def _take_messages(net: Network, it: Connection) -> int:
             it.unsent_bytes += size_bytes
         else:
             write_stream(net, it, size_bytes)
-        _push(net, it, True)  # what is written leaves as soon as it is a segment
+        _push(net, it, True)  # written bytes leave as soon as they fill a segment
     return _push_all(net, it)
 
 
@@ -87,7 +87,7 @@ def _push_all(net: Network, it: Connection) -> int:
 
 
 def _end(net: Network, it: Connection, status: int) -> int:
-    """Set the sender's timer, if that is due, when nothing more is written."""
+    """Set the sender's timer if ``wakes_afterwards``, once nothing more is written. Return ``status``."""
     if it.wakes_afterwards and status != NEEDS_MESSAGE:
         it.wakes_afterwards = False
         wake_sender(net, it)
