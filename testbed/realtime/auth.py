@@ -6,9 +6,9 @@
     acceptor  → initiator  result
 
 A proof is HMAC-SHA256, keyed by the secret, over the transcript (all bytes of hello and nonces so far) and the role of
-the prover. Both nonces are fresh and the roles differ, so a recorded or a reflected proof is of no use. The keys of
-the connection's two directions are derived from the final transcript in the same way. The run's identity is part of
-the transcript: a process left over from another run is rejected like any stranger.
+the prover. Both nonces are fresh and the roles differ, so an attacker cannot replay a proof or send it back to its
+author. The keys of the connection's two directions are derived from the final transcript in the same way. The
+transcript contains the run's identity, so a process left over from another run is rejected like any stranger.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _TEXTS = {
 
 
 class HandshakeRefused(RunFailed):
-    """The handshake failed for a reason that a retry does not cure."""
+    """The handshake failed, and a retry would fail again."""
 
     def __init__(self, result: HandshakeResult, detail: str = "") -> None:
         self.result = result
@@ -76,7 +76,7 @@ class HandshakeRefused(RunFailed):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the nodes of one run share. No representation contains the secret, so no log can."""
+    """What the nodes of one run share to authenticate each other. ``repr`` omits the secret, so no log shows it."""
 
     run_id: str
     secret: bytes = field(repr=False)
@@ -84,16 +84,16 @@ class Credentials:
 
 
 def new_credentials(tls: bool = False) -> Credentials:
-    """Fresh credentials for one run. Nodes inherit them in memory when they are forked, and in no other way."""
+    """Return fresh credentials for one run. Forked nodes inherit them in memory; they are never written to a file."""
     return Credentials(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES), new_tls() if tls else None)
 
 
 def handshake_limit_s(timeouts: Timeouts, load: float = 0.0) -> float:
-    """How long one handshake (of TLS, or the one here) may take, on both ends.
+    """Return how long one handshake (of TLS, or of this module) may take at either end, in s.
 
-    On a busy host a node may get no processor for seconds, so the limit follows the plan's rendezvous deadline: a
-    quarter, which grows to all of it with ``load``, the number of processes that want to run by core. Strangers cannot
-    use that up, see ``testbed.realtime.connecting``.
+    On a busy host a node may get no processor for seconds. So the limit is a quarter of the plan's rendezvous deadline,
+    at least 2 s, times ``load`` (runnable processes per core) if that is above 1, up to the whole deadline. Strangers
+    cannot block the node's port for that long, see ``testbed.realtime.connecting``.
     """
     usual_s = max(_LEAST_LIMIT_S, timeouts.rendezvous_s / _ATTEMPTS)
     return max(usual_s, min(timeouts.rendezvous_s, usual_s * load))
@@ -101,7 +101,7 @@ def handshake_limit_s(timeouts: Timeouts, load: float = 0.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys of the frames' authentication codes, one per direction, as seen from this end."""
+    """The keys of the frames' authentication codes, one for each direction as seen from this end."""
 
     outgoing: bytes = field(repr=False)
     incoming: bytes = field(repr=False)
@@ -110,7 +110,7 @@ class Keys:
 class Hello(msgspec.Struct, array_like=True, frozen=True):
     """Who connects to whom, and what for (``data``, ``aside`` or ``heartbeat``).
 
-    ``process``: of the initiator; that of a node that has started again has another one.
+    ``process`` identifies the initiator's process; a node that has started again has a new one.
     """
 
     run_id: str
@@ -134,7 +134,7 @@ async def initiate(
     limit_s: float,
     process: bytes = b"",
 ) -> Keys:
-    """Prove on a connected socket that this is node ``me``, and that the peer knows the run's secret too.
+    """Prove on a connected socket that this is node ``me``; check that the peer knows the run's secret, too.
 
     Raises:
         HandshakeRefused: The peer refused us, or did not prove that it knows the secret.
@@ -171,7 +171,7 @@ async def accept(
     Raises:
         HandshakeRefused: The initiator was refused, and has been told why.
         TimeoutError: No result within ``limit_s`` seconds.
-        OSError: The connection failed, or what came is no handshake of this project.
+        OSError: The connection failed, or the initiator sent something other than a handshake of this project.
     """
     async with asyncio.timeout(limit_s):
         start, hello_bytes, hello = await _read_hello(sock, credentials)
@@ -209,7 +209,7 @@ async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[by
 
 
 def decode_hello(data: bytes) -> Hello:
-    """Decode untrusted bytes. Raise ``ConnectionError`` if they are no hello."""
+    """Decode untrusted bytes. Raise ``ConnectionError`` if they are not a hello."""
     try:
         return msgspec.msgpack.decode(data, type=Hello)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
@@ -222,7 +222,7 @@ async def _refusal(sock: socket.socket, result: HandshakeResult, detail: str) ->
 
 
 async def read_exactly(sock: socket.socket, size: int) -> bytes:
-    """Read ``size`` bytes from a socket. Raise ``ConnectionError`` if it ends before."""
+    """Read ``size`` bytes from a socket. Raise ``ConnectionError`` if the stream ends before that."""
     data = bytearray()
     while len(data) < size:
         portion = await receive(sock, size - len(data))

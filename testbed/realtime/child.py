@@ -1,4 +1,4 @@
-"""What happens in a forked process, from the fork to its exit: one node, and nothing that outlives its parent."""
+"""The forked process of one node, from the fork to its exit. It ends when its parent ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from testbed.results.failures import FailureFiles
 WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
 _UNEXPECTED = 1
 HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})
-"""Blocked while the parent forks: until the child has handlers of its own, the parent's would run in it."""
+"""The parent blocks these while it forks; else its handlers could run in the child before the child sets its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +46,24 @@ class Launch:
     """How the nodes of a run are started.
 
     Attributes:
-        make_role: Makes what a node does; called in the node's own process.
-        event_directory: Where nodes write their event logs.
-        enter: Called first in each child, to enter its network namespace. Then addresses and ports are the plan's and
-            each child binds its own; without it, nodes meet on 127.0.0.1, on ports that the kernel chooses.
-        cores: How many training steps may really compute at one time.
-        core_tokens: Tokens for these, if other runs share them, as the first node of this one sees them.
+        make_role: Makes the role of a node; called in the node's own process.
+        event_directory: The directory of the nodes' event logs.
+        enter: Called first in each child, to enter its network namespace. Each child then binds the address and port
+            that the plan gives it. Without ``enter``, nodes meet on 127.0.0.1, on ports that the kernel chooses.
+        cores: How many training steps may compute at the same time.
+        core_tokens: The tokens for the cores, if this run shares them with other runs, as the run's first node sees
+            them; default: tokens of this run alone.
         limits: Bounds on connections.
         epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
-        due: The faults that are still to happen; None means all of the plan's.
-        absent: The nodes that do not run when the run begins; None means those that join later.
+        due: The faults that are still to happen; None means all faults of the plan.
+        absent: The nodes that are not started with the run; None means the nodes that join later.
         on_fault: Called for each fault when it happens.
-        failures: What failed scripts leave behind; None in a run without scripts.
+        failures: The files that failed scripts leave behind; None in a run without scripts.
         new_loop: Makes the event loop of a node.
         realtime: Whether event loops run before all other programs of the machine, as the helpers of an emulation do.
-        hold: What is done before the nodes begin, while they start; None: nothing.
-        endpoints: Where nodes listen and reach each other; default: as ``enter`` says.
-        credentials: Of the run; default: new ones, which only these nodes have.
+        hold: Work to do while nodes start, before training begins; None: no work.
+        endpoints: Where nodes listen and reach each other; default: as described for ``enter``.
+        credentials: The credentials of the run; default: new ones, which only these nodes have.
     """
 
     make_role: Callable[[Plan, NodePlan], AnyRole]
@@ -88,9 +89,10 @@ def run_child(
 ) -> int:
     """Run the node to its end; return the exit code. To be called in the child right after the fork.
 
-    make_setup  called after ``launch.enter``, so that what it opens lies in the node's own network namespace
-    progress    write end of the child's pipe to its parent, whose process id is ``parent``
-    lifeline    read end of a pipe that only the parent can write to; its end of file is the parent's end
+    make_setup  called after ``launch.enter``, so that it opens sockets in the node's own network namespace
+    progress    write end of the child's pipe to its parent
+    lifeline    read end of a pipe whose write end only the parent holds: end of file means that the parent has ended
+    parent      process id of the parent
     """
     try:
         _prepare(node)
@@ -101,7 +103,8 @@ def run_child(
             run_before_other_programs(node.role)
         with asyncio.Runner(loop_factory=launch.new_loop) as runner:
             runner.run(_main(node, launch, make_setup, progress, lifeline))
-        _write_line(progress, {"kind": "exit", "node": node.name, "code": 0})  # a script may end it with 0, too
+        # A script may end the process with status 0, too; this line tells a good end from that.
+        _write_line(progress, {"kind": "exit", "node": node.name, "code": 0})
         return 0
     except asyncio.CancelledError:
         return Interrupted.exit_code
@@ -133,14 +136,14 @@ async def _main(
     _set_forks_apart(progress, lifeline)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     loop.add_reader(lifeline, lambda: os._exit(_UNEXPECTED))
-    log = EventLog(launch.event_directory, node.name, many=True)  # its status flushes it
+    log = EventLog(launch.event_directory, node.name, many=True)  # each status line of the node flushes it
     try:
         setup = make_setup()
         role = launch.make_role(setup.plan, node)
         if launch.hold is not None and node.role == "scheduler":
             role = _held(role, launch.hold)
         await run_node(setup, role, log, lambda line: _write_line(progress, line), _handle_leave)
-    except Exception as error:  # at once: what the loop's end still waits for may crash, as libraries do
+    except Exception as error:  # reported at once: the process may still crash in a library while the loop closes
         _write_line(progress, _exit_line(node.name, error))
         raise
     finally:
@@ -148,7 +151,7 @@ async def _main(
 
 
 def _held(role: AnyRole, hold: Hold) -> AnyRole:
-    """Return the scheduler's role, which begins later: what nodes send it until then waits in its inbox."""
+    """Return the scheduler's role, delayed until ``hold`` is over. Messages for it wait in its inbox."""
 
     async def run(world: RealWorld) -> Any:
         await hold.over()
@@ -158,13 +161,13 @@ def _held(role: AnyRole, hold: Hold) -> AnyRole:
 
 
 def _set_forks_apart(*descriptors: int) -> None:
-    """Let each process that a user's script forks leave the node: signals to it must not reach the node's event loop.
+    """Detach each process that a user's script forks: signals to that process must not reach the node's event loop.
 
-    What such a process forks has left it already.
+    Its own children inherit the detached state. ``descriptors`` are closed in the forked process.
     """
     left = False
 
-    def hold(how: int) -> None:  # until it has its own handlers, a child has the node's
+    def hold(how: int) -> None:  # until a child sets its own handlers, it has those of the node
         if not left:
             signal.pthread_sigmask(how, HELD_SIGNALS)
 
@@ -185,7 +188,7 @@ def _set_forks_apart(*descriptors: int) -> None:
 
 
 def _handle_leave(world: RealWorld) -> None:
-    """Pass requests to leave on to the role, one that came before included."""
+    """Pass requests to leave on to the role, also one that came before this call."""
     asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, world.request_leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {LEAVE_SIGNAL})
 

@@ -1,12 +1,12 @@
-"""How connections of one node come about: connected or accepted, secured and authenticated, within bounds.
+"""How a node opens and accepts connections: with TLS and authentication, and with limits against strangers.
 
-Nodes start in any order, so a peer may not listen yet. What a retry can cure (no listener, no answer in time) is
-retried with exponential back-off until the rendezvous ends; a refusal by the peer is final.
+Nodes start in any order, so a peer may not listen yet. A node therefore retries with exponential back-off until the
+rendezvous ends if there is no listener or no answer in time. A refusal by the peer is final.
 
-Handshakes of callers have a limited number of places. A caller that has not finished keeps its place for
-``auth.handshake_limit_s`` while there is room; once all places are taken, a new caller gets the place of the oldest
-handshake, provided that this one has had ``SECURE_PLACE_S``. So nodes of the run get time on a busy host, and silent
-strangers cannot keep them out.
+Only a limited number of callers may be in a handshake at the same time. Each has ``auth.handshake_limit_s`` to finish
+while places are free. Once all places are taken, a new caller replaces the caller with the oldest handshake, if that
+handshake has lasted at least ``SECURE_PLACE_S``. So nodes of the run get time on a busy host, and silent strangers
+cannot keep them out.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from testbed.realtime.sockets import Address, address_text, configure, new_socke
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import start_tls
 
-# a node is up within milliseconds, and 0.5 s is short for a user
+# A node starts within milliseconds, and a user hardly notices 0.5 s.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 _PROCESS_BYTES = 8
 _CONNECT_LIMIT_S = 5.0  # enough for two lost SYNs (1 s and 2 s later); then another attempt
 SECURE_PLACE_S = 2.0
-_PAUSE_S = 0.2  # while no descriptors are left: a caller that is not accepted would be reported again at once
+_PAUSE_S = 0.2  # while no descriptors are left: the loop would report a caller that is not accepted again and again
 TOLD_EVERY_S = 60.0
 _LATE = "no complete handshake in time"
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-"""Runs a coroutine of that name as a task, whose error ends the node."""
+"""Runs a coroutine as a task of the given name; an error in the task ends the node."""
 
 
 class Connector:
@@ -63,9 +63,9 @@ class Connector:
     async def connect(
         self, to: str, purpose: str, is_gone: Callable[[], bool] = lambda: False
     ) -> tuple[ByteStream, Keys] | None:
-        """A connected and authenticated stream, and its keys; None if ``is_gone`` after a failed attempt.
+        """Return a connected and authenticated stream and its keys; None if ``is_gone()`` after a failed attempt.
 
-        Raises ``RunFailed`` if ``to`` refuses this node, or could not be reached until the rendezvous has ended.
+        Raises ``RunFailed`` if ``to`` refuses this node, or cannot be reached before the rendezvous ends.
         """
         loop = asyncio.get_running_loop()
         limit_s = self._plan.timeouts.rendezvous_s
@@ -108,7 +108,7 @@ class Connector:
 
 
 class AcceptorOwner(Protocol):
-    """Decides about callers, and gets those that were accepted."""
+    """Decides which callers to accept, and receives their connections."""
 
     def authorize(self, hello: Hello) -> HandshakeResult: ...
     def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None: ...
@@ -116,7 +116,7 @@ class AcceptorOwner(Protocol):
 
 
 class Acceptor:
-    """Accepts connections at the node's listener, which becomes its own, from ``start`` until ``close``."""
+    """Accepts connections at the node's listener from ``start`` until ``close``. Takes ownership of the listener."""
 
     def __init__(self, setup: NodeSetup, owner: AcceptorOwner, spawn: Spawn) -> None:
         self._setup = setup
@@ -133,13 +133,13 @@ class Acceptor:
         self._has_warned = False
 
     def start(self) -> None:
-        """Raise ``CapabilityError`` if the kernel refuses what the plan says of sockets."""
+        """Begin to accept. Raise ``CapabilityError`` if the kernel refuses the plan's socket options."""
         self.listener.setblocking(False)
         configure(self.listener, self._plan)
         self._loop.add_reader(self.listener, self._on_caller)
 
     def close(self) -> None:
-        """Accept no more. Handshakes under way end with the tasks."""
+        """Accept no more. Handshakes under way end when the owner cancels their tasks."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self.listener)
@@ -205,10 +205,10 @@ class Acceptor:
 
 
 class RefusalLog:
-    """What a node tells of strangers at its port: little, however many they are and whatever names they present.
+    """Warns of refused connections, in few lines however many strangers call and whatever names they present.
 
-    Of the first refusal of a kind at once, and of later ones at most once in ``TOLD_EVERY_S`` seconds. Kinds are words
-    of ours, so there are few of them; what a stranger has sent is in ``reason`` only.
+    It warns of the first refusal of a kind at once, then at most once in ``TOLD_EVERY_S`` seconds. Kinds are fixed
+    texts of this module, so there are few of them; only ``reason`` may contain what a stranger has sent.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
@@ -217,7 +217,7 @@ class RefusalLog:
         self._untold: dict[str, int] = {}
 
     def note(self, kind: str, reason: str, caller: str, now_s: float) -> None:
-        """Count a refusal at ``now_s``, and tell of it if its kind is due."""
+        """Count a refusal at ``now_s``; warn of it if the last warning of its kind is old enough."""
         if now_s - self._told_at_s.get(kind, -TOLD_EVERY_S) < TOLD_EVERY_S:
             self._untold[kind] = self._untold.get(kind, 0) + 1
             return
@@ -227,14 +227,14 @@ class RefusalLog:
         self._warn(f"refused a connection from {caller}: {reason}{more}")
 
     def close(self) -> None:
-        """Warn of how many connections were refused since the last message of their kind."""
+        """Warn how many connections of each kind were refused since the last warning of that kind."""
         for kind, count in self._untold.items():
             self._warn(f"refused {count} more connections: {kind}")
         self._untold.clear()
 
 
 def _kind(error: Exception) -> str:
-    """Return what went wrong, in words of ours."""
+    """Return the kind of a refusal: a fixed text, without anything that the caller has sent."""
     if isinstance(error, HandshakeRefused):
         return error.result.name.lower().replace("_", " ")
     return _LATE if isinstance(error, TimeoutError) else "no handshake of this project"

@@ -1,15 +1,15 @@
-"""One authenticated connection on the event loop: frames from a queue out, frames in to a handler.
+"""One authenticated connection on the event loop: it sends frames from a queue, and passes received ones to a handler.
 
-A connection reads and writes when the kernel can, one portion per turn of the loop, so no connection starves another.
-What is queued in one turn leaves together, and one portion may hold many frames. The kernel takes bytes only while
-fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unsent. Hence an urgent message overtakes
-all that is queued here, and waits at most for that many bytes, for one buffer of the kernel (64 KiB) and for the batch
-that was taken to be written. A batch ends with the frame with which it is as long as ``batch_bytes`` says.
+A connection reads and writes when the kernel is ready, one portion per turn of the loop, so no connection starves
+another. Frames queued in the same turn leave together, and one portion may hold many frames. The kernel takes bytes
+only while fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unsent. Hence an urgent message
+overtakes all queued frames. It waits at most for that many bytes, for one buffer of the kernel (64 KiB), and for the
+batch that is being written. A batch takes frames until it has at least ``batch_bytes`` bytes.
 
-An orderly end takes a CLOSE frame from each side. Any other end of a connection is the loss of the peer.
+For an orderly end, each side sends a CLOSE frame. If a connection ends otherwise, the peer is lost.
 
-All of this happens on the event loop, except ``beat``: a thread of its own sends heartbeats, so that a node whose loop
-is held up is not taken for lost. A lock keeps the two apart.
+All of this happens on the event loop, except ``beat``: a separate thread sends heartbeats, so that peers do not take a
+node with a busy event loop for lost. A lock protects the stream from both writing at once.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Handler(Protocol):
     """Receives what happens on a connection."""
 
     def on_arrival(self, connection: Connection, arrival: Arrival) -> None:
-        """A message is complete."""
+        """Take a complete message."""
 
     def on_end(self, connection: Connection, cause: str | None) -> None:
-        """The connection is closed. ``cause`` is ``None`` after an orderly end, else what happened."""
+        """Note that the connection is closed. ``cause`` is ``None`` after an orderly end, else the reason."""
 
 
 class Connection:
-    """``peer``: name of the other end. ``purpose``: ``data``, ``aside`` or ``heartbeat``.
+    """See the module's docstring. ``peer``: name of the other end. ``purpose``: ``data``, ``aside`` or ``heartbeat``.
 
-    ``began_at_s``, ``heard_at_s``: on the loop's clock.
+    ``began_at_s``, ``heard_at_s``: when the connection began and when it last received bytes, on the loop's clock.
     """
 
     def __init__(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
@@ -76,24 +76,24 @@ class Connection:
         self._delay_at_s = -math.inf
         self._last_info: TcpInfo | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        self._lock = threading.RLock()  # of the stream, and of what is about to be written
+        self._lock = threading.RLock()  # protects the stream, and the bytes that are about to be written
         self._out: deque[bytes | memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
         self._reading = self._writing = self._polling = False
-        self._frame_open = False  # a frame has been begun, and may have more pieces
+        self._frame_open = False  # whether a large frame has begun and may have more pieces
         self._close_sent = self._close_received = False
 
     @property
     def sending(self) -> bool:
-        """Whether anything waits here to be written."""
+        """Whether any bytes wait here to be written."""
         return self._writing
 
     def fileno(self) -> int:
         return self._stream.fileno()
 
     def least_delay_s(self) -> float:
-        """Half of the least round-trip time that this end has seen lately."""
+        """Return half of the kernel's minimum round-trip time, in s, read at most once per second; 0 through memory."""
         now_s = self._loop.time()
         if now_s - self._delay_at_s > _DELAY_KEPT_S:
             info = self.tcp_info()
@@ -102,11 +102,11 @@ class Connection:
         return self._delay_s
 
     def tcp_info(self) -> TcpInfo | None:
-        """What the kernel knows of it, or knew at its end; ``None`` if it goes through memory."""
+        """Return the kernel's data about the connection, the last ones if it is closed; ``None`` through memory."""
         return self._last_info if self.closed.done() else self._stream.tcp_info()
 
     def start(self, keys: Keys, transport: Transport, max_body_bytes: int) -> None:
-        """Begin to read, and to write what is queued already."""
+        """Begin to read, and to write the frames that are queued already."""
         mac = NO_CODE if self._stream.private else transport.mac
         self._batch_bytes = batch_bytes(transport.unsent_limit_bytes)
         self._code = frame_code(mac, keys.outgoing)
@@ -122,7 +122,7 @@ class Connection:
             self._stream.on_readable(self._on_readable)
 
     def pause_reading(self) -> None:
-        """Leave what arrives in the kernel, whose full buffer then slows the sender down."""
+        """Leave arriving bytes in the kernel, whose full buffer then slows the sender down."""
         self._reading = False
         self._stream.on_readable(None)
 
@@ -166,13 +166,13 @@ class Connection:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Begin to write, as something was queued: at the end of this turn of the loop, with what else is queued."""
+        """Write the queue at the end of this turn of the loop, together with frames that are queued until then."""
         if not self._writing and not self.closed.done():
             self._writing = True
             self._loop.call_soon(self._on_writable)
 
     def finish(self) -> None:
-        """Send CLOSE after everything that is queued. ``closed`` is set when the peer has answered it."""
+        """Send CLOSE after all queued frames. ``closed`` is set when the peer's CLOSE has come as well."""
         if not self._close_sent and not self.closed.done():
             self._close_sent = True
             self.queue.post(CLOSE, priority=-math.inf)
@@ -206,7 +206,10 @@ class Connection:
         return self._close_if_done()
 
     def beat(self) -> None:
-        """Send a heartbeat, from any thread. What the kernel does not take now, the event loop writes later."""
+        """Send a heartbeat, from any thread. If the kernel does not take all bytes now, the event loop writes the rest.
+
+        Send none if frames are queued: they are a sign of life, too.
+        """
         with self._lock:
             if self.closed.done() or self._close_sent or self.queue:
                 return
@@ -222,13 +225,13 @@ class Connection:
                 pass  # the event loop finds out when it reads
 
     def _poll_writable(self, on: bool) -> None:
-        """Write on when the kernel reports that it can, or no more."""
+        """Write on whenever the kernel reports that it can take bytes, or stop doing so."""
         if on != self._polling:
             self._polling = on
             self._stream.on_writable(self._on_writable if on else None)
 
     def _fill(self) -> None:
-        # No more than a piece at a time, and no frame after a batch: what is taken can no longer be overtaken.
+        # Take about one piece at most, and no frame once the batch is long enough: bytes taken here are not overtaken.
         size = 0
         while size < PIECE_BYTES and len(self._out) < _MAX_PIECES:
             piece = next(self._pieces, None)
@@ -268,7 +271,7 @@ class Connection:
             self._handler.on_end(self, None if self._close_received else cause)
 
     def leave(self) -> None:
-        """Close now: drop what is queued and wait for no answer. Send CLOSE first, unless that would cut a frame."""
+        """Close now: drop queued frames and wait for no answer. Send CLOSE first, unless a frame is half written."""
         with self._lock:
             if not self.closed.done() and not self._out and next(self._pieces, None) is None:
                 self.queue.clear()
@@ -278,7 +281,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Drop everything now, without a word to the peer or the handler."""
+        """Drop everything now, without telling the peer or the handler."""
         with self._lock:
             if not self.closed.done():
                 self._last_info = self.tcp_info()

@@ -1,8 +1,8 @@
-"""The processor of a node of an exact run: how long computing takes, where programs take no time by themselves.
+"""The processor of a node of an exact run: how long computation takes where programs themselves take no time.
 
-With modelled times, computing takes what it does in simulated runs. With measured ones, codecs, sums, optimizers and
-measured steps take what the machine's processor needed for them, which only the kernel of exact runs tells
-(``host-cputime.patch``).
+With modelled times, computation takes as long as in simulated runs. With measured times, codecs, sums, optimizers and
+measured steps take the time that the machine's processor needed for them. Only the kernel of exact runs reports that
+time (``host-cputime.patch``).
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ _POLLED = {
 
 
 def exact_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of a node of an exact run, for the calling thread, and prepare its process."""
+    """Prepare the process of a node of an exact run; return an event loop for the calling thread."""
     fill_memory_at_once()
     return precise_loop()
 
 
 def fill_memory_at_once() -> None:
-    """Get the pages of each mapping when it is made, from now on; in the kernel of exact runs only.
+    """In the kernel of exact runs, allocate the pages of each new mapping at once from now on. Elsewhere do nothing.
 
-    There, to touch a page for the first time takes 16 us. And each one that does not follow its neighbour in the
-    guest's memory, as those of tensors that are filled together, is a mapping of its own on the machine. Of these a
-    process may have 65 530 (``vm.max_map_count``), beyond which the kernel makes and removes them for ever.
+    In that kernel, the first access to a page takes 16 us. And each page that does not follow its neighbour in the
+    guest's memory becomes a separate mapping on the machine; this happens when several tensors are filled at the same
+    time. A process may have 65 530 mappings (``vm.max_map_count``); beyond that, the kernel makes and removes them
+    without end.
     """
     if Path(_HOST_CPUTIME).exists() and ctypes.CDLL(None, use_errno=True).mlockall(_MCL_FUTURE):
         raise OSError(ctypes.get_errno(), "mlockall")
@@ -55,17 +56,19 @@ def fill_memory_at_once() -> None:
 def precise_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop whose timers are exact to the microsecond, for the calling thread.
 
-    Those of ``epoll`` are up to 1 ms late, and Linux lets a thread's timers be 50 us late, as long as a message costs.
+    Timers of ``epoll`` are up to 1 ms late, and Linux by default lets a thread's timers be 50 us late, which is as long
+    as a message takes.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     return asyncio.SelectorEventLoop(_YieldingSelector())
 
 
 class _YieldingSelector(selectors.SelectSelector):
-    """Lets the other nodes have the processor that they share in the kernel of exact runs.
+    """Yields to the other nodes, which share one processor in the kernel of exact runs.
 
-    A system call takes time there, and one that is made for each packet takes all of it at 10 Gbit/s: without yielding,
-    the process that reads has the processor for a slice of 3 ms, while nodes that have a processor of their own wait.
+    A system call takes time in that kernel. At 10 Gbit/s, a reader that makes one for each packet uses all processor
+    time: without yielding, it would keep the processor for a slice of 3 ms, while other nodes, which are modelled with
+    processors of their own, would wait.
     """
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -76,7 +79,7 @@ class _YieldingSelector(selectors.SelectSelector):
             return self._poll(timeout)
 
     def _poll(self, timeout_s: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Do what ``select`` does, by ppoll(2): the timeouts of ``select.poll`` are whole milliseconds."""
+        """Do what ``select`` does, with ppoll(2), because the timeouts of ``select.poll`` are whole milliseconds."""
         keys = list(self.get_map().values())
         watched = (_Watched * len(keys))(*(_Watched(key.fd, _POLLED[key.events]) for key in keys))
         limit = None if timeout_s is None else _Timespec(*divmod(round(max(0.0, timeout_s) * 1e9), 10**9))
@@ -89,7 +92,7 @@ class _YieldingSelector(selectors.SelectSelector):
 
 
 def _events(found: int) -> int:
-    """Return what a descriptor is ready for: one that has ended, for all."""
+    """Return the selector events of a descriptor; one that has ended or failed is ready for reading and writing."""
     can_read = bool(found & ~select.POLLOUT)
     can_write = bool(found & ~select.POLLIN)
     return can_read * selectors.EVENT_READ | can_write * selectors.EVENT_WRITE
@@ -108,10 +111,10 @@ class _Timespec(ctypes.Structure):
 
 
 def processor_timed(function: Callable[[], T]) -> tuple[T, float]:
-    """Return the value of ``function``, and the seconds that the machine's processor worked for it in an exact run.
+    """In an exact run, return the value of ``function`` and the processor time of the machine that it took, in s.
 
-    The clock is that of this process, all threads. But virtual time stands still while a thread computes, so no other
-    one works meanwhile, unless the first one waits.
+    The clock counts all threads of this process. But virtual time stands still while a thread computes, so no other
+    thread runs meanwhile unless this one waits.
     """
     begin_ns = _processor_ns()
     value = function()
@@ -119,7 +122,7 @@ def processor_timed(function: Callable[[], T]) -> tuple[T, float]:
 
 
 def processor_clock() -> Callable[[], float]:
-    """Return a clock of the calling thread's processor time, in s; in an exact run's kernel the host's clock of it."""
+    """Return a clock of the thread's processor time, in s; in the kernel of exact runs, of the process' on the host."""
     return (lambda: _processor_ns() / 1e9) if Path(_HOST_CPUTIME).exists() else time.thread_time
 
 
@@ -129,15 +132,15 @@ def _processor_ns() -> int:
 
 @cache
 def _processor_clock() -> int:
-    """Return a descriptor, which forked processes may use, too: it tells the time of the process that reads it."""
+    """Return a descriptor of the clock. Forked processes may use it, too: each reads its own time."""
     return os.open(_HOST_CPUTIME, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class Cores:
     """Two cores: one trains, sums and optimizes, the other runs codecs.
 
-    Each does one piece of work at a time, in the order of the calls. ``now`` is the world's clock, in s. ``measured``:
-    what is no training step takes its real time, else that of the model.
+    Each does one piece of work at a time, in the order of the calls. ``now`` is the world's clock, in s. ``measured``
+    says whether work other than training steps takes its real time; else it takes the time of the model.
     """
 
     def __init__(self, model: ComputeModel, now: Callable[[], float], measured: bool = False) -> None:
@@ -145,21 +148,21 @@ class Cores:
         self._now = now
         self.measured = measured
         self.copies_cost = measured or model.copies_cost
-        self._free_s = {True: 0.0, False: 0.0}  # by whether it is the core of codecs: when it has done its work
+        self._free_s = {True: 0.0, False: 0.0}  # when the core of codecs (True), and the other one, becomes free
 
     async def free(self) -> None:
-        """Wait until the core that trains has done its work."""
+        """Wait until the core that trains is free."""
         while (left_s := self._free_s[False] - self._now()) > 0:
             await asyncio.sleep(left_s)
 
     def step_until(self, end_s: float) -> None:
-        """Note that the core that trains does a step until then: sums and optimizers wait for its end, as simulated."""
+        """Keep the core that trains busy with a step until ``end_s``: sums and optimizers wait, as in simulations."""
         self._free_s[False] = max(self._free_s[False], end_s)
 
     async def spend(self, work: Work, pacer: Pacer, real_s: float) -> float:
-        """Take the time of a piece of work that is no training step; return that time, in s.
+        """Wait as long as a piece of work other than a training step takes; return its duration, in s.
 
-        real_s  that the machine's processor worked for it
+        real_s  processor time of the machine that the work took
         """
         core = work.kind in CODING
         now_s = self._now()
@@ -172,5 +175,5 @@ class Cores:
         return duration_s
 
     async def read_message(self) -> None:
-        """Take the time from the arrival of a message until the role has it."""
+        """Wait as long as a node takes to pass an arrived message to its role."""
         await asyncio.sleep(self._model.message_cost_s)

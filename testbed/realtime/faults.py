@@ -1,4 +1,4 @@
-"""Faults of the plan among real processes: SIGKILL, SIGSTOP and SIGCONT, and SIGUSR1 as a request to leave."""
+"""Injects the plan's faults into real processes: SIGKILL, SIGSTOP, SIGCONT, and SIGUSR1 as a request to leave."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SIGNALS = {
 
 
 class FaultInjector:
-    """Sends the signals that the plan's fault clock says are due. ``killed``: nodes that have died of them.
+    """Sends the signals that are due by the plan's fault clock.
 
-    ``effects``: which nodes are absent.
+    ``killed``: the nodes that were sent SIGKILL and have not started again. ``effects``: which nodes are absent.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class FaultInjector:
         start_again: Callable[[str], None],
         on_fault: OnFault,
     ) -> None:
-        """``send`` returns whether the node was running; ``start_again`` starts a lost node again."""
+        """``send`` signals a node and returns whether it was running; ``start_again`` starts a lost node again."""
         self._due = due
         self._epoch_ns = epoch_ns
         self._send = send
@@ -55,10 +55,10 @@ class FaultInjector:
         return self._due.training_since_s
 
     def take(self, line: dict[str, Any]) -> None:
-        """Follow the run's rounds, and who leaves it, by the nodes' lines of progress."""
+        """Take a node's line of progress: it may say that training began, a round ended, or nodes have left."""
         if line["kind"] == "train" and self._due.training_since_s is None:
             self._due.started(line["t"])
-            for due in self._due.past:  # of a run that goes on: its nodes are as they were then
+            for due in self._due.past:  # in a resumed run, past faults still have their effects on nodes
                 self.effects.apply(due)
             for node in self.effects.asked:
                 self._send(node, LEAVE_SIGNAL)

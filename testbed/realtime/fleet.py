@@ -1,7 +1,8 @@
-"""One run of real processes, from its first node to its last: what ends it, and with which error.
+"""One run of real processes, from the start of its nodes to the end of the last: when it ends, and with which error.
 
-When a node fails, the others are ended, and the error names the first cause. A run that makes no progress is ended with
-the graph of its waits. Faults of the plan are injected, and nodes that a run can continue without may be lost.
+When a node fails, the fleet ends the others and raises an error that names the first cause. It ends a run that makes no
+progress, and reports which node waits for what. It injects the plan's faults. The loss of a node that the run can
+continue without does not end the run.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ __all__ = ["Fleet", "Launch"]
 
 StartProcesses = Callable[[Plan, Launch, int, int], Processes]
 
-# A failing node takes others with it within milliseconds. Their exits are collected for this long after the first, as
-# one of them may explain it better: that a peer was lost is rarely the cause.
+# When a node fails, its peers fail within milliseconds. The fleet collects exits for this long after the first one, as
+# a later exit may name the cause: the first node to end often reports only that it has lost a peer.
 _CAUSE_GRACE_S = 0.25
 _KILL_AFTER_S = 3.0  # after SIGTERM
 _TICK_S = 0.1
@@ -41,9 +42,9 @@ _FAILED = 1
 
 @contextlib.contextmanager
 def _signals_call(stop: Callable[[str], None]) -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM only call ``stop``: an exception at any point would break our bookkeeping.
+    """Within the context, SIGINT and SIGTERM only call ``stop``: an exception at any point would break our bookkeeping.
 
-    Only the main thread gets signals; elsewhere this changes nothing.
+    In other threads than the main one, which alone gets signals, this changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -58,10 +59,10 @@ def _signals_call(stop: Callable[[str], None]) -> Iterator[None]:
 
 
 def _code(end: ProcessEnd, report: Line) -> int:
-    """Return the code of a node's end. A node reports each end of its own, also a good one.
+    """Return the exit code of a node. A node reports every end, also a good one.
 
-    If a signal ends a node that has reported (ours, or a library's crash at exit), the report counts. A status of 0
-    that was not reported is a script's, which has ended its process.
+    If a signal ended the process after its report (from us, or as a library crashed at exit), the report counts. A
+    status of 0 without a report is a failure: a script has ended the process.
     """
     if report and end.code <= 0:
         return int(report.get("code", _FAILED))
@@ -69,10 +70,10 @@ def _code(end: ProcessEnd, report: Line) -> int:
 
 
 class Fleet:
-    """One run. ``exits``, in order of ending, fills up while ``run`` runs; ``wait_graph`` is set at its end.
+    """One run. ``exits`` grows during ``run``, in the order in which nodes end; ``wait_graph`` is set at the end.
 
-    ``start_processes`` says where the nodes' processes are: by default they are children of this one, which then must
-    have no event loop running and no threads (see ``node_processes``).
+    ``start_processes`` makes the ``Processes`` of the run. By default the nodes are children of this process, which
+    must then have no running event loop and no other threads (see ``node_processes``).
     """
 
     def __init__(self, plan: Plan, launch: Launch, start_processes: StartProcesses = NodeProcesses) -> None:
@@ -81,14 +82,14 @@ class Fleet:
         self._start_processes = start_processes
         self.exits: list[NodeExit] = []
         self.wait_graph = ""
-        self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
-        self._stopped: Interrupted | None = None  # that somebody has asked for it
-        self._ending = False  # all have been sent SIGTERM
-        self._returning: set[str] = set()  # those that are to start again as soon as their lost process has ended
-        self._joining: set[str] = set()  # those that were started in a run in progress, and have heard nothing yet
-        self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
-        self._hung: dict[str, str] = {}  # what held them up
-        self._errors: dict[str, Line] = {}  # by node: errors recorded before all were told to end
+        self._abort: TestbedError | None = None  # why all nodes were ended, if no node's own failure is the reason
+        self._stopped: Interrupted | None = None  # set when ``stop`` was called
+        self._ending = False  # all nodes have been sent SIGTERM
+        self._returning: set[str] = set()  # nodes to start again as soon as their lost process has ended
+        self._joining: set[str] = set()  # nodes started in a run in progress that have not been active yet
+        self._silent: dict[str, str] = {}  # nodes with a script that another node has lost: its message, by lost node
+        self._hung: dict[str, str] = {}  # by node of ``_silent``: what its script was doing
+        self._errors: dict[str, Line] = {}  # by node: errors recorded before all nodes were told to end
         self._stop_at_s = self._kill_at_s = float("inf")
         self._continues = plan.recovery.on_failure == "continue"
         self._monitor = monitor_of(plan)
@@ -99,9 +100,10 @@ class Fleet:
         self._faults = FaultInjector(plan, due, self._epoch_ns, self._signal, self._start_again, launch.on_fault)
 
     def run(self, on_progress: Progress = lambda line: None) -> list[NodeExit]:
-        """Start all nodes and return when the last has ended; ``on_progress`` gets their lines as they come.
+        """Start the nodes and return their exits when the last has ended; ``on_progress`` gets each of their lines.
 
-        Raises the first cause (``RunFailed``, ``WaitTimeout``, …) if a node failed, ``Interrupted`` after ``stop``.
+        Raises the error of the first cause (``RunFailed``, ``WaitTimeout``, …) if a node failed, and ``Interrupted``
+        after ``stop``.
         """
         self._on_progress = on_progress
         self._started_s = time.monotonic()
@@ -125,11 +127,11 @@ class Fleet:
         return self._outcome()
 
     def stop(self, reason: str) -> None:
-        """End all nodes soon, or at once if called again; ``run`` then raises ``Interrupted``.
+        """End all nodes with SIGTERM, or with SIGKILL if called again; ``run`` then raises ``Interrupted``.
 
-        May be called from a signal handler or another thread. ``run`` calls it at SIGINT and SIGTERM.
+        A signal handler or another thread may call it. ``run`` calls it at SIGINT and SIGTERM.
         """
-        if self._ending or self._stopped:  # the second may come before nodes got the first
+        if self._ending or self._stopped:  # a second call may come before nodes got the first one's SIGTERM
             self._kill_at_s = 0.0
         self._stopped = self._stopped or Interrupted(f"the run was ended: {reason}")
         self._end_with(self._stopped)
@@ -144,7 +146,7 @@ class Fleet:
         if self._hung:
             error = NodeLost(": ".join(next(iter(self._hung.items()))))
         if isinstance(error, NodeLost) and self._stopped and self._plan.recovery.on_failure == "restart":
-            raise self._stopped from error  # it came while nodes ended: they are not to start again
+            raise self._stopped from error  # stopped while nodes ended, so the run must not restart
         if isinstance(error, WaitTimeout) and self.wait_graph:
             error.add_note(self.wait_graph)
         raise error
@@ -182,8 +184,8 @@ class Fleet:
         self._on_progress(line)
 
     def _on_end(self, end: ProcessEnd) -> None:
-        # A node with an error of its own may be so slow to exit (it is niced, its peers end at once) that it is told to
-        # end as well: its exit is a failure nevertheless, and the one that explains the others.
+        # A node with an error of its own may exit so slowly (workers are niced) that it gets SIGTERM because its peers
+        # have ended. Its exit is a failure nevertheless, and explains those of the others.
         failed = end.node in self._errors
         report = end.report or self._errors.get(end.node, {})
         goes_on = self._is_dispensable(end)
@@ -209,10 +211,10 @@ class Fleet:
             self._returning.discard(end.node)
         self._status.end(exit_, goes_on and not self._ending)
         if exit_.failed or (self._continues and end.node == self._monitor):
-            self._end_all(_CAUSE_GRACE_S)  # without the monitor, a node that still runs would wait for ever
+            self._end_all(_CAUSE_GRACE_S)  # without the monitor, nodes that still run would wait for ever
 
     def _is_dispensable(self, end: ProcessEnd) -> bool:
-        """Whether the run continues without that node, which was killed, has lost its peers, or never reached them."""
+        """Return whether the run continues without a node that was killed, lost a peer, or could not join."""
         causes = [NodeLost.__name__, PeerLost.__name__]
         if end.node in self._joining:
             causes += [RunFailed.__name__, WaitTimeout.__name__]
@@ -223,7 +225,7 @@ class Fleet:
         timeouts = self._plan.timeouts
         if now_s - self._started_s > timeouts.run_deadline_s:
             self._end_with(RunFailed(f"the run has not ended within its deadline of {timeouts.run_deadline_s:g} s"))
-        # A node whose own wait passes its deadline reports it best, so nodes get the time of some status lines more.
+        # A node knows best which of its waits has passed the deadline, so the fleet leaves it a few status intervals.
         limit_s = timeouts.step_deadline_s + 4 * STATUS_INTERVAL_S
         if now_s - self._status.advanced_at_s > limit_s:
             node, what, since_s = self._status.longest_wait() or ("the run", "any node to advance", 0.0)
@@ -244,10 +246,10 @@ class Fleet:
 
     def _start(self, nodes: list[str]) -> None:
         self._processes.start(nodes, self._faults.training_since_s)
-        self._status.advanced_at_s = time.monotonic()  # meanwhile no line was read: other machines may take long
+        self._status.advanced_at_s = time.monotonic()  # starting may take long on other machines, and no line was read
 
     def _start_again(self, name: str) -> None:
-        """Start a lost node again, and those that ended because of it, in a run that has continued without them."""
+        """Start a lost node again, and the nodes that ended because of it, if the run has continued without them."""
         if not self._continues or self._ending or self._monitor not in self._processes:
             return
         if name in self._faults.killed and name in self._processes:  # on a busy machine, SIGKILL takes a while
@@ -256,8 +258,8 @@ class Fleet:
         missing = [node for node in self._faults.effects.starting(name) if node not in self._processes]
         self._faults.killed.difference_update(missing)
         for node in missing:
-            self._errors.pop(node, None)  # of its predecessor
-            # workers that have not ended yet are about to: they have lost this server
+            self._errors.pop(node, None)  # the error of its earlier process
+            # workers of a lost server that still run are about to end, as they have lost it
             self._returning.update(child for child in self._plan.node(node).children if child in self._processes)
         self._joining.update(missing)
         self._start(missing)

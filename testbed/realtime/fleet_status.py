@@ -1,4 +1,4 @@
-"""The state of running nodes: how each ended, which end was the cause, and who waits for what."""
+"""The state of a run's nodes: how each ended, which end caused the others, and which node waits for what."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class NodeExit:
     """How a node ended.
 
     Attributes:
-        code: Exit status, or minus the signal that killed it; 0 is good.
-        stopped: Whether it was told to end, or the run continues without it.
-        cause: Class of its error, after its place in a technique from outside.
+        code: Exit status, or minus the signal that killed the node; 0 is good.
+        stopped: Whether the node was told to end, or the run continues without it.
+        cause: Class of its error; ``PLACE: CLASS`` if the error came from a technique from outside the testbed.
         message: Text of its error.
-        traceback: Of an unexpected error.
-        explained: Why its script has ended its process, or let it hang: ``FILE:LINE: TYPE: TEXT``.
-        wait: Node, what it waited for, since when and until when in seconds of the run, if a wait ended it.
-        killer: Who killed it, as far as that is known: a fault of the scenario, or the kernel.
-        at_s: When it recorded its error, in seconds of the run; infinite if that is not known.
+        traceback: Traceback of an unexpected error.
+        explained: Why its script ended the process: ``FILE:LINE: TYPE: TEXT``; empty if the node itself reported why.
+        wait: If a wait ended the node: the node, what it waited for, since when in seconds of the run, and how long it
+            was allowed to wait, in s.
+        killer: Who killed the node, as far as known: a fault of the scenario, or the kernel.
+        at_s: When the node recorded its error, in seconds of the run; infinite if unknown.
     """
 
     node: str
@@ -54,14 +55,14 @@ class NodeExit:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with an error of its own."""
+        """Whether the node ended with an error of its own."""
         return self.code != 0 and not self.stopped
 
     def error(self) -> TestbedError:
         """The error that a user gets for this end."""
         if self.wait is not None:
             return WaitTimeout(*self.wait)
-        # an exit status is an error's only where the node has reported it: scripts choose their own
+        # The exit status says which error it was only if the node has reported it: a script may choose any status.
         kind = NodeLost if self.code < 0 else _ERRORS.get(self.code, RunFailed) if self.cause else RunFailed
         if self.explained:
             return kind(f"{self.node}: {self.explained}")
@@ -84,9 +85,9 @@ class NodeExit:
 
 
 def first_cause(exits: list[NodeExit]) -> NodeExit | None:
-    """The exit that explains the others: killed nodes come before other failures, and those before lost peers.
+    """Return the exit that explains the others: a killed node, else another failure, else a node that lost a peer.
 
-    Of lost peers the first that was noticed counts: who noticed it may be the last to exit.
+    Of the nodes that lost a peer, the first to notice it counts, as it may be the last to exit.
     """
 
     def order(end: NodeExit) -> tuple[int, float]:
@@ -97,21 +98,21 @@ def first_cause(exits: list[NodeExit]) -> NodeExit | None:
 
 
 class FleetStatus:
-    """Progress and waits of each running node, from its status lines."""
+    """Progress and waits of each node, from its status lines."""
 
     def __init__(self, now_s: float) -> None:
         self._last: dict[str, dict[str, Any]] = {}
         self.advanced_at_s = now_s
 
     def update(self, status: dict[str, Any], now_s: float) -> None:
-        """Take a status line. ``now_s``: on the caller's clock, as is ``advanced_at_s``."""
+        """Take a status line. ``now_s`` is on the caller's clock, as is ``advanced_at_s``."""
         before = self._last.get(status["node"], {"activity": 0})
         if status["activity"] > before["activity"]:
             self.advanced_at_s = now_s
         self._last[status["node"]] = status
 
     def end(self, end: NodeExit, goes_on: bool = False) -> None:
-        """Remove a node that has ended well, or without which the run goes on; of others, keep their last wait."""
+        """Remove a node that ended well, or that the run continues without; else keep the last wait of the node."""
         if end.code == 0 or goes_on:
             self._last.pop(end.node, None)
         elif end.wait is not None:
@@ -119,15 +120,15 @@ class FleetStatus:
             self._last[end.node] = {"waits": [[what, since_s]], "activity": 0}
 
     def wait_graph(self) -> str:
-        """One line per node and wait, the longest wait first."""
+        """Return one line per node and wait, the longest wait first."""
         idle = [node for node, line in self._last.items() if not line["waits"]]
         lines = [f"{node} waits for {what} since t = {since_s:.3f} s" for since_s, node, what in self._waits()]
         return "\n".join(lines + [f"{node} waits for nothing: it computes, or does not run" for node in sorted(idle)])
 
     def longest_wait(self) -> tuple[str, str, float] | None:
-        """Node, what for, since when in seconds of the run; None if nothing waits."""
+        """Return the node, what it waits for, and since when in seconds of the run; None if no node waits."""
         return next(((node, what, since_s) for since_s, node, what in self._waits()), None)
 
     def _waits(self) -> list[tuple[float, str, str]]:
-        """Since when, node, what for; the longest wait first."""
+        """Return since when, which node, and what it waits for; the longest wait first."""
         return sorted((since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"])

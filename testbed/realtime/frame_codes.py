@@ -1,7 +1,7 @@
-"""Authentication codes of frames and datagrams, by the name that ``transport.mac`` has for them.
+"""Authentication codes of frames and datagrams, by their names in ``transport.mac``.
 
-Every code fills a field of the same size, so that the bytes on a link do not depend on it. On one core of the machine
-of ``docs/measurements/transport.md``, aes-gmac takes 29 GB/s in pieces of 128 KiB.
+Every code fills a field of the same size, so the choice of a code does not change the bytes on a link. On one core of
+the machine of ``docs/measurements/transport.md``, aes-gmac processes 29 GB/s in pieces of 128 KiB.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from testbed.messages import FRAME_MAC_BYTES
 Bytes = bytes | bytearray | memoryview
 NO_CODE = "none"
 _NONCE_BYTES = 12
-_AT_ONCE_BYTES = 8192  # joining so few bytes and one call take a tenth of the time of making a context (7 µs)
+_AT_ONCE_BYTES = 8192  # up to this size, joining the bytes and one call take a tenth of making a context (7 µs)
 
 
 class Mac(Protocol):
-    """The code of one frame: of all bytes that ``update`` was given, in order."""
+    """Computes the code of one frame, over all bytes that ``update`` was given, in order."""
 
     def update(self, data: Bytes, /) -> None:
         """Take in ``data``, which must not change before ``digest``."""
 
     def digest(self) -> bytes:
-        """Return the code, ``FRAME_MAC_BYTES`` long; shorter ones are padded at the front. To be called once."""
+        """Return the code, padded at the front to ``FRAME_MAC_BYTES``. To be called once."""
 
 
 class FrameCode(ABC):
@@ -41,10 +41,10 @@ class FrameCode(ABC):
 
     @abstractmethod
     def begin(self, number: int) -> Mac:
-        """Return the code of frame ``number``. A sender must never use a number twice."""
+        """Begin the code of frame ``number``. A sender must never use a number twice."""
 
     def of(self, number: int, data: Bytes) -> bytes:
-        """Return the code of frame ``number``, of which ``data`` is all."""
+        """Return the code of frame ``number``, which consists of ``data``."""
         mac = self.begin(number)
         mac.update(data)
         return mac.digest()
@@ -58,10 +58,10 @@ def frame_code(kind: str, key: bytes) -> FrameCode:
 
 
 class AesGmac(FrameCode):
-    """AES-256-GMAC (NIST SP 800-38D): the tag of GCM over data that is authenticated and not encrypted.
+    """AES-256-GMAC (NIST SP 800-38D): the tag of GCM over data that is authenticated but not encrypted.
 
-    The nonce is the frame's number. GCM is broken by a nonce that is used twice with one key; the key is derived anew
-    in each handshake and for each direction, and numbers only count up.
+    The nonce is the frame's number. GCM is insecure if a nonce is used twice with one key; so each handshake derives a
+    new key for each direction, and numbers only count up.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -80,7 +80,7 @@ def _nonce(number: int) -> bytes:
 
 
 class _Gmac:
-    """Collects the bytes of a small frame for one call; a large one goes through a context, piece by piece."""
+    """Collects the bytes of a small frame for one call; passes a large frame to a context piece by piece."""
 
     def __init__(self, aes: AES, at_once: AESGCM, nonce: bytes) -> None:
         self._aes = aes
@@ -111,7 +111,7 @@ class _Gmac:
 
 
 class NoCode(FrameCode):
-    """No code at all: TCP's checksum alone guards the bytes; to see what a code costs, inside one machine only."""
+    """No code: only TCP's checksum guards the bytes. For measuring the cost of a code, inside one machine only."""
 
     def __init__(self, key: bytes) -> None:
         pass

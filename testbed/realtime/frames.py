@@ -1,13 +1,14 @@
-"""The bytes of a connection: messages encoded as frames, frames decoded to messages. No sockets here.
+"""The bytes of a connection: encodes messages as frames, and decodes frames. Uses no sockets.
 
     magic 4 | sequence number 8 | header length 4 | body length 8 | header | body | authentication code 32
 
 All integers are big-endian. The header is that of ``testbed.messages``, the body the raw bytes of the tensors. The code
-covers everything before it and is keyed per connection and direction; the sequence number counts the frames of one
-direction from 0. A frame that is altered, replayed, reordered, cut or taken from another connection is thus refused.
+covers everything before it; each direction of each connection has its own key. The sequence number counts the frames of
+one direction from 0. The reader thus refuses a frame that is altered, replayed, reordered, cut, or taken from another
+connection.
 
-Small frames are written and read many at a time, as steps of the interpreter are what they cost. The tensors of large
-ones are never copied: the sender hands out views of their memory, the receiver fills the memory of new ones.
+Small frames are written and read many at a time, because the interpreter's time per call dominates their cost. The
+tensors of large frames are not copied: the sender yields views of their memory, the receiver reads into new tensors.
 
 A frame whose header is ``CLOSE`` or ``HEARTBEAT`` is a control frame without a message.
 """
@@ -36,12 +37,12 @@ from testbed.messages import (
 from testbed.realtime.frame_codes import FrameCode, Mac
 
 MAGIC = b"TBF1"
-# Large enough that the costs of a system call, of a hash call and of the interpreter are small per byte; small enough
-# that bytes are hashed while they are in the second-level cache, and that one connection holds the event loop for well
-# under a millisecond.
+# Large enough that a system call, a call of the authentication code and the interpreter cost little per byte. Small
+# enough that bytes are authenticated while they are in the second-level cache, and that one connection holds the event
+# loop for well under a millisecond.
 PIECE_BYTES = 262_144
-SMALL_BYTES = 16_384  # a frame of so many bytes of tensors is copied into one piece
-BUFFER_BYTES = 65_536  # of a reader; a frame that fits is taken from it, a larger one goes to its tensors' memory
+SMALL_BYTES = 16_384  # a frame with at most this many bytes of tensors is copied into one piece
+BUFFER_BYTES = 65_536  # of a reader; it decodes frames that fit from here, and reads larger ones into their tensors
 
 CLOSE = b"close"  # an orderly end: the sender will send nothing more
 HEARTBEAT = b"heartbeat"  # the sender is alive
@@ -55,19 +56,19 @@ class BadFrame(ValueError):
 
 
 def memory_of(part: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous CPU tensor, writable and not copied."""
+    """Return the bytes of a contiguous CPU tensor, as a writable view."""
     return memoryview(part.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # a Buffer from 3.12 on
 
 
 def _bytes_of(part: torch.Tensor) -> bytes:
-    """A copy of a tensor's bytes: of a small one without the six calls that a view of its memory takes."""
+    """Return a copy of a tensor's bytes. On a CPU this avoids the six calls that a view of its memory takes."""
     if part.is_cpu and part.is_contiguous():
         return ctypes.string_at(part.data_ptr(), part.nbytes)
     return bytes(memory_of(part.detach().cpu().contiguous()))
 
 
 def small_frame(header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, code: FrameCode) -> bytes:
-    """The bytes of one frame, copied: for at most ``SMALL_BYTES`` of tensors."""
+    """Return a copy of the bytes of one frame; for at most ``SMALL_BYTES`` of tensors."""
     body = b"".join([_bytes_of(part) for part in parts])
     data = _PREFIX.pack(MAGIC, sequence, len(header), len(body)) + header + body
     return data + code.of(sequence, data)
@@ -76,7 +77,7 @@ def small_frame(header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, c
 def frame_pieces(
     header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, code: FrameCode
 ) -> Iterator[memoryview]:
-    """The bytes of one frame in order, each piece taken into its code just before it is yielded."""
+    """Yield the bytes of one frame in order. Each piece enters the frame's code just before it is yielded."""
     if sum([part.nbytes for part in parts]) <= SMALL_BYTES:
         yield memoryview(small_frame(header, parts, sequence, code))
         return
@@ -98,9 +99,9 @@ def _pieces(memories: list[memoryview]) -> Iterator[memoryview]:
 
 
 class Arrival(NamedTuple):
-    """A complete message; ``overhead_bytes``: what it took on the wire beside its payload.
+    """A complete message. ``overhead_bytes``: its bytes on the wire other than its payload.
 
-    ``began_s``: when its first bytes were read, by the reader's clock.
+    ``began_s``: when its first bytes were read, on the reader's clock.
     """
 
     message: Message
@@ -112,8 +113,8 @@ class Arrival(NamedTuple):
 class FrameReader:
     """Decodes one direction of a connection, in whatever portions its bytes arrive.
 
-    Write received bytes to ``buffer()`` and pass their number to ``received``. Lengths are checked before memory is
-    taken for them, and at most one frame that is not complete is held.
+    Write received bytes to ``buffer()`` and pass their number to ``received``. The reader checks lengths before it
+    allocates memory for them, and holds at most one incomplete frame.
     """
 
     def __init__(self, code: FrameCode, max_body_bytes: int) -> None:
@@ -121,12 +122,12 @@ class FrameReader:
         self._max_body_bytes = max_body_bytes
         self._sequence = 0
         self._memory = memoryview(bytearray(BUFFER_BYTES))
-        self._start = self._end = 0  # of the bytes in ``_memory`` that belong to no frame yet
+        self._start = self._end = 0  # range of the bytes in ``_memory`` that are not decoded yet
         self._large: _LargeFrame | None = None
-        self._began_s = 0.0  # of the next frame
+        self._began_s = 0.0  # when the first bytes of the next frame were read
 
     def buffer(self) -> memoryview:
-        """The memory for the next bytes; never empty, at most ``PIECE_BYTES`` or what one header takes."""
+        """Return the memory for the next bytes: never empty, at most ``PIECE_BYTES`` or the size of one header."""
         if self._large is not None and self._large.pieces:
             return self._large.pieces[0]
         return self._memory[self._end :]
@@ -134,8 +135,8 @@ class FrameReader:
     def received(self, count: int, now_s: float = 0.0) -> Iterator[Arrival | bytes]:
         """Account for ``count`` bytes written to ``buffer()`` at ``now_s``, and yield the frames that are complete.
 
-        A frame is an ``Arrival``, or the header of a control frame. Raises ``BadFrame`` after the good frames before;
-        the connection must then be closed. To be exhausted before ``buffer`` is called again.
+        A frame is an ``Arrival``, or the header of a control frame. At a bad frame, raises ``BadFrame`` after it has
+        yielded the good frames before; close the connection then. Exhaust the iterator before calling ``buffer`` again.
         """
         if self._large is not None and self._large.pieces:
             self._large.received(count)
@@ -154,7 +155,7 @@ class FrameReader:
             self._end = rest
 
     def _next(self) -> Arrival | bytes | None:
-        """The next frame, if all of it is here; of a large one, its tensors take what is here already."""
+        """Return the next frame if it is complete. Of an incomplete large frame, copy the first bytes to its tensors."""
         if self._large is not None:
             return self._finished(self._large)
         start = self._start
@@ -174,7 +175,7 @@ class FrameReader:
         return None
 
     def _whole(self, start: int, body: int, stop: int) -> Arrival | bytes:
-        """A frame that lies in the buffer from ``start`` on; its tensors from ``body`` to ``stop``."""
+        """Decode a frame that lies in the buffer from ``start`` on, with its tensors from ``body`` to ``stop``."""
         memory = self._memory
         self._start = stop + FRAME_MAC_BYTES
         _compare(memory[stop : self._start], self._code.of(self._sequence, memory[start:stop]))
@@ -210,7 +211,7 @@ class FrameReader:
         return large.arrival
 
     def _make_room(self, size: int) -> None:
-        """Let the buffer hold a header that is larger than it."""
+        """Enlarge the buffer if it is smaller than ``size`` bytes, which a large header needs."""
         if size > len(self._memory):
             larger = memoryview(bytearray(size))
             larger[self._start : self._end] = self._memory[self._start : self._end]
@@ -231,14 +232,14 @@ class FrameReader:
 
 @dataclass(slots=True)
 class _LargeFrame:
-    """A frame whose tensors are being filled. ``pieces``: the memory that is still to be filled, in order."""
+    """A frame whose tensors are being filled. ``pieces``: the memory still to be filled, in order."""
 
     arrival: Arrival
     mac: Mac
     pieces: deque[memoryview]
 
     def copy(self, data: memoryview) -> int:
-        """Take the first bytes of the body; returns how many of ``data`` belong to it."""
+        """Copy the first bytes of the body from ``data``; return how many bytes of ``data`` belong to the body."""
         taken = 0
         while self.pieces and taken < len(data):
             some = data[taken : taken + len(self.pieces[0])]
@@ -248,7 +249,7 @@ class _LargeFrame:
         return taken
 
     def received(self, count: int) -> None:
-        """Account for ``count`` bytes in the first piece."""
+        """Account for ``count`` bytes written to the first piece."""
         piece = self.pieces.popleft()
         if count < len(piece):
             self.pieces.appendleft(piece[count:])
