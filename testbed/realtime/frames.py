@@ -155,7 +155,7 @@ class FrameReader:
             self._end = rest
 
     def _next(self) -> Arrival | bytes | None:
-        """Return the next frame if it is complete. Of an incomplete large frame, copy the first bytes to its tensors."""
+        """Return the next frame if it is complete. Of an incomplete large frame, copy what is there to its tensors."""
         if self._large is not None:
             return self._finished(self._large)
         start = self._start

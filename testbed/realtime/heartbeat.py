@@ -1,10 +1,10 @@
-"""Which peers are alive, and what the loss of one means.
+"""Finds out which peers are alive.
 
-Every node keeps one heartbeat connection to the run's *monitor* (the scheduler's node), on which both ends send a frame
-every ``heartbeat_s``, from a thread of its own: a node whose event loop is held up lives. So n nodes need n connections
-and not n², and bulk data between two nodes cannot delay a sign of life behind megabytes of its own. A crash is detected
-sooner, by the end of a connection. What neither shows, a failing path between two other nodes, ends in TCP_USER_TIMEOUT
-or at the deadline of the wait that it holds up.
+Every node keeps one heartbeat connection to the run's *monitor* (the scheduler's node). Both ends send a frame on it
+every ``heartbeat_s``, from a separate thread, so a node with a busy event loop counts as alive. Thus n nodes need n
+connections and not n², and a heartbeat never waits behind megabytes of bulk data. A crash is detected sooner, by the
+end of a connection. Neither shows a failing path between two other nodes: there, TCP_USER_TIMEOUT ends the connection,
+or a wait passes its deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.settings.run import Timeouts
 
 
 class PeerLost(NodeLost):
-    """``node`` has lost ``peer``: usually a consequence, whose cause is the peer's own end."""
+    """``node`` has lost ``peer``, usually because the process of ``peer`` has ended."""
 
     def __init__(self, node: str, peer: str, cause: str) -> None:
         self.node = node
@@ -30,9 +30,9 @@ class PeerLost(NodeLost):
 
 @dataclass(slots=True)
 class Liveness:
-    """Finds silent peers. Times are seconds on one clock, given by the caller.
+    """Finds silent peers. The caller gives all times, in seconds on one clock.
 
-    ``interval_s``: how often ``silent`` is called. ``dead_after_s``: a longer silence means that a peer is lost.
+    ``interval_s``: time between two calls of ``silent``. ``dead_after_s``: a peer is lost after a longer silence.
     """
 
     interval_s: float
@@ -41,9 +41,9 @@ class Liveness:
     _awake_since_s: float = field(default=0.0)
 
     def silent(self, heard_at_s: dict[str, float], now_s: float) -> list[str]:
-        """Peers that have been silent for too long.
+        """Return the peers that have been silent for too long.
 
-        If this node itself was stopped or starved of processor time, the peers' signs of life are still unread: then no
+        If this node itself was stopped or starved of processor time, it has not read its peers' heartbeats yet. Then no
         peer counts as silent until ``dead_after_s`` after this node came back.
         """
         if self._asked_at_s is not None and now_s - self._asked_at_s > 2 * self.interval_s:
@@ -53,7 +53,7 @@ class Liveness:
 
 
 class Heartbeats:
-    """The heartbeat connections of one node, by peer, opened by either side. Heartbeats are sent until ``stop``."""
+    """The heartbeat connections of one node, by peer, opened by either side. Sends heartbeats until ``stop``."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self.connections: dict[str, Connection] = {}
@@ -62,7 +62,7 @@ class Heartbeats:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin to send a heartbeat on every open connection, again and again."""
+        """Begin to send heartbeats on every open connection, from a separate thread."""
         threading.Thread(target=self._send, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
@@ -74,7 +74,7 @@ class Heartbeats:
                 connection.beat()
 
     def silent(self, others: Iterable[Connection], now_s: float) -> list[str]:
-        """Peers from which nothing came for ``dead_after_s``, neither a heartbeat nor anything on ``others``."""
+        """Return the peers that have sent nothing for ``dead_after_s``, neither heartbeats nor data on ``others``."""
         open_ones = {peer: each for peer, each in self.connections.items() if not each.closed.done()}
         heard_at_s = {peer: each.heard_at_s for peer, each in open_ones.items()}
         for each in others:

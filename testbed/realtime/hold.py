@@ -1,4 +1,4 @@
-"""Work that the launching process does while nodes start: they connect and register, but training does not begin."""
+"""Work of the launching process while nodes start: they connect and register, but do not begin to train."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class Hold:
-    """``work`` is carried out once, after the first nodes have been forked.
+    """Carries out ``work`` once, after the first nodes have been forked.
 
-    The scheduler's process waits for ``over`` before it lets any node begin, so no tensor is sent during the work.
+    The scheduler's process awaits ``over`` before it lets any node begin, so nodes send no tensors during the work.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -18,14 +18,14 @@ class Hold:
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def carry_out(self) -> None:
-        """Do the work, unless it was done for earlier nodes of the run."""
+        """Do the work, unless an earlier call has done it."""
         if self._work is not None:
             self._work()
             self._work = None
             os.eventfd_write(self._ended, 1)
 
     async def over(self) -> None:
-        """Return when the work has been done; called in a process that was forked after this was made."""
+        """Return when the work is done. To be called in a process that was forked after this object was made."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 

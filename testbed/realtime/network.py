@@ -1,8 +1,9 @@
-"""The connections of one node: to whom it sends, from whom it receives, who has left, and when it may leave itself.
+"""The connections of one node: whom it sends to and receives from, which peers have left, and when it may itself leave.
 
-One data connection per ordered pair of nodes, opened by the sender when it first has something to send; so the order in
-which nodes start does not matter. Likewise one for what is sent aside, where both nodes share memory. One heartbeat
-connection per node, to the monitor (``testbed.realtime.heartbeat``).
+Each ordered pair of nodes has one data connection. The sender opens it when it first has a message to send, so the
+order in which nodes start does not matter. If both nodes share memory, the pair likewise has a second connection for
+messages that are sent aside (``World.send_aside``). Each node has one heartbeat connection to the monitor
+(``testbed.realtime.heartbeat``).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from testbed.realtime.setup import NodeSetup
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.udp import Udp
 
-_CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames only
+_CONTROL_QUEUE_BYTES = 1 << 16  # limit of the send queue of a connection on which this node sends control frames only
 
 
 class NetworkOwner(Protocol):
-    """The world that a network belongs to: it gets messages, losses, warnings and errors."""
+    """The world that a network belongs to. It receives the network's messages, losses of peers, warnings and errors."""
 
     def deliver(self, arrival: Arrival, began_s: float, aside: bool = False) -> None: ...
     def on_peer_lost(self, peer: str, why: str) -> None: ...
@@ -58,14 +59,15 @@ class Network:
         self._connector = Connector(setup)
         self._acceptor = Acceptor(setup, self, owner.run_task)
         self._opening: set[asyncio.Task[None]] = set()
-        self._dialling: set[tuple[str, str]] = set()  # by peer and purpose, as the next two
-        self._queues: dict[tuple[str, str], SendQueue] = {}
-        self._outgoing: dict[tuple[str, str], Connection] = {}  # that this node opened
+        self._dialling: set[tuple[str, str]] = set()  # peer and purpose of connections that are being opened
+        self._queues: dict[tuple[str, str], SendQueue] = {}  # by peer and purpose
+        self._outgoing: dict[tuple[str, str], Connection] = {}  # opened by this node, by peer and purpose
         self._outgoing_keys: dict[str, Keys] = {}
         self._incoming: dict[tuple[str, str], Connection] = {}  # by peer and purpose
-        self._processes: dict[str, bytes] = {}  # by peer: which of its processes has connected last
+        self._processes: dict[str, bytes] = {}  # by peer: the process of it that connected last
         self._heartbeats = Heartbeats(plan.timeouts)
-        # peers that have left, or that join later; a node that joins is told who has not joined yet
+        # Peers that have left, or have not joined yet. A node that joins a run in progress starts with none: the
+        # scheduler tells it which have not joined.
         self._left = set(() if node in setup.absent or setup.since_s is not None else setup.absent)
         self._peer_left = asyncio.Event()
         self._expendable = expendable(plan)
@@ -90,7 +92,7 @@ class Network:
         return self.node == monitor_of(self._plan)
 
     def host_of(self, node: str) -> str:
-        """Return the IP address at which this node reaches ``node``, or others reach this one, for a library."""
+        """Return the IP address of a node, which may be this one, for the connections of a library."""
         return self._addresses[node][0]
 
     def is_beside(self, node: str) -> bool:
@@ -99,7 +101,7 @@ class Network:
     # ---- sending ------------------------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message, aside: bool = False) -> asyncio.Future[None] | None:
-        """See ``World.send`` and ``send_aside``; returns what the sender has to wait for, if anything."""
+        """See ``World.send`` and ``send_aside``. Return a future that the sender has to await if the queue is full."""
         assert to in self._addresses, f"{self.node} sends to {to}, which is not a node of this run"
         if to in self._left:
             if to not in self._expendable:
@@ -109,7 +111,7 @@ class Network:
         queue = self._queues.get(where)
         if queue is None:
             queue = self._queues[where] = SendQueue(self._limits.queue_bytes)
-            if where not in self._dialling:  # else it was lost meanwhile, and is back: a second call would be refused
+            if where not in self._dialling:  # else the peer was lost and is back; it would refuse a second connection
                 self._dialling.add(where)
                 self._opening.add(self._owner.run_task(self._open(*where), f"connect to {to}"))
         if message.channel:
@@ -137,7 +139,7 @@ class Network:
             return
         stream, keys = opened
         queue = self._queues.get(where)
-        if queue is None:  # it was lost meanwhile
+        if queue is None:  # the peer was lost meanwhile
             stream.close()
             return
         self._outgoing[where] = self._begin(stream, to, purpose, queue, keys)
@@ -165,14 +167,14 @@ class Network:
     # ---- accepted connections -----------------------------------------------------------------------------------
 
     def authorize(self, hello: Hello) -> HandshakeResult:
-        """Whether a node that knows the secret may connect."""
+        """Decide whether a node that knows the secret may connect."""
         peer = hello.initiator
         if hello.target != self.node or hello.purpose not in (DATA, ASIDE, BEAT) or peer not in self._addresses:
             return HandshakeResult.UNKNOWN_NODE
         if self._processes.get(peer, hello.process) != hello.process and peer in self._expendable:
-            self._lose(peer, "has started again")  # the end of its old connections may have been lost on the way
+            self._lose(peer, "has started again")  # this node may not have noticed the end of its old connections
         if self._is_monitor and self._role_has_ended and peer in self._left:
-            return HandshakeResult.TOO_LATE  # no one would let it in, and this node ends after all that are here
+            return HandshakeResult.TOO_LATE  # the scheduler's role, which would let it in, has ended
         present = self._incoming.get((peer, hello.purpose))
         if present is not None and not present.closed.done():
             return HandshakeResult.DUPLICATE
@@ -186,7 +188,7 @@ class Network:
         self._incoming[hello.initiator, hello.purpose] = connection
         if self._paused and hello.purpose == DATA:
             connection.pause_reading()
-        self._left.discard(hello.initiator)  # it may have been lost, and is back
+        self._left.discard(hello.initiator)  # a lost peer may have come back
         if hello.purpose == BEAT:
             self._heartbeats.connections[hello.initiator] = connection
 
@@ -204,21 +206,21 @@ class Network:
             self._owner.deliver(arrival, began_s, aside=connection.purpose == ASIDE)
 
     def on_datagrams(self, arrival: Arrival) -> None:
-        """A best-effort message is complete; its sender has been verified."""
+        """Take a complete best-effort message whose sender has been verified."""
         if not self._finishing:
             self._owner.deliver(arrival, self._loop.time())
 
     def on_end(self, connection: Connection, cause: str | None) -> None:
-        """A connection is closed; ``cause`` is None after an orderly end."""
+        """Note that a connection is closed; ``cause`` is None after an orderly end."""
         if cause is None:
             self._left.add(connection.peer)
             self._peer_left.set()
         elif connection.frames_received or connection not in self._incoming.values():
             self._lose(connection.peer, cause)
-        # else: an initiator whose handshake timed out while this end accepted it. It will connect again.
+        # Else the initiator's handshake timed out while this end accepted it. The initiator will connect again.
 
     def _lose(self, peer: str, cause: str) -> None:
-        """``peer`` is lost. A node whose own role has ended in good order no longer needs its peers."""
+        """Handle the loss of ``peer``: fail, continue without it, or only warn if this node's own role has ended."""
         if self._finishing:
             return
         if self._role_has_ended:
@@ -230,7 +232,7 @@ class Network:
             self._owner.fail(PeerLost(self.node, peer, cause))
 
     def _continue_without(self, peer: str, cause: str) -> None:
-        """Forget the peer; the monitor's role, the scheduler, is notified."""
+        """Forget the peer. If this node is the monitor, notify its role, the scheduler."""
         if peer not in self._left:
             self._forget(peer)
             if self._is_monitor:
@@ -255,15 +257,15 @@ class Network:
     def forget(self, peer: str, before_s: float) -> None:
         """See ``testbed.world.World.forget``; ``before_s`` is on the loop's clock."""
         connections = [each for each in self._connections() if each.peer == peer and not each.closed.done()]
-        if all(each.began_at_s < before_s for each in connections):  # else it is back
+        if all(each.began_at_s < before_s for each in connections):  # else the peer is back
             self._continue_without(peer, "is lost")
 
     def turn_away(self, peer: str) -> None:
-        """End the connections of a node that waits to be let in, after this one's part."""
+        """After the end of this node's part, end the connections of a node that wants to join."""
         self._lose(peer, "has started again")
 
     def pause_reading(self, pause: bool) -> None:
-        """Stop reading messages as the inbox is full, or read again. It holds for connections to come, too."""
+        """Stop reading messages while the inbox is full, or read again. This also holds for later connections."""
         self._paused = pause
         readers: list[Connection | Udp] = [
             connection
@@ -294,7 +296,10 @@ class Network:
                     self._lose(peer, f"did not connect within {timeouts.rendezvous_s:g} s")
 
     def _on_silent(self, peer: str, cause: str) -> None:
-        """After the end of its role, a node waits for silent peers: they may be busy. The kernel closes dead paths."""
+        """Lose a silent peer; but after the end of this node's role, only warn.
+
+        The peer may be busy then, and the kernel closes its connections if the path is dead.
+        """
         if not self._role_has_ended:
             self._lose(peer, cause)
         elif peer not in self._reported_silent:
@@ -304,9 +309,9 @@ class Network:
     # ---- the end ------------------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Leave in good order: deliver what is queued and exchange CLOSE frames, the monitor after all others.
+        """Leave in good order: deliver queued messages and exchange CLOSE frames. The monitor leaves after all others.
 
-        The caller bounds the time. Afterwards ``close`` is still to be called.
+        The caller limits the time, and must call ``close`` afterwards.
         """
         self._role_has_ended = True
         if self._is_monitor:
@@ -326,7 +331,7 @@ class Network:
             await asyncio.wait([connection.closed for connection in connections])
 
     def _record_paths(self) -> None:
-        """Record what the connections to other data centres have found on their way, where no back end has made it."""
+        """Record round-trip times and losses of connections to other data centres, if the network is not shaped."""
         if not self._plan.facilities.is_unshaped or not self._plan.has_wan:
             return
         here = data_center_of(self.node)
@@ -348,13 +353,13 @@ class Network:
         return [*self._outgoing.values(), *self._incoming.values(), *self._heartbeats.connections.values()]
 
     def leave(self) -> None:
-        """End now, as this node was asked to, with CLOSE frames where possible. ``close`` is still to be called."""
+        """End now, with CLOSE frames where possible, because this node was told to end. Call ``close`` afterwards."""
         self._finishing = True
         for connection in self._connections():
             connection.leave()
 
     def close(self) -> None:
-        """Drop everything now; the owner ends the tasks. Peers that got no CLOSE frame take it for a crash."""
+        """Drop everything now; the owner ends the tasks. Peers without a CLOSE frame from this node see a crash."""
         self._finishing = True
         self._heartbeats.stop()
         self._acceptor.close()

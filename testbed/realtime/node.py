@@ -18,7 +18,7 @@ from testbed.results.events import STOPPED, EventLog
 from testbed.results.progress import Progress
 
 STATUS_INTERVAL_S = 0.5
-_FIRST_STATUSES = 6  # before each of which the log is flushed: somebody may watch how the run begins
+_FIRST_STATUSES = 6  # the log is flushed more often until then, as a user may watch how the run begins
 _FIRST_FLUSHES = 5
 
 AnyRole = Callable[[RealWorld], Awaitable[Any]]
@@ -28,11 +28,11 @@ OnMade = Callable[[RealWorld], None]
 async def run_node(
     setup: NodeSetup, role: AnyRole, log: EventLog, progress: Progress, on_made: OnMade = lambda world: None
 ) -> Any:
-    """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns the role's result.
+    """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; return the role's result.
 
-    An error of the role, of a task that it spawned or of the network ends the node at once, is written as an
-    ``error`` event, and raised; its peers see a crash. Cancelling this coroutine ends the node with CLOSE frames, so
-    that its peers see that it has left.
+    An error of the role, of a task that it spawned, or of the network ends the node at once: it is recorded as an
+    ``error`` event and raised, and the peers see a crash. If this coroutine is cancelled, the node sends CLOSE frames,
+    so that its peers see that it has left.
     """
     timeouts = setup.plan.timeouts
     accelerator = accelerator_of(place_of(setup.plan, setup.plan.node(setup.name)))
@@ -69,7 +69,7 @@ async def run_node(
 
 
 async def _unless_failed(world: RealWorld, awaitable: Awaitable[Any]) -> Any:
-    """The awaitable's result, or the error that ended the node meanwhile."""
+    """Return the awaitable's result; raise its error, or the error that ends the node meanwhile."""
     task = asyncio.ensure_future(awaitable)
     try:
         await asyncio.wait([task, world.failure], return_when=asyncio.FIRST_COMPLETED)
@@ -88,5 +88,5 @@ async def _report(world: RealWorld, log: EventLog, first: int) -> None:
         while True:
             await asyncio.sleep(STATUS_INTERVAL_S)
             world.status()
-    except Exception as error:  # a full disk, say; a node without a status would be taken for one that stands still
+    except Exception as error:  # such as a full disk; without status lines, the run would seem to make no progress
         world.fail(error)

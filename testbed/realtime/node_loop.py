@@ -1,7 +1,7 @@
-"""The event loop of a node: it wakes when a timer is due, and before other programs of a busy machine.
+"""The event loop of a node: it wakes exactly when a timer is due, and on request before other programs of the machine.
 
 asyncio's own loop rounds its waits up to whole milliseconds, and Linux lets the timers of a thread be 50 us late. A
-training round crosses a dozen nodes, one after the other, so each of them would make it longer by that.
+training round passes through a dozen nodes one after the other, and each delay would make it longer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def node_loop() -> asyncio.AbstractEventLoop:
 
 
 class PreciseSelector(selectors.EpollSelector):
-    """epoll, whose own timeouts are whole milliseconds, with the timeouts of select(2), which are microseconds."""
+    """epoll with the timeouts of select(2), in microseconds; the timeouts of epoll itself are whole milliseconds."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout > 0:
@@ -36,10 +36,10 @@ class PreciseSelector(selectors.EpollSelector):
 
 
 def run_before_other_programs(role: str) -> None:
-    """Let the calling thread, a node's event loop, run as soon as it has something to do (SCHED_FIFO; needs root).
+    """Let the calling thread, a node's event loop, run as soon as it has work (SCHED_FIFO; needs root).
 
-    Else it waits for what computes on its core, up to 4 ms, whenever a message arrives. Threads that it starts later,
-    in which the node computes, are scheduled as other programs are.
+    Otherwise it would wait up to 4 ms for the program that computes on its core whenever a message arrives. Threads
+    that it starts later, in which the node computes, are scheduled like other programs.
     """
     priority = os.sched_param(_PRIORITIES.get(role, _SERVERS_PRIORITY))
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, priority)

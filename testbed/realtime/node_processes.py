@@ -1,14 +1,14 @@
 """The nodes of a run as processes of this machine: forked, signalled, read from, and reaped.
 
-All are forked from one warm process, which has imported torch and read the data set: a forked child is a node within
-milliseconds, where a fresh interpreter would need seconds of processor time each. Three rules follow for that parent:
+All are forked from one process that has already imported torch and read the data set. A forked child is ready within
+milliseconds, whereas each fresh interpreter would need seconds of processor time. The parent must keep three rules:
 
 * It runs no threads and no event loop when it forks: a child has only the thread that forked, and a lock that another
   thread held would stay locked for ever.
 * It never initialises CUDA: a CUDA context does not survive a fork, and every child would fail with "Cannot
   re-initialize CUDA in forked subprocess".
-* Its garbage is collected and frozen (``gc.freeze``) before it forks: a collection in a child would write to every
-  object's header, and so copy all memory that is shared with the parent.
+* It collects and freezes its garbage (``gc.freeze``) before it forks: otherwise, a collection in a child would write to
+  every object's header, and so copy all memory that the child shares with the parent.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from testbed.realtime.sockets import Endpoints
 from testbed.results.failures import STACKS_SIGNAL, Cause
 from testbed.results.oom_kills import OomKills
 
-_LEAVE_S = 1.0  # that nodes have to end when the context is left
+_LEAVE_S = 1.0  # time for nodes to end when the context is left
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
     """A child has ended.
 
-    code    its exit status, or minus its signal
-    report  its last line, in which it says how it ends; empty if it has said nothing
-    killer  who killed it, as far as its machine's kernel tells
+    code    its exit status, or minus the signal that ended it
+    report  its line of kind ``exit``, which says how it ends; empty if it sent none
+    killer  who killed it, as far as the machine's kernel tells
     """
 
     node: str
@@ -63,7 +63,7 @@ def _is_on_gpu(node: NodePlan) -> bool:
 
 
 class Processes(Protocol):
-    """The running nodes of a run, wherever they are: what ``NodeProcesses`` does for those of this machine."""
+    """The running nodes of a run, on any machines. ``NodeProcesses`` implements this for nodes on this machine."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -95,7 +95,7 @@ class NodeProcesses:
         self._number = {node.name: number for number, node in enumerate(plan.nodes, first)}
         used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}
         self._gpu_tokens = {index: Tokens.make(GPU_TOKENS, first + len(plan.nodes)) for index in sorted(used)}
-        self._lifeline = os.pipe()  # children watch the read end, which ends when this process does
+        self._lifeline = os.pipe()  # children watch the read end, which reports end of file when this process ends
         self._running: dict[str, _Node] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(wake, selectors.EVENT_READ)
@@ -104,7 +104,7 @@ class NodeProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # after an error of the caller: nodes write what they have recorded
+        # Nodes still run here only after an error of the caller; they get time to write their records.
         end_all([running.child for running in self._running.values()], _LEAVE_S)
         self._running.clear()
         self._selector.close()
@@ -142,7 +142,7 @@ class NodeProcesses:
                 node, self._launch, partial(self._setup, node, since_s), progress, self._lifeline[0], parent
             )
 
-        # Signals that come between the fork and the child's own handlers stay pending until it unblocks them.
+        # Signals that come before the child has set its own handlers stay pending until the child unblocks them.
         child = fork(body, hold=HELD_SIGNALS, close=(self._lifeline[1], *self._not_for(node)))
         running = self._running[node.name] = _Node(node.name, child)
         self._selector.register(child, selectors.EVENT_READ, running)
@@ -165,7 +165,7 @@ class NodeProcesses:
         )
 
     def _tokens_of(self, node: NodePlan) -> Tokens:
-        """The view of those that steps of ``node`` take: one for a core, or its share of a GPU."""
+        """Return the tokens that a step of ``node`` takes: one for a core, or its share of the tokens of a GPU."""
         number = self._number[node.name]
         device = node.device
         if not _is_on_gpu(node):
@@ -176,7 +176,7 @@ class NodeProcesses:
         self._tokens_of(self._plan.node(node)).give_back(self._number[node])
 
     def _not_for(self, node: NodePlan) -> list[int]:
-        """The parent's descriptors that the child does not need."""
+        """Return the parent's descriptors that the child does not need."""
         siblings = [
             number for running in self._running.values() for number in (running.child.fileno(), running.child.lines)
         ]
@@ -185,7 +185,7 @@ class NodeProcesses:
     # ---- watch --------------------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
-        """Lines and ends of children, as soon as there are any; none if ``timeout_s`` passes first."""
+        """Yield lines and ends of children as soon as there are any; none if ``timeout_s`` passes first."""
         for key, _ in self._selector.select(timeout_s):
             running: _Node | None = key.data
             if running is None:
@@ -196,11 +196,11 @@ class NodeProcesses:
                 yield from self._reap(running)
 
     def send_signal(self, node: str, number: signal.Signals) -> bool:
-        """Send a signal; returns whether the node was running."""
+        """Send a signal; return whether the node was running."""
         running = self._running.get(node)
         if running is not None:
             running.child.send_signal(number)
-            if number == signal.SIGSTOP:  # it computes no more, so others may have its core
+            if number == signal.SIGSTOP:  # a stopped node does not compute, so others may use its core
                 self._give_back(node)
         return running is not None
 
@@ -209,24 +209,24 @@ class NodeProcesses:
             self.send_signal(node, number)
 
     def fileno(self) -> int:
-        """A descriptor that is readable when ``wait`` has something."""
+        """Return a descriptor that is readable when ``wait`` would return at once."""
         return self._selector.fileno()
 
     # ---- scripts ------------------------------------------------------------------------------------------------
 
     def explain(self, node: str, code: int) -> str:
-        """Return why a node ended that has not said so: what its script did, if it runs one."""
+        """Return why the script of a node ended the process without a report; empty for nodes without a script."""
         files = self._launch.failures
         return files.explain(node, code, self._kills)[1] if files else ""
 
     def ask_for_stacks(self, node: str) -> bool:
-        """Let a running node write down where its script stands, whatever holds it up. Return whether it runs one."""
+        """Signal a running node to write down the stacks of its script. Return whether it runs a script."""
         files = self._launch.failures
         asked = files is not None and files.hidden(node, "dump").exists()
         return asked and self.send_signal(node, STACKS_SIGNAL)
 
     def hung(self, node: str, why: str) -> str:
-        """Return why a node had fallen silent that was asked for its stacks, and keep it."""
+        """Return where the script of a silent node stands, by its stacks (``ask_for_stacks``), and save this cause."""
         files = self._launch.failures
         if files is None:
             return ""
@@ -248,7 +248,7 @@ class NodeProcesses:
 
     def _reap(self, running: _Node) -> Iterator[Line | ProcessEnd]:
         child = running.child
-        with contextlib.suppress(BlockingIOError):  # a process that a script has forked may keep the pipe open
+        with contextlib.suppress(BlockingIOError):  # a process forked by a script may keep the pipe open
             while child.lines in self._selector.get_map():
                 yield from self._read(running)
         if child.lines in self._selector.get_map():

@@ -1,19 +1,19 @@
-"""Whether this machine has more to do than it can: then waits are longer, and reports say so."""
+"""Whether this machine is overloaded: then handshakes may take longer, and reports of silent peers say so."""
 
 from __future__ import annotations
 
 import os
 
-_OVERLOAD = 4.0  # processes that want to run, by core
+_OVERLOAD = 4.0  # runnable processes per core
 
 
 def load_per_core() -> float:
-    """Return how many processes wanted to run in the last minute, by core that this process may use."""
+    """Return the mean number of runnable processes in the last minute, per core that this process may use."""
     return os.getloadavg()[0] / len(os.sched_getaffinity(0))
 
 
 def overload(load: float | None = None) -> str:
-    """Return what to add to the report of a silent peer, as overload may be the cause; empty if there is none."""
+    """Return a text about overload, a possible cause, for the report of a silent peer; empty without overload."""
     load = load_per_core() if load is None else load
     if load < _OVERLOAD:
         return ""

@@ -1,8 +1,8 @@
-"""A node's computation: in threads beside the event loop, so that messages keep moving, and in the order of the calls.
+"""A node's computation: in threads beside the event loop, so that messages keep moving, in the order of the calls.
 
-All nodes of a machine share its cores, so training steps take turns: while it really computes, a step holds one of as
-many tokens as there are cores, or on a GPU its share of a hundred. Without tokens, steps that run at the same time
-would slow each other down by amounts that depend on the host and that no model of the device contains.
+All nodes of a machine share its cores, so training steps take turns. There is one token for each core, and a step holds
+one while it computes; on a GPU, it holds its share of 100 tokens. Without tokens, concurrent steps would slow each
+other down by amounts that depend on the host and that no model of the device contains.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from testbed.devices.accelerator import timed_on_host
 T = TypeVar("T")
 Timed = Callable[[Callable[[], Any]], tuple[Any, float]]
 
-GPU_TOKENS = 100  # of each GPU: a step takes its share of them
+GPU_TOKENS = 100  # per GPU
 
 _LOWEST_PRIORITY = 19
 INLINE_S = 50e-6  # handing work to a thread, and its result back, costs about as much
-_ASSUMED_ELEMENT_S = 10e-9  # of a codec that has not been measured yet
+_ASSUMED_ELEMENT_S = 10e-9  # duration per element of a codec that has not been measured yet
 _NEWEST = 0.3  # weight of the newest measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A counting semaphore (an eventfd) that forked processes share. ``holder``: the process that uses this view.
+    """A counting semaphore (an eventfd) that forked processes share. ``holder``: number of the process with this view.
 
-    Two bytes of shared memory per holder say how many tokens it has now, and whether it is its turn to take several, so
-    that the parent can ``give_back`` what a process had that was killed or stopped.
+    Two bytes of shared memory per holder say how many tokens it has, and whether it has the turn to take several. So
+    the parent can ``give_back`` the tokens of a process that was killed or stopped.
 
-    need  tokens that this holder takes at a time; who takes several waits for its turn first, so that no two wait with
-          a part of what they need
+    need  number of tokens that this holder takes at a time; to take several it first waits for the turn, so that no two
+          holders block each other, each with some of the tokens
     """
 
     descriptor: int
@@ -52,23 +52,23 @@ class Tokens:
 
     @classmethod
     def make(cls, count: int, holders: int = 1) -> Tokens:
-        """``count`` tokens for the processes 0 to ``holders`` - 1."""
+        """Make ``count`` tokens for the processes 0 to ``holders`` - 1."""
         flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
         return cls(os.eventfd(count, flags), os.eventfd(1, flags), mmap.mmap(-1, 2 * holders))
 
     def of(self, holder: int, need: int = 1) -> Tokens:
-        """The view of ``holder``, which takes ``need`` tokens at a time."""
+        """Return the view of ``holder``, which takes ``need`` tokens at a time."""
         return replace(self, holder=holder, need=need)
 
     def acquire(self, deadline_s: float) -> None:
-        """Block this thread until enough are free, and take them. Raise ``TimeoutError`` after ``deadline_s``."""
+        """Block this thread until it has taken ``need`` tokens. Raise ``TimeoutError`` after ``deadline_s``."""
         end_s = time.monotonic() + deadline_s
         mine = 2 * self.holder
         several = self.need > 1
         taken = 0
         try:
             while taken < self.need or (several and not self.holding[mine + 1]):
-                if several and not self.holding[mine + 1]:  # at first, and after a stop, at which it lost its turn
+                if several and not self.holding[mine + 1]:  # at first, and after SIGSTOP, which takes the turn away
                     self.release()
                     taken = 0
                     _take(self.turn, end_s)
@@ -83,16 +83,17 @@ class Tokens:
             self._end_turn(mine + 1)
 
     def release(self) -> None:
-        """Give the tokens back; none if the parent has given them back meanwhile."""
+        """Give the tokens back, unless the parent has done so."""
         self._give(min(self.need, self.holding[2 * self.holder]))
 
     def _give(self, count: int) -> None:
         place = 2 * self.holder
-        self.holding[place] = max(0, self.holding[place] - count)  # first: a stop in between must not give them twice
+        # Counted down first: if SIGSTOP comes in between, the parent must not give the same tokens back again.
+        self.holding[place] = max(0, self.holding[place] - count)
         os.eventfd_write(self.descriptor, count)
 
     def give_back(self, holder: int) -> None:
-        """Release what ``holder``, which has died or is stopped, may have. One that goes on ends its step without."""
+        """Release the tokens of ``holder``, which is dead or stopped. If it goes on, it ends its step without any."""
         self.of(holder)._give(self.holding[2 * holder])
         if self.holding[2 * holder + 1]:
             self._end_turn(2 * holder + 1)
@@ -108,7 +109,7 @@ class Tokens:
 
 
 def _take(descriptor: int, end_s: float) -> None:
-    """Take one from an eventfd. Raise ``TimeoutError`` at ``end_s`` of the monotonic clock."""
+    """Take one token from an eventfd. Raise ``TimeoutError`` at ``end_s`` of the monotonic clock."""
     poll = None
     while True:
         try:
@@ -125,36 +126,36 @@ def _take(descriptor: int, end_s: float) -> None:
 
 
 class Processor:
-    """Three threads: for training, sums and optimizers; for codecs; of the lowest priority, for evaluations and
-    checkpoints.
+    """Three threads: one for training, sums and optimizers; one for codecs; and one, of the lowest priority, for
+    evaluations and checkpoints.
     """
 
     def __init__(
         self, tokens: Tokens, deadline_s: float, timed: Timed = timed_on_host, codec_timed: Timed = timed_on_host
     ) -> None:
-        """``timed`` and, for codecs, ``codec_timed`` return what a function returns, complete, and its seconds."""
+        """``timed``, and ``codec_timed`` for codecs, run a function and return its value and its duration in s."""
         self._tokens = tokens
         self._deadline_s = deadline_s
         self.timed = timed
         self._codec_timed = codec_timed
         self._timed_path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
         self._codecs = ThreadPoolExecutor(1, "codecs", lambda: torch.set_num_threads(1))
-        self._coding = 0  # pieces of work that the thread of codecs has yet to do
-        self._element_s: dict[str, float] = {}  # of codecs, by the row of their cost: as measured here
+        self._coding = 0  # unfinished pieces of work of the codec thread
+        self._element_s: dict[str, float] = {}  # measured duration per element of codecs, by the row of their cost
         self._background = ThreadPoolExecutor(1, "background", _lower_priority)
 
     async def step(self, function: Callable[[], T]) -> tuple[T, float]:
-        """Run with a token; returns the value and the seconds that it really took."""
+        """Run a training step while holding its tokens; return its value and its real duration in s."""
         return await asyncio.get_running_loop().run_in_executor(self._timed_path, self._with_token, function)
 
     async def run(self, function: Callable[[], T]) -> tuple[T, float]:
-        """Run in the thread of the timed path without a token; returns the value and the seconds that it took."""
+        """Run in the training thread without tokens; return the value and the real duration in s."""
         return await asyncio.get_running_loop().run_in_executor(self._timed_path, self.timed, function)
 
     async def code(self, row: str, elements: int, function: Callable[[], T]) -> tuple[T, float]:
-        """Run a codec in the thread of codecs, or here if that is idle and it takes less than handing it over would.
+        """Run a codec in the codec thread, or in this thread if that one is idle and handing over would take longer.
 
-        ``row``: what it is, for the measured duration of an element.
+        Return the value and the real duration in s. ``row``: the row of the codec's cost.
         """
         if not self._coding and self._element_s.get(row, _ASSUMED_ELEMENT_S) * elements < INLINE_S:
             value, real_s = self._codec_timed(function)

@@ -1,7 +1,7 @@
 """Frames to be sent to one peer: larger priority first, first in first out within a priority, bounded in bytes.
 
-A frame is in the queue from the moment it is posted, so an urgent one overtakes at once; it is the *sender* that
-waits while more than the limit is queued. So the queue holds at most its limit and one frame per waiting sender.
+A frame enters the queue when it is posted, so an urgent frame overtakes others at once. While more bytes than the limit
+are queued, the *senders* wait. So the queue holds at most its limit and one frame per waiting sender.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Queued:
 
 
 class SendQueue:
-    """See the module's docstring. ``limit_bytes``: headers and tensors queued before senders wait."""
+    """See the module's docstring. ``limit_bytes``: bytes of headers and tensors above which senders wait."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._heap: list[tuple[float, int, Queued]] = []  # by the order in which they leave
+        self._heap: list[tuple[float, int, Queued]] = []  # in the order in which frames leave
         self._waiting: list[Queued] = []  # items whose senders wait
         self._count = 0
         self.queued_bytes = 0
@@ -37,7 +37,7 @@ class SendQueue:
         return len(self._heap)
 
     def post(self, header: bytes, parts: tuple[torch.Tensor, ...] = (), priority: float = 0) -> Queued:
-        """Queue a frame and return at once, also above the limit."""
+        """Queue a frame and return at once, even above the limit."""
         self._count += 1
         item = Queued(header, parts, sum([part.nbytes for part in parts]))
         heapq.heappush(self._heap, (-priority, self._count, item))
@@ -45,7 +45,7 @@ class SendQueue:
         return item
 
     def accepted(self, item: Queued) -> asyncio.Future[None] | None:
-        """Return what ends when the queue is within its limit again, or ``item`` has left it; None: it is within it."""
+        """Return None if the queue is within its limit, else a future until it is, or until ``item`` has left it."""
         if self.queued_bytes <= self._limit_bytes:
             return None
         item.accepted = asyncio.get_running_loop().create_future()

@@ -17,10 +17,10 @@ class ConnectionLimits:
     """Bounds on memory and on strangers.
 
     Attributes:
-        max_body_bytes: Of one message.
-        queue_bytes: Queued for one peer before ``send`` waits.
-        inbox_bytes: Received and not yet taken by the role, before this node stops reading from its sockets.
-        handshakes: Under way at one time.
+        max_body_bytes: Most bytes of tensors in one message.
+        queue_bytes: Bytes queued for one peer above which ``send`` waits.
+        inbox_bytes: Payload bytes in the inbox above which this node stops reading from its sockets.
+        handshakes: Most handshakes of callers at the same time.
     """
 
     max_body_bytes: int = 1 << 30
@@ -34,18 +34,19 @@ class NodeSetup:
     """What a node needs to start.
 
     Attributes:
-        plan: The run.
-        name: The node.
-        addresses: At which each node of the run is reached, this one included.
+        plan: The plan of the run.
+        name: The node's name.
+        addresses: The address of each node of the run, this one included.
         listener: The node's listening socket.
-        credentials: Of the run.
+        credentials: The credentials of the run.
         epoch_ns: The run's start on CLOCK_MONOTONIC.
-        tokens: Shared with all nodes of the machine.
+        tokens: The tokens of cores or of a GPU, shared with other nodes of the machine.
         limits: Bounds on connections.
-        since_s: When training began in seconds of the run, if it did before this node was started.
-        source: IP address that this node connects from, and receives datagrams at; default: where it is reached.
-        beside: The nodes of this machine, itself included; default: all.
-        absent: The nodes that did not run when the run began.
+        since_s: When training began, in seconds of the run, if it began before this node was started.
+        source: IP address from which this node connects and at which it receives datagrams; default: its address in
+            ``addresses``.
+        beside: The nodes of this machine, this one included; default: all nodes.
+        absent: The nodes that were not started with the run.
     """
 
     plan: Plan
@@ -63,12 +64,16 @@ class NodeSetup:
 
     @property
     def bound(self) -> Address:
-        """The node's own address and port on this machine."""
+        """The address and port that the node binds on this machine."""
         address, port = self.addresses[self.name]
         return self.source or address, port
 
     def shares_memory(self, peer: str, purpose: str) -> bool:
-        """Return whether a connection goes through memory: for what is sent aside, wherever that can be."""
+        """Return whether a connection to ``peer`` goes through shared memory.
+
+        A connection for messages sent aside does so wherever that is possible, a data connection only where no emulated
+        link lies between the nodes.
+        """
         if self.beside is not None and peer not in self.beside:
             return False
         if purpose == ASIDE:

@@ -1,20 +1,21 @@
-"""Connections between two nodes of one host through shared memory: where no emulated link lies between them, and for
-what is sent aside (``testbed.world.World.send_aside``).
+"""Connections through shared memory between two nodes of one host: where no emulated link lies between them, and for
+messages that are sent aside (``testbed.world.World.send_aside``).
 
-The socket of the connection stays. Over it go the handshake and, authenticated by the connection's keys, the place of
-the memory: the initiator makes an anonymous file (memfd) with one ring of bytes per direction and two pipes, and the
-acceptor opens all three in ``/proc/PID/fd``: that works across network namespaces, but only for the same user. Nothing
-has a name, so nothing stays behind when processes are killed. The socket shows when the peer has ended.
+The connection keeps its socket, which carries the handshake and then an offer of the memory, authenticated by the
+connection's keys. The initiator makes an anonymous file (memfd) with one ring of bytes per direction, and two pipes.
+The acceptor opens all three in ``/proc/PID/fd``, which works across network namespaces, but only for the same user.
+File and pipes have no names, so nothing stays behind when processes are killed. The socket shows when the peer has
+ended.
 
-A writer copies bytes into its ring. If the reader had taken all that was there before, it may sleep, and the writer
-rings its bell (a byte in a pipe). A writer that finds its ring full marks that it waits; the reader then rings when a
-quarter is free. Frames are those of a socket, but no authentication code is computed: its field is zero. A process that
-can write to this memory can also read the keys in the memory of both processes, so a code would keep no attacker out,
-and it would take as long as a copy. The offer of the memory is authenticated.
+A writer copies bytes into its ring. If the ring was empty before, the reader may sleep, and the writer rings its bell
+(a byte in a pipe). If the ring is full, the writer marks that it waits, and the reader rings when a quarter is free.
+Frames are those of a socket, but nobody computes an authentication code: its field is zero. A process that can write to
+this memory can also read the keys in the memory of both processes, so a code would stop no attacker, and it would take
+as long as a copy.
 
-Counters of a ring are written by one side each, after the bytes that they speak of; that other processors see both in
-that order is a property of x86 processors, so on others nodes stay with their sockets. Each side publishes what it has
-done before it looks at what the other has done (``_publish``), so never do both take the other for awake.
+Each counter of a ring has one writer, which writes it after the bytes that it counts. On x86 processors, other
+processors see both writes in this order; on other architectures, nodes use their sockets. Each side publishes its own
+counters before it reads those of the other side (``_publish``), so it cannot happen that both wait for each other.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import send_all
 
-RING_BYTES = 1 << 20  # of one direction: both processors' caches hold it, and an urgent frame waits for no more
+RING_BYTES = 1 << 20  # per direction: fits into the caches, and an urgent frame waits for at most so many bytes
 _COUNTERS_BYTES = 4096  # at the start of the file
 _FILE_BYTES = _COUNTERS_BYTES + 2 * RING_BYTES
 # counters, of 8 bytes each, on cache lines of their own
@@ -49,7 +50,7 @@ _READ = 8
 _WAITS = 16
 _PER_RING = 24
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_RETRY_S = 0.01  # a full ring is looked at again, whatever its reader says
+_RETRY_S = 0.01  # a writer looks at a full ring again after this time, even if the bell does not ring
 
 _OFFER = struct.Struct("!4I")  # a process, and its descriptors of the file and of the acceptor's ends of both bells
 _CODE_BYTES = 32
@@ -63,7 +64,7 @@ def has_shared_memory(plan: Plan) -> bool:
 
 
 def shares_memory(plan: Plan, one: str, other: str) -> bool:
-    """Return whether connections between two nodes go through shared memory: both ends ask, and get one answer."""
+    """Return whether data connections between two nodes go through shared memory; the same answer at both ends."""
     site = data_center_of(one)
     if site != data_center_of(other) or not has_shared_memory(plan):
         return False
@@ -76,20 +77,20 @@ _lock = threading.Lock()
 
 
 def _publish() -> None:
-    """Return when other processors see all that this thread has written: taking a lock is a full memory barrier."""
+    """Make this thread's writes visible to other processors: taking a lock is a full memory barrier."""
     with _lock:
         pass
 
 
 @dataclass(slots=True)
 class _Bell:
-    """Wakes the other process. ``read``: this side's end; ``ring``: the end that wakes the peer."""
+    """Wakes the other process. ``read``: the pipe end that wakes this side; ``ring``: the end that wakes the peer."""
 
     read: int
     ring: int
 
     def wake_peer(self) -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # it has not listened for long, or has ended
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is full, or the peer has ended
             os.write(self.ring, b"\0")
 
     def silence(self) -> None:
@@ -102,7 +103,7 @@ class _Bell:
 
 
 class _Ring:
-    """Bytes from one process to another. Both counters only grow; their difference is what lies in the ring."""
+    """Bytes from one process to another. Both counters only grow; their difference is the bytes in the ring."""
 
     def __init__(self, memory: memoryview, number: int) -> None:
         self.counters = memory[:_COUNTERS_BYTES].cast("Q")[number * _PER_RING : (number + 1) * _PER_RING]
@@ -111,11 +112,11 @@ class _Ring:
 
     @property
     def filled(self) -> int:
-        """Bytes to be read. A peer that writes nonsense here can spoil its own connection, and no memory."""
+        """Bytes to read, at most the ring's size: a peer with wrong counters can spoil only its own connection."""
         return min(self.counters[_WRITTEN] - self.counters[_READ], RING_BYTES)
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, bool]:
-        """Copy as much as there is room for. Return its size, and whether the reader may sleep."""
+        """Copy as many bytes as there is room for. Return their number, and whether the reader may sleep."""
         written = self.counters[_WRITTEN]
         room = RING_BYTES - self.filled
         start = written
@@ -136,7 +137,7 @@ class _Ring:
         return written + len(data)
 
     def read_into(self, buffer: memoryview) -> int:
-        """Copy as much as there is."""
+        """Copy the available bytes into ``buffer``, as far as they fit; return their number."""
         read = self.counters[_READ]
         size = min(len(buffer), self.filled)
         at = read % RING_BYTES
@@ -207,7 +208,7 @@ class SharedStream:
         self._turn()
 
     def _on_socket(self) -> None:
-        """The peer has ended: nothing else is ever sent over the socket."""
+        """Note that the peer has ended: peers send nothing over the socket after the handshake and the offer."""
         self._loop.remove_reader(self._sock)
         self._ended = True
         self._schedule()
@@ -222,7 +223,7 @@ class SharedStream:
         self._turn()
 
     def _turn(self) -> None:
-        """One portion in each direction; come again while there is more of either to do."""
+        """Read and write one portion; schedule another turn while there is more to read or write."""
         if not self._closed and self._read is not None and (self._in.filled or self._ended):
             self._read()
         if not self._closed and self._write is not None and self._out.filled < RING_BYTES:
@@ -261,7 +262,7 @@ class SharedStream:
 
 
 async def offer(sock: socket.socket, keys: Keys) -> ByteStream:
-    """As initiator of ``sock``, make memory and offer it. Return the stream: over the socket, if the peer refuses."""
+    """As initiator, make memory and offer it over ``sock``. Return a stream: over the socket if the peer refuses."""
     with contextlib.ExitStack() as opened:
         file = os.memfd_create("testbed-connection", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         opened.callback(os.close, file)
@@ -282,7 +283,7 @@ async def offer(sock: socket.socket, keys: Keys) -> ByteStream:
 
 
 async def take(sock: socket.socket, keys: Keys) -> ByteStream:
-    """As acceptor of ``sock``, take the memory that the peer offers; the stream is over the socket if that fails."""
+    """As acceptor, take the memory that the peer offers over ``sock``; if that fails, return a stream over ``sock``."""
     process, file, read, ring = _OFFER.unpack(await _authentic(sock, _OFFER.size, keys.incoming))
     try:
         with contextlib.ExitStack() as opened:
@@ -309,7 +310,7 @@ def _path(process: int, descriptor: int) -> str:
 
 
 def _mapped(path: str) -> mmap.mmap:
-    """Map a file of the right size whose size is sealed: else reading could end in SIGBUS."""
+    """Map a file. Raise ``OSError`` unless it has the right, sealed size; otherwise reads could end in SIGBUS."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         status = os.fstat(file)
@@ -323,7 +324,7 @@ def _mapped(path: str) -> mmap.mmap:
 
 
 async def _authentic(sock: socket.socket, size: int, key: bytes) -> bytes:
-    """Read ``size`` bytes and their code. Raise ``ConnectionError`` if the code is wrong."""
+    """Read ``size`` bytes and their authentication code. Raise ``ConnectionError`` if the code is wrong."""
     data = await read_exactly(sock, size + _CODE_BYTES)
     if not hmac.compare_digest(data[size:], _code(key, data[:size])):
         raise ConnectionError("an offer of shared memory has a wrong code")
