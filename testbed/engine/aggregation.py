@@ -1,4 +1,4 @@
-"""Contributions that have arrived at a server, how long each of them waited, and the aggregate made of a round's."""
+"""A server's received contributions, how long each of them waited, and the aggregate of a round's contributions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from testbed.policy.events import Aggregate
 class AggregatedPush(msgspec.Struct):
     """The aggregate of the contributions of ``members`` to (key, round).
 
-    notes     those of the contributions, merged
-    priority  that of the contributions
-    wanted    of a table, the rows that the contributors need of the new value; ``None``: all
+    notes     the merged notes of the contributions
+    priority  the priority of the contributions
+    wanted    for a table: the rows of the new value that the contributors need; ``None``: all rows
     """
 
     key: int
@@ -36,10 +36,10 @@ def rounds_of(effect: Aggregate) -> tuple[int, ...]:
 
 
 def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the sum, added in the order given; one tensor alone is returned itself, without a copy.
+    """Return the sum, added in the given order. A single tensor is returned itself, without a copy.
 
-    Floating-point addition is not associative. Callers give contributions in rank order, whatever the order of their
-    arrival was, so the sum has the same bits in every world and in every run.
+    Floating-point addition is not associative. Callers pass contributions in rank order, not in order of arrival, so
+    the sum has the same bits in every world and in every run.
     """
     if len(tensors) == 1 or tensors[0].is_meta:  # tensors without numbers need no sum
         return tensors[0]
@@ -50,10 +50,14 @@ def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the notes of pushes: ``last`` if any says so, the mean of ``loss``, the ``reports`` of all workers.
+    """Merge the notes of pushes.
 
-    ``bases``: each one's ``base`` (``upstream.Bases``), in the order of the pushes, where all have one.
-    ``no_gradient`` if all say so: zeros that stand for no gradient. ``trained``: samples and steps of all together.
+    last         set if any push has it
+    loss         the mean of the pushes' losses
+    bases        the ``base`` of each push (``upstream.Bases``), in their order, if all pushes have one
+    no_gradient  set if all pushes have it: their zeros stand for no gradient
+    trained      the sums of samples and of steps
+    reports      the reports of all workers
     """
     if not any(all_notes):
         return {}
@@ -75,10 +79,10 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def tokens_weight(samples: int, steps: int) -> float:
-    """Return what a contribution counts for that was made with so many samples in so many steps.
+    """Return the weight of a contribution that was made with ``samples`` samples in ``steps`` steps.
 
-    Samples times samples per step (Douillard et al., Decoupled DiLoCo, 2026, arXiv 2604.21428): samples of text have
-    equal numbers of tokens, so that these cancel out.
+    It is samples times samples per step (Douillard et al., Decoupled DiLoCo, 2026, arXiv 2604.21428). Their weight
+    counts tokens; as all samples of text have equally many tokens, that number cancels out.
     """
     return samples * samples / steps
 
@@ -86,9 +90,9 @@ def tokens_weight(samples: int, steps: int) -> float:
 class PendingPush(msgspec.Struct):
     """One member's push, which arrived at ``arrived_s``.
 
-    tensor  the decoded contribution; ``None`` where an overlay has added it to another member's
-    notes   the metadata that came with it
-    copies  the number of members that it stands for (folded workers of a simulation)
+    tensor  the decoded contribution; ``None`` if an overlay has added it to another member's contribution
+    notes   the push's metadata
+    copies  the number of members for which the push stands (folded workers of a simulation)
     """
 
     tensor: Tensor | None
@@ -98,7 +102,7 @@ class PendingPush(msgspec.Struct):
 
 
 class Contributions:
-    """Pushes by member, key and round. Each is taken once, and its wait is asked for once."""
+    """Pushes by member, key and round. Callers take each push once, and ask once how long it waited."""
 
     def __init__(self) -> None:
         self._pending: dict[tuple[str, int, int], PendingPush] = {}
@@ -111,15 +115,15 @@ class Contributions:
         self._pending[where] = contribution
 
     def have_come(self, members: Iterable[str], key: int, round_: int) -> bool:
-        """Return whether the pushes of all these members to a round are here, and none has been taken."""
+        """Return whether the pushes of all these members to a round have arrived and none has been taken."""
         return all((member, key, round_) in self._pending for member in members)
 
     def drop(self) -> None:
-        """Forget what has not been taken."""
+        """Forget all pushes that have not been taken."""
         self._pending.clear()
 
     def pending(self) -> list[tuple[int, int]]:
-        """Return (key, round) of what has arrived and has not been taken."""
+        """Return the sorted (key, round) pairs of the pushes that have not been taken."""
         return sorted({(key, round_) for _, key, round_ in self._pending})
 
     def take(self, members: Sequence[str], key: int, rounds: Sequence[int], now_s: float) -> list[PendingPush]:
@@ -135,15 +139,18 @@ class Contributions:
         return taken
 
     def on_aggregated(self, members: Sequence[str], key: int, rounds: Sequence[int], now_s: float) -> None:
-        """Their new value is here; a member that is not answered now waits for others once more (bounded staleness)."""
+        """Note at ``now_s`` that the aggregate of these pushes is done.
+
+        A member whose reply is held now waits for others again (bounded staleness).
+        """
         for member, round_ in zip(members, rounds, strict=True):
             self._aggregated_s[member, key, round_] = now_s
 
     def waited_s(self, member: str, key: int, round_: int, now_s: float) -> float:
-        """Return how long that contribution waited for others until now, when its reply is sent; forget it.
+        """Return how many seconds a contribution waited for others until its reply at ``now_s``, and forget it.
 
-        The time between ``take`` and ``on_aggregated`` is not waiting: the sum was computed and passed on. Nothing was
-        taken of a member that is answered although it has no part in the round.
+        The time between ``take`` and ``on_aggregated`` is no waiting: the sum was computed and passed on. The result is
+        0 for a member that receives a reply although it took no part in the round.
         """
         where = (member, key, round_)
         if where not in self._waited_s:

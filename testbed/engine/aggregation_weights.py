@@ -1,8 +1,8 @@
-"""What each contribution counts for in an aggregate.
+"""The weight of each contribution in an aggregate.
 
-Gradients are summed: every one is pushed as it is. Models and deltas are averaged: every node multiplies what it pushes
-by its share, so that a server needs only to add. With two tiers a worker's share is one of its data centre's mean, and
-a data centre's share one of the mean over all.
+Servers sum gradients, which nodes push unweighted. Models and deltas are averaged: each node multiplies its
+contribution by its share, so that a server only has to add. With two tiers, a worker's share is its share in the mean
+over its data centre, and a local server's share is its data centre's share in the mean over all data centres.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from testbed.policy.events import Contribution
 
 
 def contribution_weight(plan: Plan, node: NodePlan) -> float:
-    """Return the factor by which ``node`` multiplies what it pushes; 1 where it is summed, or applied by itself."""
+    """Return the factor by which ``node`` multiplies its contribution; 1 if the server sums or applies each alone."""
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
         return 1.0
     if node.parents and not sync_setup.averages(plan, plan.node(node.parents[0])):
@@ -41,7 +41,7 @@ def weight_inside(plan: Plan, node: NodePlan) -> float:
 
 
 def rescaling(plan: Plan, present: Sequence[str]) -> tuple[list[str], float]:
-    """Return the training workers that are missing, and the factor by which the others' sum stands for all."""
+    """Return the missing training workers, and the factor that scales the others' sum so that it stands for all."""
     names = [worker.name for worker in plan.training_workers]
     there = set(present)
     missing = [name for name in names if name not in there]
@@ -52,10 +52,10 @@ def rescaling(plan: Plan, present: Sequence[str]) -> tuple[list[str], float]:
 
 
 def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:
-    """Return what each contributing child counts for at ``server``.
+    """Return the weight of each contributing child of ``server``.
 
-    Gradients count by the training workers at or below the child, models and deltas by ``contribution_weight``. While
-    a member is lost, the sum of the others is scaled up by these weights (``MembershipView.rescaling``).
+    For gradients it is the number of training workers at or below the child, for models and deltas
+    ``contribution_weight``. While a member is lost, the server scales up the others' sum by these weights.
     """
     children = sync_setup.contributors(plan, server)
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
@@ -65,13 +65,13 @@ def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:
 
 
 def summed_workers(plan: Plan, server: NodePlan) -> dict[str, float]:
-    """Return how many workers' gradients one push of each contributing child of ``server`` sums."""
+    """Return, by contributing child of ``server``, the number of workers whose gradients one of its pushes sums."""
     weights = aggregation_weights(plan, server)
     return {each.name: weights[each.name] / each.pushes_per_round for each in sync_setup.tier_of(plan, server).members}
 
 
 def _mean_weights(plan: Plan) -> dict[str, float]:
-    """Return what every training worker counts for in the mean over all, by the option ``weights``; not normalised."""
+    """Return each training worker's weight in the mean over all, by the option ``weights``; not normalised."""
     algorithm, options = sync_setup.worker_sync(plan)
     workers = plan.training_workers
     rule = algorithm.weights(options)

@@ -1,4 +1,4 @@
-"""What a server makes of the contributions to a round where an aggregation rule looks at all of them at once."""
+"""Combines a round's contributions at a server by an aggregation rule that compares all of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Whose = tuple[int, tuple[str, ...]]  # a round, and the members that contribute 
 
 
 class Combining:
-    """Applies one rule at one server. All members wait for each other, as the scenario's rules have it.
+    """Applies one rule at one server. The scenario's rules ensure that all members wait for each other.
 
-    The rule receives each member's contribution divided by the member's weight, and returns a tensor in place of their
-    mean. The server passes on that tensor times the sum of the weights, as it passes on a sum elsewhere.
+    The rule receives each member's contribution divided by the member's weight, and returns a tensor that replaces
+    their mean. The server passes on that tensor times the sum of the weights, in place of a sum of contributions.
 
-    weights  what each member counts for, as ``ServerMembers`` has it
+    weights  by member: its weight, as in ``ServerMembers``
     """
 
     def __init__(self, world: World, rule: AggregationRule, weights: Mapping[str, float]) -> None:
@@ -32,10 +32,10 @@ class Combining:
         self._complete: dict[Whose, Future[Tensor]] = {}
 
     async def total(self, effect: Aggregate, tensors: Sequence[Tensor], size_bytes: int, keys: int) -> Tensor:
-        """Return what takes the place of the sum of ``tensors``, of the effect's members in their order.
+        """Return the tensor that replaces the sum of ``tensors``, the contributions of the effect's members in order.
 
-        size_bytes  that a sum would read
-        keys        number of keys that this server has
+        size_bytes  the number of bytes that a sum would read
+        keys        the number of keys of this server
         """
         if tensors[0].is_meta:
             work = Work("sum", effect.round, size_bytes=int(self._rule.sum_times * size_bytes))
@@ -60,9 +60,10 @@ class Combining:
         return await self._world.compute(Work("sum", effect.round, size_bytes=int(times * size_bytes)), combined)
 
     async def _measured(self, effect: Aggregate, values: Tensor, size_bytes: int, keys: int) -> Tensor | None:
-        """Return what the rule measures of this round, if it does, once all keys of the round are here.
+        """Return the rule's measure of this round, summed over all keys; ``None`` if the rule measures nothing.
 
-        It is added in the order of the keys, so that it has the same bits whatever came first.
+        This waits until all keys of the round are measured. The sum is made in the order of the keys, so it has the
+        same bits in whatever order the keys arrive.
         """
         if not self._rule.whole:
             return None

@@ -1,14 +1,13 @@
-"""The top tier where workers do not wait for each other: it counts their rounds, ends the run, and scores the model.
+"""The top tier if workers do not wait for each other: it counts their rounds, ends the run, and scores the model.
 
-No worker knows how far the others are, or has the newest values. So the global servers do what workers do where all
-wait for all:
+No worker knows how far the others are, or has the newest values. So the global servers take over two tasks of workers:
 
-* ``SharedRounds``: all workers together make ``training.rounds`` rounds for each of them. Every reply to a key of the
-  first global server begins a round of those to whom it goes, until all have begun; the replies after that are the
-  last. So the rounds that were begun are finished, and there are exactly as many as were asked for.
-* ``GlobalModel``: as often as all workers have made ``evaluate_every`` rounds on the mean, the first global server
-  scores the values that all keys have after just so many rounds, outside the timed path. The others send it theirs
-  inside the data centre. When all workers have ended, it scores the final values.
+* ``SharedRounds``: all workers together make ``training.rounds`` rounds times their number. Each reply to the first key
+  of the first global server begins a round of the receiving member, until all rounds have begun; each later reply is
+  the last for its member. So all begun rounds are finished, and their number is exactly the number in the Plan.
+* ``GlobalModel``: each time the workers have made another ``evaluate_every`` rounds on average, the first global server
+  scores the values that each key has after that many rounds, outside the timed path. The other global servers send it
+  their values inside the data centre. When all workers have ended, it scores the final values.
 """
 
 from __future__ import annotations
@@ -40,16 +39,15 @@ from testbed.state import Remembering, State, below, under
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Future, World
 
-_FINAL = -1  # the round of final values
+_FINAL = -1  # stands for the round of the final values
 
 
 class SharedRounds(Remembering):
-    """``rounds`` for each worker below ``members``, of which whoever is ready begins the next one.
+    """A pool of ``rounds`` rounds for each worker below ``members``; any member that is ready begins the next round.
 
-    ``each``: how many rounds of workers a member's push stands for. A data centre whose workers wait for each other
-    pushes their sum, and that of those who are left stands for them all.
-
-    ``ahead``: how many rounds workers begin before the answer to the one before them.
+    each   by member: the number of workers' rounds that one push stands for. A data centre whose workers wait for each
+           other pushes their sum; if some workers are lost, the sum of the others still stands for all
+    ahead  the number of further rounds that workers begin before the reply to a round
     """
 
     remembers = ("_left", "_begun")
@@ -60,15 +58,15 @@ class SharedRounds(Remembering):
         self._first = {name: count * min(1 + ahead, rounds) for name, count in workers.items()}
         self.workers = sum(workers.values())
         self._left: float = rounds * self.workers
-        self._begun = dict.fromkeys(workers, 0)  # and not made yet
+        self._begun = dict.fromkeys(workers, 0)  # rounds that have begun and are not made yet
 
     def begin(self, member: str, first: bool) -> bool:
-        """Return whether a member begins a round. ``first``: it is its first ones, of all its workers at once.
+        """Return whether ``member`` begins a round. ``first``: all its workers begin their first rounds at once.
 
-        The last round of a data centre begins if at least half of its workers' rounds are left.
+        A data centre's last round begins if the rounds left are at least half of those that its round counts for.
         """
         if member not in self.each:
-            return True  # it has no training worker, and asks for first values
+            return True  # the member has no training worker, and asks for first values
         count = self._first[member] if first else self.each[member]
         if self._left <= 0 or 2 * self._left < min(count, self.each[member]):
             self.close()
@@ -78,24 +76,24 @@ class SharedRounds(Remembering):
         return True
 
     def made(self, member: str) -> None:
-        """Note that a push of ``member`` has come, so that its round is made."""
+        """Note that a push of ``member`` has come, which completes its round."""
         self._begun[member] = max(0, self._begun[member] - self.each[member])
 
     def lost(self, member: str) -> None:
-        """Let others begin what ``member``, which is lost, has begun; but none once a worker has been told the end."""
+        """Give the rounds in progress of the lost ``member`` to others, unless a worker has been told that it ends."""
         if member in self._begun and self._left > -math.inf:
             self._left += self._begun[member]
             self._begun[member] = 0
 
     def close(self) -> None:
-        """Let no round begin any more."""
+        """Let no further round begin."""
         self._left = -math.inf
 
 
 def slices_of_hops(plan: Plan, declaration: Declaration) -> list[tuple[Slice, ...]]:
-    """Return how the keys of a worker are cut at each hop from it to the global servers, in that order.
+    """Return the slices of a worker's keys at each hop, from the worker to the global servers.
 
-    A local server cuts what it receives once more, as there may be several global servers.
+    A local server cuts the slices that it receives again, as there may be several global servers.
     """
     hops: list[tuple[Slice, ...]] = []
     parents = next(worker.parents for worker in plan.training_workers if worker.parents)
@@ -108,7 +106,7 @@ def slices_of_hops(plan: Plan, declaration: Declaration) -> list[tuple[Slice, ..
 
 
 def _joined(slices: Sequence[Slice], values: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Return the tensors whose ``slices`` have ``values``, by wire key."""
+    """Join ``values``, given by wire key, to whole tensors by key."""
     pieces: dict[int, list[Tensor]] = {}
     for piece in slices:
         pieces.setdefault(piece.key, []).append(values[piece.wire_key])
@@ -116,9 +114,9 @@ def _joined(slices: Sequence[Slice], values: Mapping[int, Tensor]) -> dict[int, 
 
 
 class GlobalModel:
-    """The model that lives at all global servers, scored at the first one of them.
+    """The model whose keys are spread over all global servers; the first global server scores it.
 
-    scores  what a checkpoint keeps: no key of a model is missing then, as all workers have made the same rounds
+    scores  the scores, for a checkpoint; no incomplete model needs to be kept, as all workers have made the same rounds
     """
 
     def __init__(self, world: World, plan: Plan, learner: SegmentedLearner) -> None:
@@ -129,8 +127,8 @@ class GlobalModel:
         self._buckets = buckets_of(plan, learner.sizes, widths)
         self._hops = slices_of_hops(plan, declared(self._buckets.sizes, widths))
         self.scores = Scores(world, learner.evaluate, plan.training.target)
-        self._values: dict[int, dict[int, Tensor]] = {}  # by round and wire key, of models that are not complete
-        self._turn: Future[None] | None = None  # of the last model that has come, set when it is being scored
+        self._values: dict[int, dict[int, Tensor]] = {}  # by round and wire key: values of incomplete models
+        self._turn: Future[None] | None = None  # set when the scoring of the newest complete model begins
         self._final: Future[Mapping[int, Tensor]] = world.future()
 
     @property
@@ -139,9 +137,9 @@ class GlobalModel:
         return self.scores.reached
 
     async def take(self, round_: int, wire_key: int, value: Tensor) -> None:
-        """Take a key's value after ``round_`` (``_FINAL``: at the end). Score the model when it has all its keys.
+        """Take a key's value after ``round_`` (``_FINAL``: at the end). Score the model once it has all its keys.
 
-        The score before is due then, and this waits for it.
+        This waits for the score of the model before.
         """
         values = self._values.setdefault(round_, {})
         values[wire_key] = value
@@ -153,9 +151,11 @@ class GlobalModel:
                 await self._score(round_, values, round(self._world.now(), 6))
 
     async def finish(self, round_: int, changed_s: float, changed: bool) -> None:
-        """Score the final values, those after ``round_``, which are of ``changed_s``; unless they are being scored.
+        """Score the final values, unless they are already being scored.
 
-        ``changed``: since the model was scored last.
+        round_     the round after which they are
+        changed_s  when they changed last
+        changed    whether they have changed since the model was last scored
         """
         values = await self._world.wait(self._final, "the final values of all global servers")
         if changed or self.scores.round is None:
@@ -184,7 +184,7 @@ class GlobalModel:
 class AsynchronousRootStore(RootStore):
     """The store of a global server whose members do not wait for each other.
 
-    model  where values are scored; ``None``: at the first global server
+    model  scores the values, at the first global server; ``None`` at the others, which send it their values
     """
 
     def __init__(
@@ -202,12 +202,12 @@ class AsynchronousRootStore(RootStore):
         ahead = int(streaming is not None and streaming.overlap_steps > 0)
         self._rounds = SharedRounds(plan.training.rounds, sync_setup.tier_of(plan, node).members, ahead)
         self._model = model
-        self._first_key = -1  # whose replies begin rounds: keys of other servers have none
-        self._fragments = streaming.fragments if streaming else 1  # each with keys of its own, and rounds in turns
+        self._first_key = -1  # the key whose replies begin rounds; -1 at all but the first global server
+        self._fragments = streaming.fragments if streaming else 1  # fragments have separate keys, and take turns
         self._leads: dict[int, int] = {}  # by fragment: the key whose replies begin rounds
-        self._counted: dict[int, int] = {}  # by key: rounds of workers whose contributions are in its value
+        self._counted: dict[int, int] = {}  # by key: number of workers' rounds whose contributions are in its value
         self._changed_s = 0.0  # when the last value changed
-        self._scored_at = 0  # rounds of workers that the first key's value had when it was scored last
+        self._scored_at = 0  # ``_counted`` of the first key when the model was last scored
         self._asked_for = plan.training.rounds
         self._scores: State = {}  # of the model, for a checkpoint
 
@@ -236,7 +236,7 @@ class AsynchronousRootStore(RootStore):
         return value
 
     def _leads_round(self, key: int, round_: int) -> bool:
-        """Return whether ``key`` is the one of those of a round that stands for all of them."""
+        """Return whether ``key`` is the key that counts for all keys of a round."""
         if self._first_key < 0 or self._fragments == 1 or round_ == PULL_ROUND:
             return key == self._first_key
         return self._leads.setdefault(round_ % self._fragments, key) == key

@@ -12,15 +12,16 @@ Handler = Callable[[Message], object]
 
 
 class Mail(Protocol):
-    """Where handlers of messages are registered: the inbox, or what filters it for a role."""
+    """Accepts handlers of messages: the inbox itself, or a filter of it for a role."""
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
 
 
 class Inbox:
-    """Handlers return at once and spawn a task for what takes time. So one message is handled after the other, in the
-    order of arrival, and no handler can see what another has done half-way.
+    """A node's inbox. It handles one message after the other, in the order of arrival.
+
+    Handlers return at once, and spawn a task for longer work. So no handler sees the half-finished changes of another.
     """
 
     def __init__(self, world: World) -> None:
@@ -36,11 +37,11 @@ class Inbox:
         self._handlers[kind] = handler
 
     def drop(self, kind: MessageKind) -> None:
-        """Drop messages of ``kind`` until there is a handler: they were for the process in whose place this one is."""
+        """Drop messages of ``kind`` until they have a handler: they were for the process that this one replaces."""
         self._handlers[kind] = _drop
 
     def hold(self, first: Collection[MessageKind]) -> None:
-        """Keep messages until ``release``, but for those of the kinds ``first``."""
+        """Keep messages until ``release``, except those of the kinds ``first``."""
         self._first = first
         self._held = []
 

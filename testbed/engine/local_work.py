@@ -1,8 +1,8 @@
-"""What a worker does between two synchronisations, and what it does with the values that come back.
+"""A worker's local work: it trains between two synchronisations, and takes the values that come back.
 
-Two kinds: the gradient of one step (FSA, MixedSync, BSP, TAP, SSP), or local steps with an optimizer of the worker's
-own (HFA, ESync, DiLoCo). The optimizer for gradients stands at the global server or, if the scenario says so, at every
-worker.
+There are two kinds: the gradient of one step (FSA, MixedSync, BSP, TAP, SSP), or several local steps with the worker's
+own optimizer (HFA, ESync, DiLoCo). The optimizer for gradients is at the global server or, if the scenario says so, at
+every worker.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _MOMENTS = {"first": ("/exp_avg", "/momentum_buffer"), "second": ("/exp_avg_sq",
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
-    """Local work done: the flat tensors to push by key, mean loss, number of samples, number of steps.
+    """The result of a round's local work: by key the flat tensors to push, mean loss, number of samples and of steps.
 
-    Loss and samples are ``None`` in a script, which does not report them, and the loss at a stage that does not see it.
+    A script does not report loss and samples: both are ``None``. At a pipeline stage that does not see the loss, the
+    loss is ``None``.
     """
 
     contributions: dict[int, Tensor]
@@ -42,22 +43,23 @@ class LocalResult:
 
 
 class OwnStep(Remembering):
-    """How a worker makes a training step: by itself."""
+    """Makes a training step at one worker alone (in a pipeline, several workers make a step together)."""
 
     async def __call__(self, learner: Learner, world: World, round_: int, step: int) -> StepResult:
-        """Return what has come of step number ``step`` of this worker, at its model's current values."""
+        """Compute step number ``step`` of this worker at its model's current values, and return the result."""
         await load_batch(learner, step, round_)
         return await world.compute(Work("step", round_), lambda: learner.gradient(step))
 
 
 class LocalWork(Remembering, ABC):
-    """``steps`` counts all local steps since the start: it is the position in the data.
+    """A worker's local work.
 
-    make_step  makes each of them
-    is_late  whether new values are awaited during later rounds, by ``take_pending``, not at the end of their own
-    pending  each awaits and takes what the exchange of a round has made, in their order; empty: nothing is on its way
-    staleness  of how many rounds values may be on their way when the next one begins
-    since    the values from which local steps have moved the model; ``None``: those at the beginning of the round
+    steps      all local steps since the start; this is the worker's position in the data
+    make_step  makes one training step
+    is_late    whether the worker takes a round's new values during later rounds, not at the end of the round
+    pending    one function for each round whose values are on their way, in order; it waits for them and takes them
+    staleness  for how many rounds values may be on their way when the next round begins
+    since      the values from which the round's change of the model is measured; ``None``: the round's first values
     """
 
     remembers: ClassVar[tuple[str, ...]] = ("steps", "_optimizer", "make_step")
@@ -74,56 +76,59 @@ class LocalWork(Remembering, ABC):
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
         """Load the first values, equal at all workers."""
-        work = copying(values if self._optimizer is None else [*values, *values])  # the optimizer copies them, too
+        work = copying(values if self._optimizer is None else [*values, *values])  # the optimizer makes a copy, too
         await world.compute(work, lambda: self.load(values))
 
     def begin_at(self, steps: int) -> None:
-        """Take the place, in the data and in the optimizer's schedule, of a worker that has made so many steps."""
+        """Set the position in the data and in the optimizer's schedule to that after ``steps`` steps."""
         self.steps = steps
         if self._optimizer is not None:
             self._optimizer.begin_at(steps)
 
     def load(self, values: list[Tensor]) -> None:
-        """Continue with these values; an optimizer keeps momentum and moments."""
+        """Continue with these values; the optimizer keeps its momentum and moments."""
         if self._optimizer is not None:
             self._optimizer.load(values)
         self._learner.load(values)
 
     @abstractmethod
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
-        """Do the local work of a round, ``steps`` steps."""
+        """Do the local work of a round: ``steps`` steps."""
 
     @abstractmethod
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
-        """Take what the servers answered in a round, by key, in the order of keys."""
+        """Take the values that came back in a round, by key, in the order of keys."""
 
     def moments(self, which: str) -> dict[int, Tensor]:
-        """Return this worker's share of the mean of its optimizer's ``first`` or ``second`` moments, by key."""
+        """Return, by key, this worker's weighted contribution to the mean of the optimizers' moments.
+
+        ``which``: ``first`` or ``second`` moments
+        """
         raise NotImplementedError("without local steps there is no optimizer here")
 
     def take_moments(self, which: str, values: Mapping[int, Tensor]) -> None:
-        """Go on with these moments, by key."""
+        """Replace the optimizer's moments by ``values``, by key."""
         raise NotImplementedError("without local steps there is no optimizer here")
 
     async def take_pending(self) -> None:
-        """Take what is on its way, if anything is."""
+        """Wait for all values that are on their way, and take them."""
         while self.pending:
             await self.pending.popleft()()
 
     async def catch_up(self, world: World) -> None:
-        """Take what has to be here before the next round begins."""
+        """Take the values that the worker must have before the next round begins."""
 
     async def receive_pending(self) -> None:
-        """Receive what is on its way, so that nothing is at a checkpoint, and take it when it would have been taken."""
+        """Receive all values on their way before a checkpoint; take them at the same time as without a checkpoint."""
         await self.take_pending()
 
     async def finish(self, world: World) -> bool:
-        """End training: take what is still on its way. Return whether the model has changed since its last round."""
+        """End training: take the values still on their way. Return whether the model changed after its last round."""
         return False
 
 
 class OneGradient(LocalWork):
-    """Push the gradient of one step; the answer is the new values."""
+    """Pushes the gradient of one step; the reply brings the new values."""
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         assert steps == 1, "a gradient is of one step"
@@ -137,7 +142,7 @@ class OneGradient(LocalWork):
 
 
 class LocalOptimizerWork(OneGradient):
-    """Push the gradient; the answer is the sum over ``workers`` gradients, for this worker's own optimizer."""
+    """Pushes the gradient; the reply is the sum of ``workers`` gradients, along which the worker's optimizer steps."""
 
     _optimizer: ModelOptimizer
 
@@ -158,7 +163,7 @@ class LocalOptimizerWork(OneGradient):
 
 
 class LocalSteps(LocalWork):
-    """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``."""
+    """Trains alone for some steps, then pushes the model, or its change, times this worker's ``weight``."""
 
     _optimizer: ModelOptimizer
 
@@ -205,12 +210,12 @@ class LocalSteps(LocalWork):
     def take_moments(self, which: str, values: Mapping[int, Tensor]) -> None:
         state = self._optimizer.state()
         names = [name for name in state if name.endswith(_MOMENTS[which])]
-        # others may hold the same memory, and an optimizer changes its moments in place
+        # clone: others may hold the same memory, and an optimizer changes its moments in place
         self._optimizer.load_state(state | {name: values[_key_of(name)].clone() for name in names})
 
 
 def _key_of(name: str) -> int:
-    """Return the key of a part of an optimizer's state, whose name begins with it."""
+    """Return the key with which the name of an entry of an optimizer's state begins."""
     return int(name.partition("/")[0])
 
 
@@ -228,22 +233,22 @@ def copying(tensors: Sequence[Tensor]) -> Work:
 
 
 class Stepped(Protocol):
-    """One key's value and what makes its steps; ``cost``: ``None`` if nothing is computed."""
+    """One key's value, and the cost of a step of its optimizer; ``None`` if a step computes nothing."""
 
     value: Tensor
     cost: Cost | None
 
 
 def optimizer_work(keys: Sequence[Stepped], round_: int, elements: int | None = None) -> Work:
-    """Return the work of one optimizer step of these keys, which have one kind of optimizer.
+    """Return the work of one optimizer step of these keys, which all have the same kind of optimizer.
 
-    ``elements``: as long as a step of so many takes, where it is of other elements than all of these, or a part of it.
+    ``elements``: the number of elements that the step computes; by default all elements of the keys
     """
     cost = keys[0].cost if keys else None
     if elements is None:
         elements = sum(key.value.numel() for key in keys)
     if cost is None:
-        return Work("copy", round_)  # of nothing: the aggregate itself is the new value
+        return Work("copy", round_)  # of zero bytes: the aggregate itself is the new value
     # Adam, the largest, reads and writes gradient, value and two moments
     return Work("optimizer", round_, size_bytes=4 * 4 * elements, cost=cost, elements=elements)
 

@@ -1,11 +1,12 @@
 """A node's side of the scheduler: registration, barriers, changes of the membership, and the end of the run.
 
-None of it depends on which node starts first: a node registers, and waits for READY, which the scheduler sends when
-every node of the Plan has registered.
+Nodes may start in any order: each node registers and waits for READY, which the scheduler sends when every node of the
+Plan has registered.
 
-The scheduler handles one message after the other. Among thousands of workers, registration and the barrier before
-training would take longer than a round: so from ``COLLECTED_NODES`` nodes on, each local server collects both for its
-workers, and passes READY and the release on to them. Where nodes may come and go, each registers by itself.
+The scheduler handles one message after the other. With thousands of workers, registration and the barrier before
+training would take longer than a round. So from ``COLLECTED_NODES`` nodes on, each local server collects the
+registrations and barrier messages of its workers, and passes READY and the release on to them. If nodes may come and
+go, each node registers by itself.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ COLLECTED_NODES = 200
 END = "end"
 TRAIN = "train"  # barrier before training
 AGREE = "agree/"  # barrier of an epoch, with its number
-CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be kept
+CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that a checkpoint follows
 SAVED = "saved/"  # barrier of all nodes that have written their state
-FINAL = "final"  # to global servers that score the model: all workers have ended
+FINAL = "final"  # no barrier: tells global servers that score the model that all workers have ended
 SCRIPTS = "script"  # barrier of all workers' scripts
-BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
+BEGUN = "begun"  # from a joined worker: its script comes to the SCRIPTS barriers from now on
 
 MEMBERSHIP_MESSAGES = frozenset(
     {MessageKind.READY, MessageKind.EPOCH, MessageKind.RELEASE, MessageKind.REGISTER, MessageKind.BARRIER}
 )
-"""What a node sends or receives to take part. A server handles these before it has its state."""
+"""The kinds of messages by which nodes take part. A resumed server handles these before it has loaded its state."""
 
 
 def collects(plan: Plan) -> bool:
@@ -55,24 +56,28 @@ def collected_at(plan: Plan, server: str) -> tuple[str, ...]:
 
 
 class MembershipChanged(Exception):
-    """What workers had under way with each other has ended, as one of them is lost or has joined."""
+    """An exchange between workers has ended early, because a worker is lost or has joined."""
 
 
 class Membership:
-    """This node's place in the run. Known after ``join``:
+    """This node's membership in the run. These attributes are known after ``join``:
 
     joined_late  whether this node has joined a run in progress
-    absent       the nodes that took no part when it joined
-    epoch        the membership epoch in which it joined; 0: it was there from the start, or where the run goes on
-    newest_epoch the newest membership epoch that is known here
-    joined       of a run that continues: the nodes that have joined before it, each with its epoch
-    first        the first rounds of workers of these, where the run goes on from a checkpoint
+    absent       the nodes that took no part when this node joined
+    epoch        the membership epoch in which this node joined; 0 if it was there from the start
+    newest_epoch the newest membership epoch that this node knows
+    joined       by node that joined before this one, in a run that continues without lost nodes: its epoch
+    first        by worker of these: its first round, if the run resumes from a checkpoint
     successors   by lost server: the replica that has taken over
 
-    The callbacks are to be set before messages are read: each ``on_ready()``, and ``on_members_lost(nodes)`` for
-    nodes that are lost or have left; ``on_checkpoint(round)`` at servers: the workers stand still, and ``on_trained()``
-    at servers that score the model: all workers have ended. For ``engine.peers``: ``on_members_joined(nodes)``,
-    ``on_agreed``.
+    Set the callbacks before messages are read:
+
+    on_ready           called with READY
+    on_members_lost    called with the nodes that are lost or have left
+    on_checkpoint      at servers: called with a round after which the workers stand still for a checkpoint
+    on_trained         at servers that score the model: called when all workers have ended
+    on_members_joined  for ``engine.peers``: called with the nodes that have joined
+    on_agreed          for ``engine.peers``: called with the scheduler's message
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
@@ -113,7 +118,7 @@ class Membership:
             inbox.on(MessageKind.BARRIER, self._on_collected)
 
     async def join(self) -> None:
-        """Register, and return when every node of the Plan has."""
+        """Register, and return when every node of the Plan has registered."""
         if self._collected:
             registered = f"registration of {self._collected[0]} and others"
             await self._world.wait(self._all_registered, registered, self._timeouts.rendezvous_s)
@@ -123,11 +128,11 @@ class Membership:
     async def barrier(
         self, name: str, size: int = 0, deadline_s: float | None = None, waiting_for: str = "", **meta: Any
     ) -> dict[str, Any]:
-        """Return the scheduler's metadata when all have reached the barrier ``name``.
+        """Wait until all nodes have reached the barrier ``name``. Return the metadata of the scheduler's release.
 
-        size        how many that is, where the scheduler does not know it
-        deadline_s  by default as long as nodes may take to meet, or a model may be on its way to one of them
-        waiting_for what the user is told that this node waits for; by default the barrier's name
+        size        the number of nodes to wait for, if the scheduler does not know it
+        deadline_s  by default the larger of the deadlines for meeting at the start and for a step
+        waiting_for the text that tells the user what this node waits for; by default the barrier's name
         """
         self._barriers[name] = self._world.future()
         at = self._registers_at if name == TRAIN else self._scheduler
@@ -141,7 +146,7 @@ class Membership:
         await self._world.send(self._scheduler, message)
 
     async def finish(self) -> None:
-        """End a worker's part; return when all workers have."""
+        """End a worker's part; return when the scheduler has ended the run."""
         await self._world.send(self._scheduler, Message(MessageKind.DONE))
         await self.ended()
 
@@ -155,7 +160,7 @@ class Membership:
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
 
     def _on_collected(self, message: Message) -> None:
-        """Pass on that all workers of this server have registered, or have come to the barrier."""
+        """Once all workers of this server have registered, or have come to the barrier, tell the scheduler."""
         missing = self._missing[message.meta.get("name", "")]
         missing.remove(message.sender)
         if missing:
@@ -176,7 +181,7 @@ class Membership:
             self._world.spawn(self._pass_on(message), "ready")
         registered_s = message.meta.get("registered_s")
         if registered_s not in (None, self._registration.sent_at_s):
-            return  # it was for the process in whose place this one is
+            return  # the message was for the process that this process replaces
         self.newest_epoch = message.meta.get("epoch", 0)
         self.joined_late = registered_s is not None
         self.absent = tuple(message.meta.get("gone", ()))
@@ -216,7 +221,7 @@ class Membership:
             self._world.spawn(self._pass_on(message), "release")
         elif name in self._barriers:
             self._barriers[name].set_result(message.meta)
-        elif self._ready.done():  # else it was for the process in whose place this one is
+        elif self._ready.done():  # else the message was for the process that this process replaces
             assert self.on_checkpoint is not None, f"released from barrier {name!r}, at which this node does not wait"
             self.on_checkpoint(int(name.removeprefix(CHECKPOINT)))
 
@@ -226,5 +231,5 @@ class Membership:
 
 
 async def _fail(node: str, why: str) -> None:
-    """End the node by an error of a task that is not awaited."""
+    """Raise an error in a task that nothing awaits: this ends the node."""
     raise NodeLost(f"{node} cannot continue: {why}")

@@ -1,4 +1,4 @@
-"""From a Plan's node to the role that it plays. The only place that knows how the parts are put together."""
+"""Builds the role of each node of a Plan. Only this module knows how a role's parts are put together."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
 
-# what makes the exchange of a worker, in paradigms without servers
+# by paradigm without servers: the function that prepares a worker's exchange
 EXCHANGES: dict[str, Callable[..., Callable[[PlaceInRun], ServerlessExchange]]] = {
     "allreduce": allreduce_exchange,
     "gossip": gossip_exchange,
@@ -73,11 +73,11 @@ def make_role(
     watch: ScriptWatch | None = None,
     make_library: MakeLibrary | None = None,
 ) -> Role:
-    """Return the coroutine function that plays ``node``; data and model, which need no clock, are made here.
+    """Return the coroutine function that plays ``node``. This call already makes data and model: they need no clock.
 
-    files  where checkpoints are written and read, in a run that has any
-    watch  of the scripts of this process
-    make_library  among the workers of a data centre, where a library sums
+    files         where checkpoints are written and read; ``None`` in a run without checkpoints
+    watch         watches the scripts of this process
+    make_library  makes the library that sums among the workers of a data centre, if the Plan has one
     """
     if node.role == "scheduler":
         return Scheduler(plan, files)
@@ -109,7 +109,7 @@ def _training_worker(
 
 
 def _stage(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
-    """Return the role of a worker of a pipeline: what it exchanges is of its stage alone."""
+    """Return the role of a worker of a pipeline. It exchanges contributions and values of its own stage only."""
     stage = stage_worker(plan, node)
     if has_servers(plan):
         return _worker(stage.plan, stage.node, files, None, stage)
@@ -124,7 +124,10 @@ def _worker(
     make_library: MakeLibrary | None,
     stage: StageWorker | None = None,
 ) -> Role:
-    """``stage``: of a worker of a pipeline; ``plan`` and ``node`` are then those of its stage."""
+    """Return the role of a worker with servers.
+
+    ``stage``: for a worker of a pipeline; ``plan`` and ``node`` are then those of the stage
+    """
     learner = stage.learner if stage else guarded(plan, node, make_learner(plan, node))
     whole = stage.whole if stage else plan
     work = local_work_of(plan, node, learner)
@@ -155,7 +158,7 @@ def _worker(
         driver = RoundDriver(session, whole, node, learner, exchange, files, departure)
         rounds = await driver.run()
         if leaves_servers and not driver.leaves:
-            await store.leave()  # they may hold others' replies until this worker has caught up
+            await store.leave()  # servers may hold other workers' replies until this worker has caught up
         await session.finish(driver.leaves)
         return await session.record_final(exchange.final_values(), rounds=rounds)
 
@@ -235,7 +238,7 @@ async def _finish(top: AsynchronousRootStore, membership: Membership) -> None:
 def _keep(
     session: Session, plan: Plan, files: CheckpointFiles | None, server: Server, memories: Mapping[str, Stateful]
 ) -> None:
-    """Let checkpoints hold the ``memories`` of ``server``; to be called before the session joins."""
+    """Save the ``memories`` of ``server`` in checkpoints, and load them again. Call this before the session joins."""
     world = session.world
     membership = session.membership
 
@@ -244,9 +247,9 @@ def _keep(
         return joined(memories)
 
     def on_ready() -> None:
-        """Load the state before any message of a child; a server that joins a run in progress has none.
+        """Load the state before any message of a child is handled; a server that joins a run in progress has no state.
 
-        A child may be told earlier than this server that all are ready, and then its messages wait.
+        A child may receive READY earlier than this server; then the child's messages wait.
         """
         checkpointer = Checkpointer(world, membership, plan, files)
         checkpointer.serve(state)
@@ -262,7 +265,7 @@ def _keep(
 
 
 def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
-    """Return the role of a replica: a server that is told every update, until children come because its own is lost."""
+    """Return the role of a replica: it repeats every update of the global server, and takes over when that is lost."""
     (followed,) = plan.with_role("global_server")
 
     async def run(world: World) -> None:
@@ -301,7 +304,7 @@ def _members_of(plan: Plan, server: NodePlan, session: Session) -> ServerMembers
 def _upstream(
     plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays, learner: SegmentedLearner | None
 ) -> Upstream:
-    """Return what lies above a server. ``learner``: what scores the model, where a server does and this is the one."""
+    """Return the upstream of a server. ``learner``: scores the model, if this server does; otherwise ``None``."""
     world = session.world
     if node.parents:
         store = _store(plan, node, session, overlays)

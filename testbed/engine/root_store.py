@@ -1,4 +1,4 @@
-"""The top tier: values live here, and the optimizer with them; no other node has optimizer state of a key."""
+"""The top tier: it holds the values and the optimizer. No other node has optimizer state of a server's keys."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from testbed.world import Future, Work, World
 
 
 class OverwriteUpdate(Remembering):
-    """The aggregate is the new value: a mean of models (HFA), or the sum for the workers' own optimizers."""
+    """Takes the aggregate as the new value: a mean of models (HFA), or the sum for the workers' own optimizers."""
 
     cost: Cost | None = None  # nothing is computed
-    clip_norm = 0.0  # nor is anything a gradient that is stepped along
+    clip_norm = 0.0  # there is no gradient to clip
 
     remembers = ("value",)
 
@@ -52,7 +52,7 @@ class OverwriteUpdate(Remembering):
 
 
 class OuterOfModels(KeyOptimizer):
-    """An outer optimizer of means of models: it steps along the values less their mean."""
+    """An outer optimizer for means of models: its gradient is the current value minus the mean of the models."""
 
     def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
         """``gradient``: the mean of models."""
@@ -60,14 +60,14 @@ class OuterOfModels(KeyOptimizer):
 
 
 def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
-    """Return what makes the state of a key from its first value: an optimizer, or an overwriting update."""
+    """Return the function that makes a key's state from its first value: an optimizer, or an overwriting update."""
     outer = sync_setup.outer_optimizer(plan)
     models = sync_setup.contribution_of(plan) is Contribution.MODEL
     if outer is not None:
         kind = OuterOfModels if models else KeyOptimizer
         return lambda value: kind(outer.kind, outer.options, value)
     optimizer = plan.technique.optimizer
-    is_script = MODELS[plan.training.model.kind].takes == SCRIPT  # which may name an optimizer with its first values
+    is_script = MODELS[plan.training.model.kind].takes == SCRIPT  # a script may name an optimizer with first values
     if is_script or models or optimizer.options.get("at") == "worker":
         return OverwriteUpdate
     return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
@@ -77,9 +77,9 @@ ParameterState = KeyOptimizer | OverwriteUpdate
 
 
 class WholeGradients:
-    """The norms of gradients of all keys, for ``clip_norm``: an update waits for those of the same round.
+    """Computes the norm over the gradients of all keys, for ``clip_norm``: an update waits for all keys of its round.
 
-    Squares are added in the order of the keys, so that the factor has the same bits whatever came first.
+    The squares are added in the order of the keys, so the factor has the same bits in whatever order the keys arrive.
     """
 
     def __init__(self, world: World) -> None:
@@ -90,7 +90,11 @@ class WholeGradients:
     async def factor(
         self, whose: tuple[Any, ...], total: AggregatedPush, keys: int, limit: float, workers: float
     ) -> float:
-        """Return the factor for the gradient of ``whose`` name, once all ``keys`` of it are here."""
+        """Return the clipping factor of the gradient named ``whose``, once all its ``keys`` keys are here.
+
+        limit    the largest norm that is not clipped
+        workers  the number of workers whose gradients are summed
+        """
         squares = self._squares.setdefault(whose, {})
         work = Work("copy", total.round, size_bytes=total.tensor.nbytes)
         squares[total.key] = await self._world.compute(work, lambda: sum_of_squares(total.tensor))
@@ -102,17 +106,17 @@ class WholeGradients:
 
 
 class RootStore(Upstream):
-    """A contribution of one member alone (asynchronous algorithms) is applied as that member's.
+    """The values at the top tier and their optimizers.
 
-    The ``update`` event gives its staleness: updates of the key since its sender was last sent the value. Where workers
-    below a member do not wait for each other, each push says at which of the member's values it was computed (``base``,
-    ``upstream.Bases``), and these values are kept apart until the member says that no worker has them any more.
+    If members do not wait for each other, the optimizer learns which member made a contribution. The ``update`` event
+    records its staleness: the number of the key's updates since the member was last sent the value. If the workers
+    below a member do not wait for each other either, each push names the value at which it was computed (``base``,
+    ``upstream.Bases``). The store keeps each such value's state until the member says that no worker has the value.
 
-    ``waits``: all members wait for each other, so that each contribution is of the newest values. A replica needs to
-    be told so: it does not know what members are sent.
-
-    ``workers``: by member, how many workers' gradients one push of it sums. An optimizer that a script has chosen steps
-    along the mean gradient of those workers, or along their sum (``ScriptOptimizer``).
+    waits    whether all members wait for each other, so that each contribution is computed at the newest values; a
+             replica must be told this, as it does not know which values members are sent
+    workers  by member: the number of workers whose gradients one push sums; an optimizer chosen by a script steps
+             along the mean gradient of these workers, or along their sum (``ScriptOptimizer``)
     """
 
     is_top = True
@@ -133,11 +137,11 @@ class RootStore(Upstream):
         self._workers = workers
         self._keys: dict[int, ParameterState] = {}
         self._chosen: dict[int, ScriptOptimizer] = {}  # by key
-        self._means: set[int] = set()  # keys of which every value is the mean itself
+        self._means: set[int] = set()  # keys whose new value is always the aggregate itself, a mean
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
         self._sent_versions: dict[tuple[int, str], int] = {}  # by key, and member or ``_holder``
-        self._with_bases: set[str] = set()  # members whose pushes say at which value they were computed
+        self._with_bases: set[str] = set()  # members whose pushes name the value at which they were computed
         self._wholes = WholeGradients(world)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -152,7 +156,7 @@ class RootStore(Upstream):
         self._first_value(key).set_result(None)
 
     def _made(self, key: int, value: Tensor) -> ParameterState:
-        """Return the state of a key: of the optimizer that a script has chosen for it, or as the Plan says."""
+        """Return the state of a key with first value ``value``, with the script's optimizer or else the Plan's."""
         if not value.is_meta:
             value = value.to(self._device)
         if key in self._means:
@@ -179,10 +183,10 @@ class RootStore(Upstream):
         factor = await self._clip_factor(total, state.clip_norm) if state.clip_norm else 1.0
 
         def step() -> Tensor:
-            if not no_gradient or total.tensor.any():  # a codec may send now what it kept back of earlier gradients
+            if not no_gradient or total.tensor.any():  # a codec may now send residuals of earlier gradients
                 gradient = total.tensor if divisor == 1.0 else total.tensor / divisor
                 state.step(gradient if factor == 1.0 else gradient * factor, sender)
-            # an optimizer changes its value in place; an overwriting update leaves the one before as it is
+            # an optimizer changes its value in place; an overwriting update leaves the previous value unchanged
             return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
         value = await self._world.compute(work, step)
@@ -208,7 +212,7 @@ class RootStore(Upstream):
         return await self._wholes.factor(whose, total, len(self._keys), limit, self._summed(total.members))
 
     def _summed(self, members: Sequence[str]) -> float:
-        """Return how many workers an aggregate stands for; where all wait, that of some stands for all."""
+        """Return the number of workers for which an aggregate stands: all of them, if members wait for each other."""
         return math.fsum(self._workers.values() if self._waits else (self._workers[each] for each in members))
 
     def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> bool:
@@ -218,9 +222,9 @@ class RootStore(Upstream):
         return True
 
     def on_joined(self, member: str) -> None:
-        """Drop what was kept for the workers below the process in whose place ``member`` is.
+        """Drop the state kept for workers below the lost process that the new process of ``member`` replaces.
 
-        Not when that one is lost: what it has pushed may still be under way to ``apply``.
+        It is not dropped earlier, when the old process is lost: pushes of that process may still reach ``apply``.
         """
         for key, holder in [each for each in self._sent_versions if each[1].startswith(f"{member}/")]:
             self._forget(key, holder)
@@ -259,5 +263,5 @@ class RootStore(Upstream):
 
 
 def _holder(member: str, round_: int) -> str:
-    """Return under what the value is kept that ``member`` was sent in answer to its push of ``round_``."""
+    """Return the name under which the store keeps the value that ``member`` was sent in reply to ``round_``."""
     return member if round_ == PULL_ROUND else f"{member}/{round_}"

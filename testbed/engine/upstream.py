@@ -1,4 +1,4 @@
-"""What lies above a server: its parents of the next tier, or the top, where values live (``root_store``)."""
+"""The upstream of a server: the servers of the next tier or, at the top tier, the store of values (``root_store``)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from testbed.world import Future, Work, World
 
 
 class Upstream(Remembering, ABC):
-    """Where a server's aggregates go and its values come from.
+    """Takes a server's aggregates and returns the new values.
 
-    is_top  whether values live here, so that no tier is above
-    ends    whether the run had ended when the first values were pulled
+    is_top  whether this is the store of values, with no tier above
+    ends    whether the run had already ended when the first values were pulled
     """
 
     is_top = False
@@ -34,20 +34,21 @@ class Upstream(Remembering, ABC):
 
     @abstractmethod
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
-        """Set the key's first value; ``notes`` may name the optimizer that it is to have."""
+        """Set the key's first value; ``notes`` may name the optimizer for this key."""
 
     @abstractmethod
     async def pull(self, key: int, newest: bool = False) -> Tensor:
-        """Wait for the key's value; ``newest``: that of the top tier."""
+        """Wait for the key's value; ``newest``: the value of the top tier."""
 
     @abstractmethod
     async def apply(self, total: AggregatedPush) -> Value:
-        """Return the key's value after this aggregate."""
+        """Pass on an aggregate; return the key's value after it."""
 
     def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> bool:
-        """Note that ``member``, answered in ``round_``, computes its next contribution at ``value``: the newest.
+        """Note that ``member`` is sent ``value``, the newest one, in reply to its push of ``round_``.
 
-        Return whether it is to make one: False, as far as is known here, ends the run for it.
+        The member computes its next contribution at this value. Return whether it is to make one; False ends the run
+        for this member.
         """
         return True
 
@@ -61,17 +62,17 @@ class Upstream(Remembering, ABC):
         """Note that all children have pushed for the last time."""
 
     async def settle(self) -> None:
-        """Wait for what ``state`` is to hold."""
+        """Wait until everything that ``state`` returns is up to date."""
 
 
 class Bases(Remembering):
-    """Which value each worker below a local server has, where these workers do not wait for each other.
+    """Tracks which value each worker below a local server has, if these workers do not wait for each other.
 
-    The top tier must know at which value a gradient was computed: for delay compensation, and for its staleness. Where
-    a local server sums, that is the value that it was sent last. Where it passes on the push of each worker by itself,
-    others of its workers have been sent newer values meanwhile, so each push says which one its worker has.
+    The top tier must know at which value a gradient was computed, for delay compensation and for its staleness. If a
+    local server sums, this is the last value that the server received. If it passes on each worker's push by itself,
+    other workers may have received newer values meanwhile, so each push names the value that its worker has.
 
-    A value is known by the round of this server's own push that it answers; a first value is that of a pull.
+    The name of a value is the round of this server's push to which it was the reply; first values have ``PULL_ROUND``.
     """
 
     remembers = ("_current", "_had", "_forgotten")
@@ -79,23 +80,26 @@ class Bases(Remembering):
     def __init__(self) -> None:
         self._current: dict[int, int] = {}  # by key: the value that this server has
         self._had: dict[int, dict[str, int]] = {}  # by key: the value that each worker was sent last
-        self._forgotten: dict[int, list[int]] = {}  # by key: what no worker has now and the top tier keeps
+        self._forgotten: dict[int, list[int]] = {}  # by key: values that no worker has now, but the top tier keeps
 
     def arrived(self, key: int, round_: int) -> None:
-        """Note that the value of ``key`` is now the answer to this server's push of ``round_``."""
+        """Note that this server has received the reply to its push of ``round_``: the new value of ``key``."""
         before = self._of_server(key)
         self._current[key] = round_
         self._forget(key, before)
 
     def sent(self, key: int, worker: str) -> None:
-        """Note that ``worker`` is sent the value that this server has."""
+        """Note that this server sends ``worker`` its current value."""
         had = self._had.setdefault(key, {})
         before = had.get(worker, PULL_ROUND)
         had[worker] = self._of_server(key)
         self._forget(key, before)
 
     def note(self, key: int, workers: Sequence[str]) -> list[int]:
-        """Return what the push of ``workers`` says: the oldest value that they have; those that no worker has now."""
+        """Return the note for a push of ``workers``: the oldest value that they have, then all values to forget.
+
+        The top tier can forget a value that no worker has any more. This call returns each of these once.
+        """
         had = self._had.get(key, {})
         return [min(had.get(worker, PULL_ROUND) for worker in workers), *self._forgotten.pop(key, ())]
 
@@ -110,9 +114,9 @@ class Bases(Remembering):
 class ParentServers(Upstream):
     """The tier above, reached through a ``KVWorker``.
 
-    weight            what this server counts for in a mean over its tier
-    pushes_per_round  number of training workers below, where they do not wait for each other: two of them may push the
-                      same round of theirs, so this server numbers the pushes that go up, one round each; otherwise 0
+    weight            this server's weight in a mean over its tier
+    pushes_per_round  0 if the workers below wait for each other; otherwise their number. Two such workers may push the
+                      same round, so this server numbers its own pushes: each one is a round of its own
     first_round       returns the first round of the workers below
     """
 
@@ -133,7 +137,7 @@ class ParentServers(Upstream):
         self._first_round = first_round
         self._bases = Bases() if pushes_per_round > 1 else None
         self._next_round: dict[int, int] = {}
-        self._begun = 0  # the first round of its own, in a run that resumes
+        self._begun = 0  # this server's first round; not 0 if the workers below joined late
         self._declared: Future[None] = world.future()
 
     @property
