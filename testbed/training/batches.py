@@ -1,4 +1,4 @@
-"""The samples of each step of a worker."""
+"""Chooses the samples of each training step of a worker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The cache levels of a node: decoded samples in memory, encoded ones on disk; and how a sample is encoded.
+"""The cache levels of a node (decoded samples in memory, encoded samples on disk), and the encoding of a sample.
 
-A level keeps the first contents that fit, and evicts none. An epoch visits every sample once: with eviction of
-the oldest, each sample would be gone before its next use.
+A level keeps the first samples that fit, and evicts none. As an epoch visits every sample once, evicting the oldest
+would remove each sample before its next use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sample:
 
 
 class SampleCoder:
-    """Codec for the samples of one data set, which have its shapes and types."""
+    """Encodes and decodes the samples of one data set, which all have the same shapes and types."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._like = (dataset.train_inputs, dataset.train_labels)
@@ -66,7 +66,7 @@ class SampleCoder:
 
 
 class Level(Generic[Content]):
-    """Contents by number that exist as long as the run, within a capacity; ``size_of`` gives their bytes."""
+    """Keeps contents by number during the run, up to a capacity. ``size_of`` returns the bytes of a content."""
 
     def __init__(self, capacity_bytes: int, size_of: Callable[[Content], int]) -> None:
         self._free_bytes = capacity_bytes
@@ -87,7 +87,7 @@ class FolderDisk:
     """A disk that persists: a file per sample in ``folder``, named by data set and sample number.
 
     A file is written under a temporary name, then renamed, and begins with its content's SHA-256. Damaged files count
-    as missing, and so does what could not be written (a full disk). Several nodes may share a folder.
+    as missing. A sample that cannot be written (a full disk) is not cached. Several nodes may share a folder.
     """
 
     def __init__(self, folder: Path, capacity_bytes: int, data_digest: str) -> None:
@@ -122,7 +122,7 @@ class FolderDisk:
 
 
 def _size_bytes(path: Path) -> int:
-    """Return the size of a file; 0 if another node has given it its name, or removed it, meanwhile."""
+    """Return the size of a file; 0 if another node has renamed or removed it meanwhile."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -1,20 +1,20 @@
-"""Large models as tables of layers, for predictions at a scale where real training does not fit.
+"""Large models as tables of layers, for predictions where the hardware is too small for real training.
 
-Sizes are checked against published totals (tests/training/test_models.py). Work is that of convolutions and matrix
-products, 2 operations per multiply-add; backward is twice forward, except for a first segment, whose input needs no
-gradient.
+Sizes are checked against published totals (tests/training/test_models.py). Work counts convolutions and matrix
+products, with 2 operations per multiply-add. Backward takes twice as many operations as forward, except in the first
+segment, whose input needs no gradient.
 
 Images are 224×224, of 1 000 classes, as in torchvision: Krizhevsky, One weird trick, 2014 · Simonyan and Zisserman,
 2015, table 1 · He et al., 2016, table 1 (stride in the 3×3 convolution, as in torchvision) · Liu et al., 2022
 (ConvNeXt), table 9. Running means and variances are not parameters and are omitted.
 
-Language models are by depth and width: BERT (Devlin et al., 2019), XLM-R (Conneau et al., 2020), GPT-2 (Radford et al.,
-2019), Llama 2 (Touvron et al., 2023). Work of a sample of T tokens: 2·T per matrix element, and 4·T²·width per layer
-for the attention's two products.
+Language models are defined by depth and width: BERT (Devlin et al., 2019), XLM-R (Conneau et al., 2020), GPT-2 (Radford
+et al., 2019), Llama 2 (Touvron et al., 2023). The forward work of a sample of T tokens is 2·T operations per matrix
+element, and 4·T²·width per layer for the two products of the attention.
 
-What a backward pass needs of a forward pass (``held``) is counted as the inputs and outputs of matrix products and
-convolutions, and the inputs of normalisations, without the attention's products, which are computed again
-(FlashAttention): 18·T·width elements of a GPT-2 layer, of which Korthikanti et al., 2022, count 17.
+``held`` counts the elements that the backward pass needs from the forward pass: the inputs and outputs of matrix
+products and convolutions, and the inputs of normalisations. It leaves out the products of the attention, which are
+recomputed (FlashAttention). For a GPT-2 layer, this gives 18·T·width elements; Korthikanti et al., 2022, count 17.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ class Layers:
     tied: bool = False  # the last segment computes with a matrix of the first one
 
     def add(self, segment: str, sizes: list[int], multiply_adds: float = 0) -> None:
-        """Add keys and work (multiply-adds of one sample's forward pass) to a segment, at its end."""
+        """Append keys and work (multiply-adds of one sample's forward pass) to a segment."""
         self._sizes.setdefault(segment, []).extend(sizes)
         self._flops[segment] = self._flops.get(segment, 0) + 2 * multiply_adds
 
     def pass_on(self, segment: str, outputs: int, held: int) -> None:
-        """Note, for one sample, the elements that a segment's last operation so far returns, and those it must hold."""
+        """Note, for one sample, how many elements the segment's last operation returns, and how many it must hold."""
         self._outputs[segment] = outputs
         self._held[segment] = self._held.get(segment, 0) + held
 
     def linear(self, segment: str, inputs: int, outputs: int, tokens: int = 1) -> None:
-        """A matrix with a bias, applied to every token."""
+        """Add a matrix with a bias, applied to every token."""
         self.add(segment, [inputs * outputs, outputs], inputs * outputs * tokens)
         self.pass_on(segment, outputs * tokens, (inputs + outputs) * tokens)
 
     def matrices(self, segment: str, inputs: int, outputs: tuple[int, ...], tokens: int) -> None:
-        """Matrices without biases, each applied to the same input of every token. ``outputs``: the width of each."""
+        """Add matrices without biases that share the input of every token. ``outputs``: the output width of each."""
         for each in outputs:
             self.add(segment, [inputs * each], inputs * each * tokens)
         self.pass_on(segment, outputs[-1] * tokens, (inputs + sum(outputs)) * tokens)
 
     def norm(self, segment: str, width: int, places: int = 1) -> None:
-        """Scale and shift of a normalisation, whose work is not counted. ``places``: tokens or pixels of a sample."""
+        """Add a normalisation with scale and shift; its work is not counted. ``places``: tokens or pixels of a sample."""
         self.add(segment, [width, width])
         self.pass_on(segment, width * places, width * places)
 
     def scale(self, segment: str, width: int, places: int) -> None:
-        """Scale of a normalisation without a shift."""
+        """Add a normalisation with a scale, but no shift."""
         self.add(segment, [width])
         self.pass_on(segment, width * places, width * places)
 
@@ -140,7 +140,7 @@ def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
 
 
 def _convnext_block(layers: Layers, name: str, channels: int, side: int) -> None:
-    """A 7×7 convolution of each channel by itself, a perceptron over channels, and a scale for each."""
+    """Add a depthwise 7×7 convolution, a perceptron over the channels, and a scale for each channel."""
     layers.add(name, [49 * channels, channels], 49 * channels * side * side)
     layers.pass_on(name, channels * side * side, 2 * channels * side * side)
     layers.norm(name, channels, side * side)
@@ -170,8 +170,8 @@ def _block(layers: Layers, name: str, inputs: int, stage: int, bottleneck: bool)
 def _convolution(layers: Layers, segment: str, form: tuple[int, int, int, int], *, bias: bool = False) -> None:
     """Add a convolution, with a bias or followed by a normalisation.
 
-    form  channels of the input and of the output, side of the kernel, side of the output. The input is counted with the
-          side of the output, also where a stride makes that smaller
+    form  input channels, output channels, side of the kernel, side of the output. ``held`` assumes that the input has
+          the side of the output, even if a stride makes the output smaller
     """
     inputs, outputs, kernel, side = form
     weights = inputs * outputs * kernel * kernel
@@ -194,12 +194,12 @@ LLAMA2_TOKENS = 4_096
 
 
 def bert(depth: int, width: int, tokens: int) -> Layers:
-    """The encoder with its pooler, without a head: 12 layers of 768 are BERT-base."""
+    """BERT's encoder and pooler, without a head: depth 12 and width 768 is BERT-base."""
     return _encoder([BERT_VOCABULARY * width, BERT_TOKENS * width, 2 * width], depth, width, tokens)
 
 
 def xlm_roberta(depth: int, width: int, tokens: int) -> Layers:
-    """BERT with a vocabulary of a hundred languages: 24 layers of 1024 are XLM-R large."""
+    """BERT with a vocabulary of a hundred languages: depth 24 and width 1024 is XLM-R large."""
     return _encoder([XLM_VOCABULARY * width, XLM_POSITIONS * width, width], depth, width, tokens)
 
 
@@ -223,7 +223,7 @@ def _encoder(embeddings: list[int], depth: int, width: int, tokens: int) -> Laye
 
 
 def gpt2(depth: int, width: int, tokens: int) -> Layers:
-    """The decoder. Its output matrix is the token embedding once more, so it adds work, but no key."""
+    """GPT-2's decoder. Its output matrix is the token embedding again, so it adds work, but no key."""
     layers = Layers()
     layers.tied = True
     layers.add("embeddings", [GPT2_VOCABULARY * width, GPT2_TOKENS * width])
@@ -289,7 +289,7 @@ LANGUAGE_MODELS: dict[str, Callable[[int], Layers]] = {
 }
 
 LONGEST = {"gpt2": GPT2_TOKENS, "llama2": LLAMA2_TOKENS}
-"""Tokens of a sample, at most, by the first part of a model's name; of other models ``BERT_TOKENS``."""
+"""The most tokens of a sample, by the first part of the model's name; other models have ``BERT_TOKENS``."""
 
 DECLARED: tuple[str, ...] = (*IMAGE_MODELS, *LANGUAGE_MODELS)
 COLUMNS = ("segment", "key", "elements", "forward_flops")
@@ -307,7 +307,7 @@ def declared_shape(name: str, sequence: int = 0, file: str = "", buckets: int = 
 def packed(shape: ModelShape, buckets: int) -> ModelShape:
     """Return the model with all tensors packed into ``buckets`` keys whose sizes differ by at most one element.
 
-    It is one segment: all gradients of a step are complete at the same time.
+    The model becomes one segment, so all gradients of a step are complete at the same time.
     """
     elements = sum(shape.sizes)
     if buckets > elements:

@@ -1,4 +1,4 @@
-"""The interface of a training job to the roles: gradients and values by key, at once or segment by segment."""
+"""The interface between a training job and the roles: gradients and values by key, for a whole step or by segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = dict[str, Tensor | int | float]  # content of a checkpoint, flat, by nam
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Mean loss over ``samples``, and its gradient: one new flat float32 tensor per key, where it was computed."""
+    """Mean loss over ``samples``, and its gradient: one new flat float32 tensor per key, on the computing device."""
 
     loss: float
     samples: int
@@ -38,7 +38,7 @@ class Score:
 
 
 class Learner(Protocol):
-    """The part of a training job that the worker role needs."""
+    """What the worker role needs of a training job."""
 
     sizes: tuple[int, ...]  # elements of each key
 
@@ -84,7 +84,7 @@ class SegmentedLearner(Learner, Stateful, Protocol):
         """Return the pass over this worker's samples that a step belongs to."""
 
     def rows(self, step: int) -> Mapping[int, Tensor]:
-        """Return the rows of each table that the batch of ``step`` needs, int64 and ascending."""
+        """Return, by key, the rows of each embedding table that the batch of ``step`` needs, int64 and ascending."""
 
     @property
     def shape(self) -> ModelShape: ...
@@ -94,7 +94,7 @@ class SegmentedLearner(Learner, Stateful, Protocol):
 
 
 def values_sha256(values: Iterable[Tensor]) -> str | None:
-    """Return the hash of values in key order, as float32 bytes; ``None`` for meta tensors and without values."""
+    """Return the SHA-256 of the values' bytes in key order; ``None`` for meta tensors or if there are no values."""
     digest = hashlib.sha256()
     any_ = False
     for value in values:

@@ -1,4 +1,4 @@
-"""A training job with sizes only (torch's meta device), where real training does not fit."""
+"""A training job on torch's meta device, with sizes only, for models too large for real training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testbed.training.shapes import ModelShape
 
 @cache
 def _tensor(size: int) -> Tensor:
-    """Return the tensor of that size: one object for all workers, so that its messages are measured once."""
+    """Return the one meta tensor of that size. All workers share it, so that its messages are measured once."""
     return torch.empty(size, device="meta")
 
 
@@ -35,7 +35,7 @@ class ShapeTrainer(Remembering):
     def epoch_of(self, step: int) -> int:
         return 0
 
-    widths: Mapping[int, int] = MappingProxyType({})  # rows follow from samples, and there are none
+    widths: Mapping[int, int] = MappingProxyType({})  # no tables: rows depend on samples, and there are no samples
 
     def rows(self, step: int) -> Mapping[int, Tensor]:
         return {}

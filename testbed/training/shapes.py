@@ -1,4 +1,4 @@
-"""The shape of a model: its segments, the sizes of their keys, and how much work they are; free of torch.
+"""The shape of a model: its segments, the sizes of their keys, and their work. This module does not import torch.
 
 Real and declared models have the same kind of shape, so timing and slicing treat them equally.
 """
@@ -15,10 +15,10 @@ from testbed.key_shape import KeyShape, shapes_of
 class SegmentShape:
     """A block of layers: elements of each of its keys, and floating-point operations for one sample (2 per MAC).
 
-    dimensions  of the tensor of each key; none of a declared model, of which sizes alone are known
-    outputs     elements of the activation that the next segment gets, for one sample; 0: unknown
-    rows        of this activation as a matrix, for one sample: its tokens, or 1
-    held        elements that its backward pass needs of one sample's forward pass; 0: unknown
+    dimensions  dimensions of each key's tensor; empty for a declared model, which has sizes only
+    outputs     elements of the activation for the next segment, for one sample; 0: unknown
+    rows        rows of this activation as a matrix, for one sample: its tokens, or 1
+    held        elements of one sample's forward pass that the backward pass needs; 0: unknown
     """
 
     name: str
@@ -49,7 +49,7 @@ class ModelShape:
 
     @property
     def shapes(self) -> tuple[KeyShape, ...]:
-        """Return the shapes of the keys; without dimensions each is a vector."""
+        """Return the shapes of the keys. If dimensions are unknown, each key is a vector."""
         if not all(segment.dimensions for segment in self.segments if segment.sizes):
             return tuple(KeyShape((size,)) for size in self.sizes)
         return shapes_of([each for segment in self.segments for each in segment.dimensions])
@@ -63,13 +63,13 @@ class ModelShape:
         return sum(segment.forward_flops for segment in self.segments)
 
     def part(self, segments: Iterable[int]) -> ModelShape:
-        """Return the shape of some segments of the model, in this order."""
+        """Return the shape of the model's part that has only the given segments, in the given order."""
         return ModelShape(self.name, tuple(self.segments[number] for number in segments))
 
     def time_shares(self) -> tuple[tuple[float, float], ...]:
-        """Return each segment's (forward, backward) share of a step's time, by operations; the sum is 1.
+        """Return each segment's (forward, backward) share of a step's time, in proportion to operations; the sum is 1.
 
-        Without known work, shares are by elements, and backward takes twice as long as forward.
+        If the work is unknown, shares are in proportion to elements, and backward takes twice as long as forward.
         """
         work = [(segment.forward_flops, segment.backward_flops) for segment in self.segments]
         if not any(map(sum, work)):

@@ -1,7 +1,7 @@
 """The computation of one stage of a pipeline: passes of micro-batches through some segments of the model.
 
-The same operations happen as in a whole step whose batch is cut into as many parts (``training.accumulate``), and
-gradients are added up in the same order: so the same bits come out.
+It performs the same operations as a whole step whose batch is cut into as many parts (``training.accumulate``), and
+adds gradients up in the same order. So the results are equal to the last bit.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from testbed.training.shapes import ModelShape
 from testbed.training.trainer import Computing, Trainer, complete, mean_loss, returned
 
 ACTIVATION_TYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
-"""Of what segments hand on, by ``training.precision``."""
+"""Types of the activations between segments, by ``training.precision``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageCut:
-    """What a stage computes of a model.
+    """The part of a model that a stage computes.
 
-    chunks  its parts of the model, as numbers of segments
-    first   whether the first of them reads samples
-    last    whether the last of them makes the loss
-    recomputes  whether it keeps the inputs of its chunks alone, and computes forward again before it goes backward
-    whole   whether the worker keeps the whole model beside its stage, as it scores it
+    chunks  the parts of the model that the stage holds, as numbers of segments
+    first   whether the first chunk reads samples
+    last    whether the last chunk computes the loss
+    recomputes  whether the stage keeps only the inputs of its chunks, and repeats forward passes before backward passes
+    whole   whether the worker also keeps the whole model, because it evaluates
     """
 
     chunks: tuple[range, ...]
@@ -54,35 +54,37 @@ class StageCut:
 
 
 class StageLearner(SegmentedLearner, Protocol):
-    """A learner whose keys are those of one stage, and whose steps are made pass by pass.
+    """A learner that has the keys of one stage, and computes a step pass by pass.
 
         learner.start(step)
         activation = learner.forward(0, 0, None)
         learner.backward(0, 0, gradient)
         result = learner.result()
 
-    Activations and their gradients are ``None`` where there are none: before the first part of the model, and after
-    the last one.
+    Before the first and after the last part of the model, activations and their gradients are ``None``.
     """
 
     def start(self, step: int) -> None:
-        """Begin the step of that number, with its batch."""
+        """Begin step number ``step`` with its batch."""
 
     def forward(self, micro_batch: int, chunk: int, activation: Tensor | None) -> Tensor | None:
-        """Return what the next part of the model is given."""
+        """Return the activation for the next part of the model."""
 
     def backward(self, micro_batch: int, chunk: int, gradient: Tensor | None, *, weights: bool) -> Tensor | None:
-        """Return the gradient of what ``forward`` was given. ``weights``: compute those of the parameters, too."""
+        """Return the gradient of the activation that ``forward`` was given.
+
+        weights  whether to compute the gradients of the parameters, too
+        """
 
     def weights(self, micro_batch: int, chunk: int) -> None:
-        """Compute the gradients of the parameters that ``backward`` has left out."""
+        """Compute the gradients of the parameters, if ``backward`` was called without ``weights``."""
 
     def result(self) -> StepResult:
-        """Return gradients of all keys of the stage and, at the last stage, the loss."""
+        """Return the gradients of all keys of the stage and, at the last stage, the loss (elsewhere NaN)."""
 
 
 class _Held(NamedTuple):
-    """What a pass needs of those before it: input, output, and the gradient of the output."""
+    """Tensors that a pass keeps for later passes: its input, its output, and the gradient of the output."""
 
     inputs: Tensor
     outputs: Tensor
@@ -103,7 +105,7 @@ class StageTrainer(Trainer):
         *,
         warms_up: bool = False,
     ) -> None:
-        """``warms_up``: compute a step of the whole model for no one, before the others of its segments are let go."""
+        """``warms_up``: compute a step of the whole model as a warm-up, before dropping other stages' segments."""
         super().__init__(model, dataset, batches, device, computing)
         if warms_up:
             self.warm_up(by_segments=True)
@@ -118,7 +120,7 @@ class StageTrainer(Trainer):
         self._samples_of: list[tuple[Tensor, Tensor]] = []
         self._count = 0
         self._held: dict[tuple[int, int], _Held] = {}
-        self._gradients: list[list[Tensor]] = []  # by chunk, of micro-batches so far
+        self._gradients: list[list[Tensor]] = []  # by chunk: the sum over the micro-batches so far
         self._loss: Tensor | None = None
 
     def start(self, step: int) -> None:
@@ -176,7 +178,7 @@ class StageTrainer(Trainer):
             wanted.append(held.inputs)
         found: list[Tensor | None] = []
         if wanted:
-            kept = not weights  # the graph, for the gradients of the parameters
+            kept = not weights  # keep the graph: ``weights`` needs it for the gradients of the parameters
             found += torch.autograd.grad(held.outputs, wanted, incoming, allow_unused=True, retain_graph=kept)
         outgoing = None if reads else found.pop()
         if not reads and outgoing is None:
@@ -195,7 +197,7 @@ class StageTrainer(Trainer):
         self._add(micro_batch, chunk, found)
 
     def _add(self, micro_batch: int, chunk: int, gradients: Sequence[Tensor | None]) -> None:
-        """Add the gradients of a micro-batch to those so far, by its share of the batch."""
+        """Add the gradients of a micro-batch, weighted with its share of the batch, to the sum so far."""
         more = complete(gradients, nn.ModuleList(segment.module for segment in self._chunks[chunk]))
         if self._cut.micro_batches == 1:
             self._gradients[chunk] = more
@@ -212,10 +214,10 @@ class StageTrainer(Trainer):
 
 
 class ShapeStage(ShapeTrainer):
-    """One stage of a model of which sizes alone are known."""
+    """One stage of a model that has sizes only."""
 
     def __init__(self, shape: ModelShape, batch_size: int, cut: StageCut, activation: torch.dtype) -> None:
-        """``activation``: the type of activations' elements. ``shape`` is that of the whole model."""
+        """``activation``: the type of activations' elements. ``shape``: the shape of the whole model."""
         numbers = [number for chunk in cut.chunks for number in chunk]
         super().__init__(shape.part(numbers), batch_size)
         self._cut = cut
@@ -247,5 +249,5 @@ class ShapeStage(ShapeTrainer):
 
 @cache
 def _sized(elements: int, dtype: torch.dtype) -> Tensor:
-    """Return a tensor without numbers: one object for all, so that its messages are measured once."""
+    """Return the one meta tensor of this size and type. All share it, so that its messages are measured once."""
     return torch.empty(elements, dtype=dtype, device="meta")

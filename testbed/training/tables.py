@@ -1,8 +1,8 @@
-"""Finds a model's embedding tables (parameters that are used for look-ups alone), and the rows that a batch needs.
+"""Finds a model's embedding tables (parameters that are only used for look-ups), and the rows that a batch needs.
 
-Both are found by watching a forward pass, so a model need not declare its tables: PyTorch reports every operation on a
-tensor to a ``TorchFunctionMode``. Indices depend on the samples, not on the values of parameters; so the rows of a
-batch are known before the values are.
+It watches a forward pass, in which PyTorch reports every operation to a ``TorchFunctionMode``; so a model need not
+declare its tables. As indices depend on the samples and not on the values of parameters, the rows of a batch are known
+before the values arrive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch.utils._pytree import tree_leaves
 
 from testbed.training.models import Segment
 
-_LOOK_UPS = (functional.embedding, functional.embedding_bag)  # of (indices, table, …)
+_LOOK_UPS = (functional.embedding, functional.embedding_bag)  # both take (indices, table, …)
 
 
 class _Watch(TorchFunctionMode):
-    """Notes the rows that are looked up in each parameter, by key, and the parameters that other operations use."""
+    """Notes, by key, the rows that are looked up in each parameter, and the parameters that other operations use."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _Watch(TorchFunctionMode):
         if func in _LOOK_UPS:
             for key in used:
                 self.rows.setdefault(key, []).append(args[0].detach().flatten())
-        elif any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):  # a size or a device depends on no value
+        elif any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):  # asking for a size or device is no use
             self.otherwise.update(used)
         return result
 
@@ -52,7 +52,7 @@ class EmbeddingTables:
         self._parameters = [parameter for segment in segments for parameter in segment.parameters]
         watch = self._forward(sample)
         self.widths = {key: self._parameters[key].shape[1] for key in sorted(watch.rows.keys() - watch.otherwise)}
-        # the rows of a batch are known when the last segment that has a table has run
+        # all rows of a batch are known after the last segment with a table, so later segments need not run
         last = max(self.widths, default=-1)
         self._segments = [segment for segment in segments if segment.keys.start <= last]
 
@@ -67,6 +67,6 @@ class EmbeddingTables:
         watch = _Watch(self._parameters)
         with watch:
             for segment in self._segments:
-                # with its hooks, but without ``torch.compile``: a module would be compiled again for the watch
+                # run hooks, but not ``torch.compile``'s code: the module would be compiled again for the watch
                 activation = segment.module._call_impl(activation)  # type: ignore[no-untyped-call]
         return watch

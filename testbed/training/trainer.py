@@ -26,7 +26,7 @@ from testbed.training.shapes import ModelShape
 from testbed.training.tables import EmbeddingTables
 
 TEST_BATCH = 1000
-_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # without it, cuBLAS may give other bits every time
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # if unset, cuBLAS results may differ between runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Computing:
     """How gradients are computed.
 
     precision   ``float32`` | ``tf32`` | ``bf16``: automatic mixed precision; parameters and gradients stay float32
-    accumulate  parts of a batch, whose gradients are averaged
-    compiled    whether the model goes through torch.compile
-    on_host     whether gradients and values are returned in main memory, and not where they were computed
+    accumulate  number of parts into which a batch is cut; their gradients are averaged
+    compiled    whether the model is compiled with torch.compile
+    on_host     whether gradients and values are returned in main memory instead of on the computing device
     """
 
     precision: str = "float32"
@@ -49,7 +49,7 @@ class Computing:
 
 
 def configure(precision: str, deterministic: bool, device: torch.device) -> None:
-    """Set what holds for all of torch in this process. Initialises no GPU."""
+    """Set torch's global options for this process, without initialising a GPU."""
     if torch.are_deterministic_algorithms_enabled() != deterministic:
         torch.use_deterministic_algorithms(deterministic)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -69,9 +69,9 @@ def mean_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 class TorchStep:
     """Forward and backward over one batch, one segment at a time; see ``SegmentedStep`` for the order.
 
-    Each segment's autograd graph begins at a detached copy of its input. Its backward pass starts from the next
-    segment's gradient with respect to that copy, which is the value that autograd passes on in a whole backward pass.
-    So these are the same operations as the whole step, hence the same bits.
+    Each segment's autograd graph begins at its detached input. Its backward pass starts from the gradient with respect
+    to the next segment's input, the same value that autograd passes on in a whole backward pass. So the operations are
+    the same as in a whole step, and the results are equal to the last bit.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class TorchStep:
 
 
 def complete(gradients: Sequence[Tensor | None], module: nn.Module) -> list[Tensor]:
-    """Return the gradients of what is trained of ``module``. Raise ``ScenarioError`` if one is missing or sparse."""
+    """Return the gradients of trained parameters of ``module``. Raise ``ScenarioError`` if one is missing or sparse."""
     found = [gradient for gradient in gradients if gradient is not None and not gradient.is_sparse]
     if len(found) < len(gradients):
         for (name, _), gradient in zip(trained(module).items(), gradients, strict=True):
@@ -152,16 +152,17 @@ def complete(gradients: Sequence[Tensor | None], module: nn.Module) -> list[Tens
 
 
 def returned(gradients: Sequence[Tensor], on_host: bool) -> list[Tensor]:
-    """Return gradients flat, where they are or, in one copy, in main memory."""
+    """Return the gradients flat, on their device or, with ``on_host``, in main memory by one copy."""
     flat = [gradient.reshape(-1) for gradient in gradients]
     accelerator = accelerator_of(flat[0].device) if on_host and flat else None
     return list(accelerator.to_host(tuple(flat))) if accelerator else flat
 
 
 class Trainer:
-    """A model and its data on ``device``. Tensors are flat float32, one per parameter that is trained, in their order.
+    """A model on ``device``, and its data. Tensors are flat float32, one per trained parameter, in the model's order.
 
-    Gradients and values stay on the device, unless ``computing`` wants them in main memory; values may come from both.
+    Gradients and values are returned on the device, or in main memory if ``computing.on_host``. Values to load may be
+    on either.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Trainer:
 
     @property
     def shape(self) -> ModelShape:
-        """Segments with their sizes and their work."""
+        """The segments of the model, with their sizes and their work."""
         sample = as_model_input(self._dataset.train_inputs[:1]).to("meta")
         return measure(type(self.model).__name__, copy.deepcopy(self.model).to("meta"), sample)
 
@@ -237,7 +238,7 @@ class Trainer:
         return loss.detach(), complete(gradients, self.model)
 
     def begin(self, step: int) -> SegmentedStep:
-        """Begin the same step segment by segment; its gradients have the same bits."""
+        """Begin step ``step`` segment by segment; its gradients have the same bits as those of ``gradient``."""
         return self._segmented(*self._batch(step))
 
     def _segmented(self, inputs: Tensor, labels: Tensor) -> TorchStep:
@@ -245,7 +246,7 @@ class Trainer:
         return TorchStep(self._segments, inputs, labels, autocast, self._computing.on_host)
 
     def warm_up(self, *, by_segments: bool) -> None:
-        """Compute a step and a score for no one: kernels are loaded, chosen and compiled by then."""
+        """Compute a step and a forward pass, and drop the results, so that kernels are loaded, chosen and compiled."""
         inputs, labels = self._samples(self._batches.indices(0))
         if by_segments:
             step = self._segmented(inputs, labels)
@@ -274,7 +275,7 @@ class Trainer:
         return as_model_input(inputs.to(self.device)), labels.to(self.device)
 
     def values(self) -> list[Tensor]:
-        """Return a copy of the current values, complete."""
+        """Return a copy of the current values, after the GPU has finished copying."""
         if self._accelerator is None:
             return self._copies()
         copies, _ = self._accelerator.timed(self._copies)
@@ -293,7 +294,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, values: list[Tensor]) -> Score:
-        """Return accuracy and loss on the test set at ``values``. It has a copy of the model, for concurrent use."""
+        """Return accuracy and loss on the test set at ``values``, with a copy of the model, so training can go on."""
         correct = 0
         loss = 0.0
         count = self._dataset.test_labels.numel()
@@ -312,7 +313,10 @@ class Trainer:
         return Score(correct / count, loss, most / count)
 
     def state(self) -> State:
-        """Return a checkpoint: the values, and a digest of the data. Batches depend on the step number only."""
+        """Return the state for a checkpoint: the values, and a digest of the data.
+
+        Batches need no state, as they depend on the step number only.
+        """
         values: State = {f"value/{key}": value for key, value in enumerate(self.values())}
         return {**values, "data": self._data_digest()}
 

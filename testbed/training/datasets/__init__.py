@@ -43,7 +43,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
 
 
 def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
-    """Return a data set by name, as it was loaded before unless its code or its files have changed since.
+    """Return a data set by name. It is loaded once, and again if its code or its files have changed.
 
     Raise ``ScenarioError`` if its files are missing or malformed.
     """
@@ -52,7 +52,7 @@ def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
 
 
 def _missing_file(entry: type[Any], options: dict[str, Any]) -> str:
-    """Return which option names a file or folder that is not there, and where it was looked for; empty if none does."""
+    """Return a message about an option that names a missing file or folder; empty if there is none."""
     for option in (each for each in fields(options_of(entry)) if "path" in each.metadata):
         named = str(options.get(option.name, option.default))
         path = Path(named).expanduser()
@@ -68,15 +68,15 @@ def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int, *_s
 
 
 def load_anew(kind: str, options: dict[str, Any], seed: int) -> Dataset:
-    """Return the same as ``load_dataset``, from its loader again. Raise ``ScenarioError`` for unusable samples."""
-    load: Callable[[Any, int], Dataset] = _LOADERS.get(kind) or DATASETS[kind].load  # a data set from outside
+    """Load a data set without the cache of ``load_dataset``. Raise ``ScenarioError`` for unusable samples."""
+    load: Callable[[Any, int], Dataset] = _LOADERS.get(kind) or DATASETS[kind].load  # a user's own data set
     try:
         data = load(DATASETS.options(kind, options), seed)
     except OSError as error:
         if missing := _missing_file(DATASETS[kind], options):
             raise ScenarioError(missing) from error
         raise
-    if isinstance(data, Dataset):  # another result fails the data set's contract
+    if isinstance(data, Dataset):  # any other result is reported by the check of the contract
         refuse_unusable(Path(kind).name, data, is_text=DATASETS[kind].gives == TEXT)
     return data
 

@@ -20,7 +20,7 @@ from testbed.training.options.declarations import DataDeclarations
 from testbed.training.seeds import numpy_stream
 
 _BYTE = 255
-_ANY_SEED = 0  # samples that are drawn have the same shape and classes with every seed
+_ANY_SEED = 0  # the shape and the classes of drawn samples do not depend on the seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +28,8 @@ class Dataset:
     """Samples and labels; labels int64.
 
     Images: inputs [count, channels, height, width], float32 in [0, 1] or uint8 (a quarter of the memory), labels
-    [count]. Text: inputs int64 [count, context], labels [count, context]: the character after each one. Records: inputs
-    int64 [count, fields], the numbers of categories, from 0 on and different in all fields; labels [count].
+    [count]. Text: inputs int64 [count, context]; labels [count, context], the character after each input. Records:
+    inputs int64 [count, fields], category numbers from 0 on, where no two fields share a number; labels [count].
     """
 
     train_inputs: Tensor
@@ -57,7 +57,7 @@ class Dataset:
 
 
 class DataSource(DataDeclarations, ABC):
-    """A data set from outside: declares what it ``gives``, has a nested frozen dataclass ``Options``, and loads."""
+    """A user's own data set. It declares the kind of its samples (``gives``) and a nested frozen dataclass ``Options``."""
 
     Options: ClassVar[type[Any]]
 
@@ -71,9 +71,9 @@ class DataSource(DataDeclarations, ABC):
 
     @classmethod
     def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:
-        """Return the shape of a sample and the number of classes, found by loading the samples; ``None`` if that fails.
+        """Load the samples, and return the shape of a sample and the number of classes; ``None`` if loading fails.
 
-        The run loads them again, and tells why it cannot.
+        In that case, the run reports the error when it loads the samples again.
         """
         return _found_by_loading(cls, options, state_of_files(options))
 
@@ -88,13 +88,13 @@ def _found_by_loading(source: type[DataSource], options: Any, *_state: Any) -> t
 
 
 def state_of_files(options: Any) -> tuple[tuple[str, int, int], ...]:
-    """Return the place, size and time of change of each file that options name, or that is in a folder of theirs."""
+    """Return path, size and modification time of each file or folder that options name, and of a folder's files."""
     found = []
     for option in (each for each in fields(options) if "path" in each.metadata):
         if named := getattr(options, option.name):
             path = Path(named).expanduser().absolute()
             inside = list[Path]()
-            with suppress(OSError):  # here and below: the loader tells
+            with suppress(OSError):  # here and below: the loader reports such errors
                 inside = sorted(path.iterdir()) if path.is_dir() else []
             for file in (path, *inside):
                 with suppress(OSError):
@@ -104,7 +104,7 @@ def state_of_files(options: Any) -> tuple[tuple[str, int, int], ...]:
 
 
 def held_out(inputs: Tensor, labels: Tensor, count: int, classes: int, seed: int) -> Dataset:
-    """Return a data set that tests with ``count`` random samples, by ``seed``, and trains with the others."""
+    """Return a data set with ``count`` random test samples, drawn from ``seed``; the others are for training."""
     order = torch.from_numpy(numpy_stream(seed, "hold out").permutation(len(labels)))
     test = order[:count]
     train = order[count:]
@@ -126,9 +126,9 @@ def digest_of(inputs: Tensor, labels: Tensor) -> str:
 
 
 def find_files(folder: str, names: tuple[str, ...], source: str, key: str = "folder") -> dict[str, Path]:
-    """Return the path of every file, plain or with ``.gz``. Raise ``ScenarioError`` that names all missing files.
+    """Return the path of every file, plain or with ``.gz``. Raise a ``ScenarioError`` that names all missing files.
 
-    ``key``: the option that names the place. Nothing is downloaded: nodes may have no network but the emulated one.
+    ``key``: the option that names the folder. Nothing is downloaded, as nodes may have only the emulated network.
     """
     place = Path(folder).expanduser()
     candidates = ((name, place / f"{name}{ending}") for name in names for ending in (".gz", ""))

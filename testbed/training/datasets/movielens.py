@@ -1,7 +1,7 @@
-"""MovieLens' ratings as records of a user and a film: liked, or not.
+"""MovieLens ratings as records of a user and a film; the label says whether the user liked the film.
 
-Lines are user, film, stars and time, separated by a tab (``u.data``), two colons (``ratings.dat``) or a comma
-(``ratings.csv``, which begins with a line of names).
+A line has user, film, stars and time, separated by tabs (``u.data``), double colons (``ratings.dat``) or commas
+(``ratings.csv``, which begins with a header).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Synthetic data of known difficulty: images labelled by a random network, text by a table, records by hidden factors.
 
-``noise`` of the training labels, or of the tokens, are random ones instead; labels for testing are always right.
+``noise`` is the share of training labels, or of all tokens, that are replaced by random ones. Test labels of images
+and records have no noise.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from testbed.training.seeds import numpy_stream
 
 
 def load_teacher(options: Teacher, seed: int) -> Dataset:
-    """Return float32 Gaussian images [count, channels, side, side] and the classes that a random network, the teacher,
-    gives them, about equally frequent."""
+    """Return Gaussian images, float32 [count, channels, side, side], labelled by a random network, the teacher.
+
+    The classes are about equally frequent.
+    """
     count = options.train_samples + options.test_samples
     inputs = numpy_stream(seed, "teacher", "inputs").standard_normal((count, options.channels * options.side**2))
     labels = _teacher_labels(options, inputs, seed)
@@ -59,7 +62,7 @@ def load_clicks(options: Clicks, seed: int) -> Dataset:
 
 
 def load_tokens(options: SyntheticTokens, seed: int) -> Dataset:
-    """Return windows of ``context`` tokens, int64, and their successors: a random table says which follows which."""
+    """Return windows of ``context`` tokens, int64, and their successors, which a random table determines."""
     count = options.train_samples + options.test_samples
     length = options.context + 1
     follows = numpy_stream(seed, "tokens", "follows").permutation(options.vocabulary)

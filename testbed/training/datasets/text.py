@@ -27,7 +27,7 @@ def load_text(options: Text, seed: int) -> Dataset:
 def load_python_docs(options: PythonDocs, seed: int) -> Dataset:
     """Return windows of ``context`` bytes of the topics that Python's ``help()`` shows, in the order of their names.
 
-    The text is that of the Python that runs: another release has other data. Raise as ``load_text``.
+    The text depends on the release of the running Python. Raise ``ScenarioError`` if it is too short.
     """
     from pydoc_data.topics import topics
 
@@ -50,7 +50,7 @@ def _held_out(stream: Tensor, options: Text | PythonDocs, classes: int, about: s
 
 
 def _windows(stream: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Return characters and their successors, int64 [count, context], as views."""
+    """Return windows of characters and of their successors, int64 [count, context], as views."""
     return stream[:-1].unfold(0, context, context), stream[1:].unfold(0, context, context)
 
 

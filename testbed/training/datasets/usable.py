@@ -1,7 +1,7 @@
-"""Samples that no training can use: refused when they are loaded, as later their effect has other likely causes.
+"""Refuses samples that no training can use. Loading reports them, as later errors would suggest other causes.
 
-Numbers that are not finite would make a loss that is not, as a learning rate that is too high does; a label that is no
-class would end a training step with an index out of range.
+Non-finite numbers would make the loss non-finite, as a too high learning rate does; an invalid label would end a
+training step with an index out of range.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from torch import Tensor
 from testbed.errors import ScenarioError
 from testbed.training.datasets.base import Dataset
 
-_CHECKED_BYTES = 1 << 30  # of one tensor; a larger one may be a file that is read as it is needed
+_CHECKED_BYTES = 1 << 30  # tensors above this size are not checked: they may be memory-mapped files
 _SAMPLES_AT_ONCE = 4096
 
 
 def refuse_unusable(name: str, data: Dataset, *, is_text: bool) -> None:
-    """Raise ``ScenarioError`` for a number that is not finite, or a label that is no class; ``name``: of the data."""
+    """Raise ``ScenarioError`` for a non-finite number or a label that is no class. ``name``: the data set's name."""
     for part in ("train", "test"):
         inputs: Tensor = getattr(data, f"{part}_inputs")
         _refuse_infinite(f"training.data: '{name}': {part}_inputs", inputs)

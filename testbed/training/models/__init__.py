@@ -1,8 +1,9 @@
-"""Models by name, each a sequence of named blocks. Every tensor that is trained is a key, in the model's order.
+"""Models by name, each a sequence of named blocks. Every trained tensor is a key, in the model's order.
 
-No model has buffers (running means and variances of batch normalisation): they are not trained by gradients and would
-have to be averaged separately, and a mean over data centres with different data fits none of them (Hsieh et al., The
-Non-IID Data Quagmire of Decentralized Machine Learning, 2020). Models use group normalisation, which has no buffers.
+No model has buffers, such as the running means and variances of batch normalisation. Gradients do not train buffers, so
+they would have to be averaged separately; and their mean over data centres with different data fits none of these
+(Hsieh et al., The Non-IID Data Quagmire of Decentralized Machine Learning, 2020). Models use group normalisation, which
+has no buffers.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Segment:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Its tensors, in the order of ``keys``."""
+        """The trained parameters, in the order of ``keys``."""
         return list(trained(self.module).values())
 
     def __call__(self, inputs: Tensor) -> Any:
-        """Return what the next segment is given. Raise ``ScenarioError`` if the module changes ``inputs`` in place."""
+        """Return the module's output. Raise ``ScenarioError`` if the module changes ``inputs`` in place."""
         try:
             return self.module(inputs)
         except RuntimeError as error:
@@ -63,11 +64,11 @@ def trained(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def segments(model: nn.Module) -> tuple[Segment, ...]:
-    """Return the top-level children of a ``Sequential``; any other model is one segment.
+    """Return the segments of a model: the top-level children of a ``Sequential``; any other model is one segment.
 
-    Children before the first that has parameters to train, such as ``nn.Flatten``, belong to its segment; one that
-    begins with a layer that works in place belongs to the segment whose output it changes. Raise ``ScenarioError`` if
-    two share a parameter, so that neither has its whole gradient.
+    Children before the first child with trained parameters, such as ``nn.Flatten``, are joined to that child. A child
+    that begins with an in-place layer is joined to the one before it, whose output it changes. Raise ``ScenarioError``
+    if two segments share a parameter, as neither would have its whole gradient.
     """
     blocks = _joined(_children(model)) if isinstance(model, nn.Sequential) else [("model", model)]
     owners: dict[nn.Parameter, str] = {}
@@ -88,9 +89,9 @@ def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
 
 
 def _joined(blocks: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Return ``blocks`` with those before the first parameters to train joined to the block that has them.
+    """Join blocks to segments: those before the first block with trained parameters are joined to that block.
 
-    A block that changes its input in place is joined to the one before, as a segment keeps its input.
+    A block that changes its input in place is joined to the block before it, as segments need their inputs unchanged.
     """
     first = next((index for index, (_, block) in enumerate(blocks) if trained(block)), 0)
     parts = [[block for _, block in blocks[: first + 1]]]
@@ -127,10 +128,10 @@ _DIMENSIONS = {IMAGES: 3, TEXT: 1, RECORDS: 1}
 def build_model(
     kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int, seed: int
 ) -> nn.Sequential:
-    """Return a model whose parameters depend on ``seed`` only (Xavier weights, zero biases, as GeoMX's demo).
+    """Return a model whose parameters depend on ``seed`` only (Xavier weights, zero biases, as in GeoMX's demo).
 
-    ``input_shape`` is that of one sample, ``classes`` the number of labels. Raise ``ScenarioError`` if the model is not
-    for such data.
+    ``input_shape`` is the shape of one sample, ``classes`` the number of labels. Raise ``ScenarioError`` if the model
+    does not fit the data.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_for(seed, "layers"))  # torch initialises layers on the host
@@ -148,7 +149,7 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
     """Return a model with torch's initial parameters, on torch's current default device."""
     entry = MODELS[kind]
     chosen = MODELS.options(kind, options)
-    build = _BUILDERS.get(kind) or getattr(entry, "build", None)  # a model from outside builds itself
+    build = _BUILDERS.get(kind) or getattr(entry, "build", None)  # a user's own model has a ``build``
     if build is None:
         raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
     if len(input_shape) != _DIMENSIONS[entry.takes]:
@@ -188,10 +189,10 @@ def _article(name: str) -> str:
 
 
 def initialise(model: nn.Module) -> None:
-    """Initialise matrices and kernels by Xavier, biases with zeros.
+    """Initialise matrices and kernels by Xavier's rule, and biases with zeros.
 
-    Other vectors stay as their layer has made them: scales of normalisations are 1, the slopes of ``PReLU`` 0.25.
-    So do frozen parameters.
+    Other vectors keep the initial values of their layers: scales of normalisations are 1, slopes of ``PReLU`` 0.25.
+    Frozen parameters keep theirs, too.
     """
     for name, parameter in trained(model).items():
         if parameter.dim() > 1:
@@ -238,8 +239,8 @@ def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations of this thread, by PyTorch's formulas.
 
-    ``FlopCounterMode`` itself also counts by module, with hooks on all modules of the process, which then run in the
-    training steps of other threads.
+    It is used instead of ``FlopCounterMode``, which sets hooks on all modules of the process to count by module; these
+    would run in the training steps of other threads, too.
     """
 
     def __init__(self) -> None:

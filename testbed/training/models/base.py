@@ -1,4 +1,4 @@
-"""The contract of a model from outside; ``docs/axes/model.md`` explains it with a worked example."""
+"""The contract of a user's own model; ``docs/axes/model.md`` explains it with a worked example."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from testbed.training.options.declarations import ModelDeclarations
 
 
 class Model(ModelDeclarations, ABC):
-    """Declares which samples it ``takes``, has a nested frozen dataclass ``Options``, and builds the module."""
+    """Declares the kind of samples (``takes``) and a nested frozen dataclass ``Options``, and builds the module."""
 
     Options: ClassVar[type[Any]]
 
     @staticmethod
     @abstractmethod
     def build(options: Any, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return a module from a batch of samples of ``input_shape`` to scores [batch, classes].
+        """Return a module that maps a batch of samples of ``input_shape`` to scores [batch, classes].
 
-        Text has scores [batch, context, classes]. The children of an ``nn.Sequential`` are sent one by one; any other
-        module is one block. It has no buffers (use group instead of batch normalisation); its parameters are
-        initialised afterwards (``testbed.training.models.initialise``).
+        For text, scores are [batch, context, classes]. Each child of an ``nn.Sequential`` is a block; any other module
+        is a single block. The module must have no buffers (use group instead of batch normalisation). Its parameters
+        are initialised afterwards (``testbed.training.models.initialise``).
         """
 
     @classmethod
     def parameters_bound(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
-        """Return the number of parameters, found by building the module without numbers; 0 where that fails.
+        """Build the module on the meta device, and return its number of parameters; 0 if building fails.
 
-        The run builds the module again, and tells why it cannot.
+        In that case, the run reports the error when it builds the module again.
         """
         try:
             with torch.device("meta"):

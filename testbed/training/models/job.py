@@ -1,4 +1,4 @@
-"""The shape of the model of a job, whose inputs are those of its data."""
+"""The shape of a job's model, given the shape of its data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A small decoder-only transformer over characters, in the form of GPT-2 (Radford et al., 2019): norms come first.
 
-Without dropout, so that a step depends on values and samples only, and with an output matrix of its own, so
-that no two segments share a key.
+It has no dropout, so that a step depends on values and samples only, and its output matrix is not tied to the
+embedding, so that no two segments share a key.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TransformerBlock(nn.Module):
 
 
 def transformer(options: Transformer, input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Logits [batch, tokens, classes] for the character after each. A segment is the embedding, a block, the head."""
+    """Logits [batch, tokens, classes] for the next character at each place. Segments: embedding, blocks, head."""
     width = options.heads * options.head_width
     blocks: OrderedDict[str, nn.Module] = OrderedDict(embedding=Embedding(classes, input_shape[0], width))
     for number in range(1, options.layers + 1):

@@ -1,9 +1,9 @@
 """Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), with the same bits on every processor.
 
-PyTorch's own step takes square roots from MKL, which on one type of processor rounds up to a fifth of them otherwise
-than on another: workers on unlike machines that apply the same sums would end with different parameters. Its fused
-kernel rounds all of them correctly, but treats the last elements of a tensor otherwise, so that slices would not end
-with the bits of the whole tensor.
+PyTorch's own step computes square roots with MKL. Two types of processors may round up to a fifth of these differently,
+so workers on different machines that apply the same sums would get different parameters. PyTorch's fused kernel rounds
+all square roots correctly, but computes the last elements of a tensor differently, so slices would not get the same
+bits as the whole tensor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 
 class Adam(torch.optim.Adam):
-    """The options and the state are PyTorch's, without ``amsgrad``; ``decoupled_weight_decay`` makes it AdamW."""
+    """Has the options and the state of PyTorch's Adam, without ``amsgrad``. ``decoupled_weight_decay``: AdamW."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -36,6 +36,6 @@ class Adam(torch.optim.Adam):
             gradient = gradient.add(value, alpha=group["weight_decay"])
         state["exp_avg"].lerp_(gradient, 1 - beta1)
         state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        root = state["exp_avg_sq"].rsqrt().reciprocal_()  # neither is MKL's
+        root = state["exp_avg_sq"].rsqrt().reciprocal_()  # PyTorch computes both without MKL
         denominator = root.div_(bias_correction2**0.5).add_(group["eps"])
         value.addcdiv_(state["exp_avg"], denominator, value=-group["lr"] / bias_correction1)

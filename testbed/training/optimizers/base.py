@@ -1,4 +1,4 @@
-"""The contract of an optimizer from outside; ``docs/axes/optimizer.md`` explains it with a worked example."""
+"""The contract of a user's own optimizer; ``docs/axes/optimizer.md`` explains it with a worked example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KeyStep(OptimizerDeclarations, ABC):
     def make(options: Any, value: Tensor, *shape: KeyShape) -> torch.optim.Optimizer:
         """Return an optimizer over the one flat float32 tensor ``value``, in one parameter group.
 
-        ``shape``: of the tensor, given where the class is ``by_shape``.
+        ``shape``: the shape of the tensor; given only if the class is ``by_shape``.
 
-        Its ``lr`` is set before every step, by the schedule. Its state is kept in checkpoints.
+        The schedule sets the group's ``lr`` before every step. Checkpoints include the optimizer's state.
         """

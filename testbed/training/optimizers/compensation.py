@@ -4,8 +4,8 @@ Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation, 
 w is approximately g + λ·g⊙g⊙(w − w_backup), where w_backup are the values that the sender last pulled. The adaptive
 variant divides λ by the root of the gradients' mean square.
 
-GeoMX's DCASGD (``previous: any``) has one w_backup for all senders: the values before the latest update. That is what
-one update has changed, however many there were since the sender pulled.
+GeoMX's DCASGD (``previous: any``) has one w_backup for all senders: the values before the latest update. So it
+compensates for a single update, even if there were more since the sender pulled.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ EPSILON = 1e-7  # the paper's, under the root of the adaptive variant
 
 
 class Compensation(Remembering):
-    """One backup per member, and the mean square of gradients for the adaptive variant.
+    """Keeps one backup per member, and the mean square of gradients for the adaptive variant.
 
-    A member is a party, or a worker of one whose workers do not wait for each other.
+    A member is a party (data centre), or a single worker if the workers of its party do not wait for each other.
     """
 
     remembers = ("_first", "_backups", "_mean_square")
 
     def __init__(self, options: DcAsgd, value: Tensor) -> None:
         self._options = options
-        # the backup of a member that has not pulled yet: the first value; with ``any``, that before the latest update
+        # the backup of a member that has not pulled yet: the first value; with ``any``, the one before the last update
         self._first = value.clone()
         self._backups: dict[str, Tensor] = {}
         self._mean_square = torch.zeros_like(value) if options.adaptive else None
 
     def pulled(self, member: str, value: Tensor) -> None:
-        """Record that ``member`` has ``value``, which is immutable."""
+        """Record that ``member`` has pulled ``value``, which nobody changes."""
         if self._options.previous != ANY:
             self._backups[member] = value
 
     def forget(self, member: str) -> None:
-        """Drop the backup of ``member``, which computes nothing more at it."""
+        """Drop the backup of ``member``, which will compute no more gradients at it."""
         self._backups.pop(member, None)
 
     def __call__(self, gradient: Tensor, value: Tensor, member: str | None) -> Tensor:
@@ -54,7 +54,7 @@ class Compensation(Remembering):
             self._first = value.clone()
         if member is None or self._options.compensation == 0:
             return gradient
-        # what a checkpoint kept of members is in main memory
+        # backups restored from a checkpoint are in main memory
         return gradient + factor * gradient * gradient * (value - earlier.to(value.device))
 
     def _factor(self, gradient: Tensor) -> Tensor | float:

@@ -25,7 +25,7 @@ from testbed.training.options import OPTIMIZERS
 from testbed.training.options import optimizers as options_of
 from testbed.training.options.optimizers import OptimizerOptions
 
-_UNKNOWN_ELEMENT_S = 4e-9  # of an optimizer that the table of costs does not have: four reads and writes
+_UNKNOWN_ELEMENT_S = 4e-9  # for an optimizer without a row in the table of costs: four reads and writes
 
 
 class Norms(NamedTuple):
@@ -41,9 +41,10 @@ def sum_of_squares(tensor: Tensor) -> float:
 
 
 def clip_factor(squares: Sequence[float], limit: float, workers: float = 1.0) -> float:
-    """Return the factor by which the gradient of all keys is shortened, as by ``torch.nn.utils.clip_grad_norm_``.
+    """Return the factor that scales the gradient of all keys down, as ``torch.nn.utils.clip_grad_norm_`` does.
 
-    squares  of each key's gradient, a sum over so many ``workers``, whose mean is to be no longer than ``limit``
+    squares  the squared norm of each key's gradient, which is a sum over ``workers``
+    limit    the largest norm of the mean over the workers, all keys together
     """
     norm = math.sqrt(math.fsum(squares)) / workers
     return min(1.0, limit / (norm + 1e-6))
@@ -52,9 +53,9 @@ def clip_factor(squares: Sequence[float], limit: float, workers: float = 1.0) ->
 class Lars(torch.optim.Optimizer):
     """You, Gitman, Ginsburg, 2017, algorithm 1: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
 
-    λ is 1 where a norm is 0 (biases start at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are
-    those of the given tensor, unless the group's ``norms`` gives those of the whole tensor that it is a slice of; then
-    the caller applies ``adapt_from``.
+    λ is 1 if a norm is 0 (biases start at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are those
+    of the given tensor. If it is a slice, the caller can pass the norms of the whole tensor as the group's ``norms``,
+    and then applies ``adapt_from`` itself.
     """
 
     def __init__(self, value: Tensor, momentum: float, weight_decay: float, trust: float, adapt_from: int) -> None:
@@ -172,13 +173,13 @@ _MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class KeyOptimizer:
-    """The value of one key (flat float32) and the optimizer state that goes with it. ``value`` is changed in place.
+    """The value of one key (flat float32), which steps change in place, and the state of its optimizer.
 
-    cost  its row in the table of measured costs: of one step
+    cost  the cost of one step, by the table of measured costs
     """
 
     def __init__(self, kind: str, options: dict[str, Any], value: Tensor, shape: KeyShape | None = None) -> None:
-        """``shape``: of the tensor that ``value`` is; without one it is a vector."""
+        """``shape``: the shape of the tensor before it was flattened; by default a vector."""
         self.value = value.detach().clone()
         self._shape = shape or KeyShape((value.numel(),))
         self.updates = 0
@@ -186,7 +187,7 @@ class KeyOptimizer:
         momentum = " with momentum" if getattr(self._options, "momentum", 0.0) else ""
         self.cost: Cost | None = cost_of(kind + momentum, "step", _UNKNOWN_ELEMENT_S)
         self._kind = kind
-        if not self.value.is_meta:  # a value that is a size only is never computed with
+        if not self.value.is_meta:  # a meta value needs no optimizer
             _ = self._optimizer
         self._compensation: Compensation | None = None
         if isinstance(self._options, options_of.DcAsgd):
@@ -194,16 +195,16 @@ class KeyOptimizer:
 
     @cached_property
     def _optimizer(self) -> torch.optim.Optimizer:
-        make = _MAKERS.get(self._kind) or OPTIMIZERS[self._kind].make  # an optimizer from outside
+        make = _MAKERS.get(self._kind) or OPTIMIZERS[self._kind].make  # a user's own optimizer
         by_shape = (self._shape,) if OPTIMIZERS[self._kind].by_shape else ()
         made: torch.optim.Optimizer = make(self._options, self.value, *by_shape)
         return made
 
     @cached_property
     def _step_in_place(self) -> Callable[[], object]:
-        """The step itself: torch's profiler and hooks, around it, take as long as a step of 10 000 elements.
+        """The optimizer's step without torch's wrapper, whose profiler and hooks cost as much as 10 000 elements.
 
-        An optimizer from outside has its own ``step``, with all that is around it.
+        For a user's own optimizer, it is the complete ``step``.
         """
         optimizer = self._optimizer
         if self._kind in _MAKERS:
@@ -211,26 +212,30 @@ class KeyOptimizer:
         return optimizer.step
 
     def pulled(self, member: str, value: Tensor) -> None:
-        """Record that ``member`` was sent ``value``, an immutable copy, at which it computes its next gradient."""
+        """Record that ``member`` computes its next gradient at ``value``, a copy that nobody changes."""
         if self._compensation is not None and not value.is_meta:
             self._compensation.pulled(member, value)
 
     def forget(self, member: str) -> None:
-        """Drop what ``pulled`` has recorded of ``member``: it computes nothing more at that value."""
+        """Drop the value that ``pulled`` has recorded for ``member``, which will compute no more gradients at it."""
         if self._compensation is not None:
             self._compensation.forget(member)
 
     @property
     def clip_norm(self) -> float:
-        """Return the largest L2 norm of the gradient of all keys together; 0: any. Who has them all scales them."""
+        """Return the largest L2 norm of the gradient of all keys together; 0: unlimited.
+
+        The caller that has the gradients of all keys scales them.
+        """
         return float(self._options.clip_norm)
 
     def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
         """Update the value by one step.
 
-        gradient  flat float32, the size of the value; or an outer gradient, old values minus new ones
-        member    its sender, which computed it at the value last pulled (DC-ASGD); ``None``: at the current value
-        norms     those of the whole tensor if this key is a slice of one (LARS); without them each slice has its ratio
+        gradient  flat float32 of the value's size; an outer gradient is old values minus new ones
+        member    the sender, which computed the gradient at the value that it last pulled (DC-ASGD); ``None``: the
+                  gradient was computed at the current value
+        norms     the norms of the whole tensor, if this key is a slice (LARS); without them, each slice has its own λ
         """
         rate = rate_at(self._options, self.updates)
         self.updates += 1
@@ -246,15 +251,16 @@ class KeyOptimizer:
         self.value.grad = None
 
     def norms(self, gradient: Tensor, start: int = 0) -> Norms:
-        """Return the L2 norms of the value and of the gradient as ``step`` applies it; squares of slices' norms add up.
+        """Return the L2 norms of the value and of the gradient, the latter clipped element by element as in ``step``.
 
-        ``gradient`` may be of a part of the elements, from ``start`` on; then the value's norm is of that part.
+        ``gradient`` may cover only a part of the elements, from ``start`` on; then the value's norm covers the same
+        part. The squared norm of a tensor is the sum of the squared norms of its slices.
         """
         value = self.value[start : start + gradient.numel()]
         return _norms(value, self._clipped(gradient.to(self.value.device)))
 
     def state(self) -> State:
-        """Return a copy of everything that the next step depends on, by name."""
+        """Return a copy of the complete state, by name."""
         state: State = {"value": self.value.clone(), "updates": self.updates}
         if not self.value.is_meta:
             for name, content in self._optimizer.state[self.value].items():
@@ -284,12 +290,12 @@ class KeyOptimizer:
 
 
 def _beside(value: Tensor, content: Tensor) -> Tensor:
-    """Return a copy of an optimizer's state: moments where the value is; counters of steps stay on the host."""
+    """Return a copy of a tensor of optimizer state: moments on the value's device, counters on their own."""
     return content.to(value.device, copy=True) if content.numel() == value.numel() else content.clone()
 
 
 def clipped(keys: Sequence[KeyOptimizer], gradients: Sequence[Tensor], workers: float = 1.0) -> Sequence[Tensor]:
-    """Return the gradients of all keys of a model, scaled down where ``clip_norm`` says so; see ``clip_factor``."""
+    """Return the gradients of all keys of a model, scaled down if longer than ``clip_norm``; see ``clip_factor``."""
     limit = keys[0].clip_norm if keys else 0.0
     if not limit:
         return gradients
@@ -300,8 +306,8 @@ def clipped(keys: Sequence[KeyOptimizer], gradients: Sequence[Tensor], workers: 
 class ModelOptimizer:
     """One ``KeyOptimizer`` per key, for local steps (HFA, ESync, DiLoCo) and for single-process training.
 
-    On a GPU all keys are one, unless the optimizer needs each whole tensor: the same numbers, by a few large kernels
-    instead of many small ones.
+    On a GPU, all keys are joined into one, unless the optimizer needs each whole tensor. A few large kernels then
+    compute the same numbers as many small ones.
     """
 
     def __init__(
@@ -317,7 +323,7 @@ class ModelOptimizer:
         return tensors if self._joined is None else [torch.cat(list(tensors))]
 
     def step(self, gradients: Sequence[Tensor], workers: float = 1.0) -> None:
-        """Step with the gradients of all keys: of one worker, a mean, or a sum over so many ``workers``."""
+        """Step with the gradients of all keys: of one worker, their mean, or their sum over ``workers`` workers."""
         for key, gradient in zip(self.keys, clipped(self.keys, self._as_keys(gradients), workers), strict=True):
             key.step(gradient)
 
@@ -327,7 +333,7 @@ class ModelOptimizer:
         return values if self._joined is None else list(torch.split(values[0], self._joined))
 
     def begin_at(self, update: int) -> None:
-        """Take the place in the schedule of the step size of one that has made so many updates."""
+        """Set the position in the learning-rate schedule, as if ``update`` updates had been made."""
         for key in self.keys:
             key.updates = update
 
@@ -355,7 +361,7 @@ class ModelOptimizer:
 
 
 def _split(state: State, sizes: Sequence[int]) -> list[State]:
-    """Return the states of keys from that of all of them in one."""
+    """Split the state of joined keys into the states of the single keys, whose ``sizes`` are given."""
     states: list[State] = [{} for _ in sizes]
     for name, content in state.items():
         whole = isinstance(content, Tensor) and content.numel() == sum(sizes)

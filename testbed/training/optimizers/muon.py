@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal, and AdamW for all that is no matrix.
+"""Muon: orthogonalised momentum for the matrices of layers, and AdamW for all other tensors.
 
 Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024; the inner optimizer of MuLoCo (Thérien et
 al., 2025, arXiv 2505.23725). For a matrix of a layer, with its gradient G:
@@ -11,8 +11,8 @@ Kernels of convolutions are matrices with one row for each output. Embeddings, t
 with ``adam_learning_rate``, which follows the same schedule.
 
 Checked against the author's code (KellerJordan/Muon, muon.py at 857d1ad): coefficients, five steps, the scale, kernels
-and the order of decay and step. Its momentum is an average, (1 − μ) M, of which Newton-Schulz makes the same matrix; it
-computes in bfloat16, and divides by √v + 1e-10 in AdamW, where PyTorch has 1e-8.
+and the order of decay and step. The author's momentum is an average, (1 − μ) M, for which Newton-Schulz gives the same
+matrix. The author's code computes in bfloat16, and its AdamW divides by √v + 1e-10, where PyTorch adds 1e-8.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Of one matrix, which is given flat."""
+    """Muon for one matrix, which is given flat."""
 
     def __init__(self, options: MuonOptions, value: Tensor, shape: KeyShape) -> None:
         super().__init__([value], {"lr": options.learning_rate})
@@ -66,7 +66,7 @@ class Muon(torch.optim.Optimizer):
 
 
 class ScaledAdamW(Adam):
-    """AdamW whose step size is ``ratio`` times that which the schedule sets."""
+    """AdamW whose step size is the scheduled one times ``adam_learning_rate / learning_rate``."""
 
     def __init__(self, options: MuonOptions, value: Tensor) -> None:
         self._ratio = options.adam_learning_rate / options.learning_rate
@@ -80,5 +80,5 @@ class ScaledAdamW(Adam):
 
 
 def make_muon(options: MuonOptions, value: Tensor, shape: KeyShape) -> torch.optim.Optimizer:
-    """Return Muon for a matrix of a layer, AdamW for all else."""
+    """Return Muon for the matrix of a layer, and AdamW for any other tensor."""
     return Muon(options, value, shape) if shape.role == MATRIX else ScaledAdamW(options, value)

@@ -1,16 +1,16 @@
-"""Nesterov's momentum in three definitions, and delayed: steps along outer gradients, old values minus new ones.
+"""Nesterov's momentum in three definitions, and delayed Nesterov. Outer gradients are old values minus new ones.
 
-What papers call Nesterov's momentum is not one thing, so that their hyper-parameters do not carry over:
+Papers define Nesterov's momentum differently, so hyper-parameters of one definition do not suit another:
 
     torch      m ← β m + g;           θ ← θ − lr (g + β m)            PyTorch, and so DiLoCo's code
-    sutskever  v ← β v − lr g;        θ ← θ + β v − lr g              Sutskever et al., ICML 2013, as Keras has it
+    sutskever  v ← β v − lr g;        θ ← θ + β v − lr g              Sutskever et al., ICML 2013, as in Keras
     averaged   m ← β m + (1 − β) g;   θ ← θ − lr ((1 − β) g + β m)    a mean instead of a sum, as in Muon's code
 
-The first two differ when the step size changes, the third by a factor 1 − β of it. Some code that says Nesterov has
-heavy-ball momentum, m ← β m + g and θ ← θ − lr m: that is ``sgd`` with ``momentum``.
+The first two differ only if the step size changes; the third has a step size smaller by the factor 1 − β. Some code
+says Nesterov, but uses heavy-ball momentum, m ← β m + g and θ ← θ − lr m, which is ``sgd`` with ``momentum`` here.
 
 Delayed Nesterov (Liu et al., Asynchronous Local-SGD training for language modeling, 2024, arXiv 2401.09135) is for
-contributions that are applied one by one. With N of them in a buffer and a spread c, as HALoS' code has it:
+contributions that are applied one by one. With a buffer of N contributions and a spread c, as in the code of HALoS:
 
     every N-th   m ← β m + Δ/N;       θ ← θ − lr ((1 − c N + c) β m + g/N);   Δ is the sum of the last N g
     the others                        θ ← θ − lr (c β m + g/N)
@@ -27,7 +27,7 @@ from testbed.training.options.optimizers import SUTSKEVER, DelayedNesterov, Nest
 
 
 class OtherNesterov(torch.optim.Optimizer):
-    """Momentum as Sutskever's, or as a mean; PyTorch's own is ``torch.optim.SGD``."""
+    """Nesterov's momentum as ``sutskever`` or ``averaged``. For PyTorch's definition, use ``torch.optim.SGD``."""
 
     def __init__(self, options: Nesterov, value: Tensor) -> None:
         super().__init__([value], {"lr": options.learning_rate})
@@ -48,7 +48,7 @@ class OtherNesterov(torch.optim.Optimizer):
 
 
 class BufferedNesterov(torch.optim.Optimizer):
-    """Delayed Nesterov of one key."""
+    """Delayed Nesterov for one key."""
 
     def __init__(self, options: DelayedNesterov, value: Tensor) -> None:
         super().__init__([value], {"lr": options.learning_rate})

@@ -1,4 +1,4 @@
-"""The share of the training data of each worker: every sample in at most one share, every share with a sample."""
+"""Splits the training data into shares, one per worker. No two shares overlap, and none is empty."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def shares_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, wor
 def _cut(
     labels: Tensor, kind: str, options: tuple[tuple[str, Any], ...], seed: int, workers: int, _module: str
 ) -> tuple[Tensor, ...]:
-    """``_module``: of the kind; another one where its file has been edited."""
+    """``_module``: the module of the split. It changes if the file is edited, so the cache makes new shares."""
     if len(labels) < workers:
         raise ScenarioError(f"training.split: {len(labels)} samples are too few for {workers} workers")
-    cut = RULES.get(kind) or SPLITS[kind].cut  # a split from outside
+    cut = RULES.get(kind) or SPLITS[kind].cut  # a user's own split
     shares = tuple(cut(SPLITS.options(kind, dict(options)), labels, seed, workers))
     empty = [rank for rank, share in enumerate(shares) if not len(share)]
     if empty:
@@ -53,7 +53,7 @@ def _cut(
 
 
 class EmptyShares(ScenarioError):
-    """A split that leaves workers without a sample; ``ranks`` are theirs."""
+    """A split leaves the workers ``ranks`` without a sample."""
 
     def __init__(self, ranks: Sequence[int], before: str, after: str) -> None:
         self.ranks = tuple(ranks)
@@ -62,7 +62,7 @@ class EmptyShares(ScenarioError):
         super().__init__(self.naming([f"worker {rank}" for rank in ranks]))
 
     def naming(self, workers: Sequence[str]) -> str:
-        """Return the message with names for the workers: the first of them, and how many there are."""
+        """Return the message with the names of the workers: the first four, and the number of the others."""
         shown = ", ".join(workers[:_NAMED])
         more = f" and {len(workers) - _NAMED} more" if len(workers) > _NAMED else ""
         return f"{self._before} {shown}{more} {self._after}"
@@ -81,7 +81,7 @@ def _by_class(options: ByClass, labels: Tensor, seed: int, workers: int) -> list
 
 
 def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
-    """Draw, as in the published benchmarks, until every worker has a sample."""
+    """Draw shares, as published benchmarks do, until every worker has a sample, or ``DIRICHLET_ATTEMPTS`` times."""
     classes = _one_class_each(labels, "dirichlet").numpy()
     if options.least * workers > len(classes):
         raise ScenarioError(
@@ -103,7 +103,7 @@ def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> l
 
 
 def _fill(owner: NDArray[np.int64], least: int, workers: int) -> None:
-    """Give workers with fewer than ``least`` samples the first ones of the worker that has the most."""
+    """Fill workers up to ``least`` samples with the first samples of the workers that have the most."""
     counts = np.bincount(owner, minlength=workers)
     for rank in range(workers):
         while counts[rank] < least:
@@ -136,7 +136,10 @@ def _by_count(options: ByCount, labels: Tensor, seed: int, workers: int) -> list
 
 
 def parse_shares(text: str, workers: int) -> list[float]:
-    """Parse ``"4, 2 1"``; an empty text gives no numbers. Raise ``ScenarioError`` unless positive, one per worker."""
+    """Parse a text such as ``"4, 2 1"``; an empty text gives an empty list.
+
+    Raise ``ScenarioError`` unless there is one number per worker, none negative, and at least one positive.
+    """
     try:
         shares = [float(parse_number(word)) for word in text.replace(",", " ").split()]
     except ValueError as error:
@@ -162,7 +165,7 @@ def _shuffled(labels: Tensor, seed: int) -> Tensor:
 
 
 def _equal_cuts(order: Tensor, workers: int) -> list[Tensor]:
-    """Return consecutive cuts of ⌊n / workers⌋; the remainder is unused, so that epochs are equally long."""
+    """Return consecutive shares of ⌊n / workers⌋ samples. The remainder is unused, so that epochs are equally long."""
     size = len(order) // workers
     return [order[rank * size : (rank + 1) * size] for rank in range(workers)]
 

@@ -1,4 +1,4 @@
-"""The contract of a split from outside; ``docs/axes/split.md`` explains it with a worked example."""
+"""The contract of a user's own split; ``docs/axes/split.md`` explains it with a worked example."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.training.options.declarations import SplitDeclarations
 
 
 class Split(SplitDeclarations, ABC):
-    """Has a nested frozen dataclass ``Options``, and deals training samples out to workers."""
+    """Distributes the training samples over the workers. It has a nested frozen dataclass ``Options``."""
 
     Options: ClassVar[type[Any]]
 
