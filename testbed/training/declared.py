@@ -63,7 +63,7 @@ class Layers:
         self.pass_on(segment, outputs[-1] * tokens, (inputs + sum(outputs)) * tokens)
 
     def norm(self, segment: str, width: int, places: int = 1) -> None:
-        """Add a normalisation with scale and shift; its work is not counted. ``places``: tokens or pixels of a sample."""
+        """Add a normalisation (scale and shift) without counting its work. ``places``: tokens or pixels of a sample."""
         self.add(segment, [width, width])
         self.pass_on(segment, width * places, width * places)
 

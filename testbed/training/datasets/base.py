@@ -57,7 +57,7 @@ class Dataset:
 
 
 class DataSource(DataDeclarations, ABC):
-    """A user's own data set. It declares the kind of its samples (``gives``) and a nested frozen dataclass ``Options``."""
+    """A user's own data set. It declares the kind of samples (``gives``) and a nested frozen dataclass ``Options``."""
 
     Options: ClassVar[type[Any]]
 
