@@ -24,8 +24,8 @@ class Contribution(StrEnum):
 class WorkerReport:
     """Durations measured by a worker's own clock: of one local step, and of sending and receiving its model.
 
-    delay_s  where workers are ahead of their answers (``SyncPolicy.lags``): the shortest time until a first value was
-             there; ``transfer_s`` is then what a model took beyond that, without what it waited for models before it
+    delay_s  only if workers run ahead of their answers (``SyncPolicy.lags``): the shortest time until a round's first
+             value arrived. ``transfer_s`` is then the rest of the model's transfer, without waits for earlier models
     """
 
     step_s: float
@@ -35,10 +35,10 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How far workers go on without answers, and how much they send, from now on.
+    """How far workers run ahead of their answers, and how much they send, from now on.
 
-    staleness  rounds of which a worker has pushed its contribution and has no new values yet, at most
-    share      of the elements of a contribution that a codec sends, where it can be set (``Codec.adjust``)
+    staleness  how many rounds a worker may have pushed, at most, without having received their new values
+    share      share of a contribution's elements that the codec sends, if it can be set (``Codec.adjust``)
     """
 
     staleness: int
@@ -46,7 +46,7 @@ class Pace:
 
 
 class Push(msgspec.Struct, frozen=True):
-    """``member``'s contribution to (key, round) has arrived at ``now_s``. ``reports`` by worker, if any came along."""
+    """``member``'s contribution to (key, round) arrived at ``now_s``, perhaps with ``reports``, by worker."""
 
     member: str
     key: int
@@ -58,9 +58,9 @@ class Push(msgspec.Struct, frozen=True):
 class Aggregate(msgspec.Struct, frozen=True):
     """Sum the contributions of ``members`` to (key, round), in the order given.
 
-    ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose result is the new value; otherwise
-    the sum is itself the new value. Effects that follow are carried out once the new value is known.
-    ``rounds``: of the members' pushes, where they are of other rounds than ``round`` (a late contribution).
+    ``up``: pass the sum on to the next tier, or to the optimizer at the top, whose result is the new value; otherwise
+    the sum itself is the new value. The effects that follow are carried out once the new value is known.
+    ``rounds``: the round of each member's push, if not all are of ``round`` (late contributions).
     """
 
     key: int
@@ -74,11 +74,11 @@ class Aggregate(msgspec.Struct, frozen=True):
 class Reply:
     """Send the current value of ``key`` to each of ``members``, in reply to its push of round ``rounds[i]``.
 
-    steps  local steps of workers' next round, by worker; a worker that is not named does what its algorithm declares
-           (``SyncPolicy.local_steps``). The assignment of a tier overrides that of the tier above, worker by worker
-    last   the run ends with this reply; only the top tier may say so
-    pace   of workers from now on, where the algorithm chooses it; ``None``: as it is
-    by     the member whose push made this reply possible: all others had to wait for it
+    steps  local steps of workers' next round, by worker; a worker that is not named does as many as its algorithm
+           declares (``SyncPolicy.local_steps``). A tier's assignment overrides that of the tier above, worker by worker
+    last   whether the run ends with this reply; only the top tier may set it
+    pace   pace of workers from now on, if the algorithm chooses it; ``None``: unchanged
+    by     the member whose push made this reply possible: all other members had to wait for it
     """
 
     key: int
@@ -91,7 +91,7 @@ class Reply:
 
 
 class Discard(msgspec.Struct, frozen=True):
-    """Forget ``member``'s contribution to (key, round): nothing is made of it. A reply to it may follow."""
+    """Drop ``member``'s contribution to (key, round) unused. A reply to it may follow."""
 
     key: int
     round: int

@@ -1,17 +1,18 @@
-"""NoLoCo: an outer step with momentum along the mean change of a few, which also draws their models together.
+"""NoLoCo: an outer step with momentum along the mean change of a few workers, which also draws their models together.
 
 Kolehmainen et al., NoLoCo: No-all-reduce low communication training method for large models, 2025 (arXiv 2506.10911):
 
     δ_i ← α δ_i − β Δ̄ − γ (φ_i − φ̄);   φ_i ← φ_i + δ_i
 
-φ_i is a replica's model before its local steps, Δ_i that less the one after them; means are over those whom it is
-averaged with in this round, in the paper one other at random (``graph: matching``). α and β are momentum and step size
-of the outer optimizer, in the paper that of heavy ball (``outer_optimizer: sgd``), γ is ``paradigm.correction``. As
-that optimizer's momentum is on its gradient, this is a step along Δ̄ + γ/β (φ_i − φ̄); another optimizer may take it.
+φ_i is a worker's model before its local steps, and Δ_i is φ_i minus its model after them. The means are over the worker
+and those that it averages with in this round; in the paper that is one other worker, drawn at random (``graph:
+matching``). α and β are momentum and step size of the outer optimizer, which is heavy ball in the paper
+(``outer_optimizer: sgd``). γ is ``paradigm.correction``. The momentum of that optimizer includes its gradient, so the
+rule is a step of the optimizer along Δ̄ + γ/β (φ_i − φ̄). Other optimizers may make the same step.
 
 The authors' code (gensyn-ai/noloco, pipeline_diloco_optimizer.py at a1b4a42) has heavy ball with α = 0.3 and β = 0.7,
-as here; it takes the mean by DiLoCo's all-reduce, and has no γ. That term is from memory, and so are the bounds for
-pairs, α < γ < 2 + α. Model and change travel after the local steps; the paper sends the model before.
+as here. But it takes the mean by DiLoCo's all-reduce and has no γ. The γ term and its bounds for pairs, α < γ < 2 + α,
+are from memory. Model and change travel after the local steps; the paper sends the model before them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from testbed.world import Work
 
 
 class ChangesGossip(SynchronousGossip):
-    """One worker."""
+    """One worker, which averages its change and its model with the same partners."""
 
     def __init__(self, world: Any, parts: Any, plan: Plan, make: Any, *, push: bool) -> None:
         super().__init__(world, parts, plan, make, push=push)

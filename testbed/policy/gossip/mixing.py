@@ -1,8 +1,8 @@
 """Weights of synchronous mixing: x_i ← keep · x_i + Σ w_ij · x_j, round by round.
 
-Symmetric weights (Metropolis-Hastings; Xiao and Boyd, 2004) are doubly stochastic: the average of all models stays
-what it is, and all models go towards it. Pushing is column stochastic only: what a rank gives away adds up to one,
-and push-sum (Kempe et al., 2003) divides by how much weight has come in.
+Symmetric weights (Metropolis-Hastings; Xiao and Boyd, 2004) are doubly stochastic: mixing preserves the average of all
+models, and all models converge to it. Push weights are only column stochastic: the shares that a rank keeps and gives
+away add up to one. So push-sum (Kempe et al., 2003) divides each model by the weight that has arrived with it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ from testbed.policy.gossip.graphs import Graph, hops, two_sides
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One rank's part of one round: the ranks that it sends its model to, and those it averages with, with weights."""
+    """One rank's part of one round.
+
+    keep      weight of the rank's own model
+    sends     the ranks to which it sends its model
+    receives  the ranks whose models it receives, each with its weight
+    """
 
     keep: float
     sends: tuple[int, ...]
     receives: tuple[tuple[int, float], ...]
 
     def without(self, lost: Container[int], *, pushes: bool) -> Part:
-        """Return this part without lost ranks. What they would have been given, or have given, is kept instead."""
+        """Return this part without lost ranks: the rank keeps their weights or, with ``pushes``, its shares for them."""
         sends = tuple(rank for rank in self.sends if rank not in lost)
         receives = tuple(pair for pair in self.receives if pair[0] not in lost)
-        if pushes:  # a share that is not pushed stays; one that does not come is missing in model and weight alike
+        if pushes:  # a share that does not arrive is missing in model and weight alike, so it needs no substitute
             share = (1.0 - self.keep) / max(1, len(self.sends))
             return Part(self.keep + share * (len(self.sends) - len(sends)), sends, receives)
         return Part(1.0 - sum(weight for _, weight in receives), sends, receives)
@@ -52,7 +57,7 @@ class Metropolis:
 
 
 class PushToAll:
-    """Each gives equal shares to itself and to all neighbours."""
+    """Each rank divides its model equally among itself and all its neighbours."""
 
     period = 1
 
@@ -67,9 +72,9 @@ class PushToAll:
 
 
 class PushToOne:
-    """Each keeps one half and gives the other to the rank 1, 2, 4, … further on, one after the other (SGP).
+    """Each rank keeps one half and pushes the other to the rank 1, 2, 4, … places further on, in turn by round (SGP).
 
-    ``groups``: ranks that exchange among themselves; each counts on inside its group.
+    ``groups``: ranks that exchange among themselves; places are counted inside the group.
     """
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
@@ -78,7 +83,7 @@ class PushToOne:
         self.period = math.lcm(*(max(1, len(hops(len(group)))) for group in groups))
 
     def part(self, round_: int, rank: int) -> Part:
-        """The hop of this round."""
+        """Return the part with this round's hop."""
         group, place = self._places[rank]
         size = len(group)
         steps = hops(len(group))
@@ -89,11 +94,11 @@ class PushToOne:
 
 
 class RandomPairs:
-    """In every round all pair up anew, and both of a pair take their mean; of an odd number one stays alone.
+    """In every round the ranks form new pairs, and both of a pair take their mean; of an odd number, one stays alone.
 
-    NoLoCo (Kolehmainen et al., 2025, arXiv 2506.10911) averages so, instead of reducing over all. Pairs are drawn from
-    ``seed`` and the round, the same at all ranks, and repeat after ``period`` rounds. Models pass from hand to hand as
-    in an epidemic: one has reached all after about log₂ of the ranks, and some rounds more.
+    NoLoCo (Kolehmainen et al., 2025, arXiv 2506.10911) averages in this way instead of reducing over all ranks. Pairs
+    are drawn from ``seed`` and the round, equally at all ranks, and repeat after ``period`` rounds. A model spreads
+    like an epidemic: it influences all p ranks after a few rounds more than log₂ p.
 
     ``groups``: ranks that pair up among themselves.
     """
@@ -107,7 +112,7 @@ class RandomPairs:
         self._partners: dict[int, dict[int, int]] = {}  # by round of a period, then by rank
 
     def part(self, round_: int, rank: int) -> Part:
-        """The mean with this round's partner."""
+        """Return the part of a mean with this round's partner."""
         place = round_ % self.period
         if place not in self._partners:
             self._partners[place] = self._drawn(place)
@@ -127,7 +132,7 @@ OneMixing = Metropolis | PushToAll | PushToOne | RandomPairs
 
 
 class LanAndWan:
-    """Every ``lan_rounds``-th round is one of ``across``; those between are of ``inside``, whose ranks are close."""
+    """Every ``lan_rounds``-th round mixes by ``across``, over the WAN; all others mix by ``inside``, over the LAN."""
 
     def __init__(self, inside: OneMixing, across: OneMixing, lan_rounds: int) -> None:
         self._inside = inside
@@ -137,7 +142,7 @@ class LanAndWan:
         self.period = lan_rounds * math.lcm(inside.period, across.period)
 
     def part(self, round_: int, rank: int) -> Part:
-        """The next part of one or the other."""
+        """Return the part of ``across`` or ``inside``, whose own rounds are counted separately."""
         wan_rounds, since = divmod(round_, self.lan_rounds)
         if since == self.lan_rounds - 1:
             return self.across.part(wan_rounds, rank)
@@ -148,24 +153,27 @@ Mixing = OneMixing | LanAndWan  # who averages with whom; repeats after ``period
 
 
 def rounds_to_hear_of_all(mixing: Mixing, rank: int, since: int) -> int:
-    """Return after how many rounds, ``since`` the first one, ``rank`` has heard of all, by models that were passed on.
+    """Return after how many rounds, counted from round ``since``, the models of all ranks have influenced ``rank``'s.
 
-    ``ValueError`` when it never does: the graph is not connected.
+    Raise ``ValueError`` if they never do: the graph is not connected.
     """
     return _rounds_to_hear(mixing, since % mixing.period, listener=rank, teller=None)
 
 
 def rounds_to_tell_all(mixing: Mixing, rank: int, since: int) -> int:
-    """Return after how many rounds, ``since`` the first one, all have heard of ``rank``; likewise."""
+    """Return after how many rounds, counted from round ``since``, the model of ``rank`` has influenced all others.
+
+    Raise ``ValueError`` if it never does: the graph is not connected.
+    """
     return _rounds_to_hear(mixing, since % mixing.period, listener=None, teller=rank)
 
 
 @lru_cache(maxsize=256)
 def _rounds_to_hear(mixing: Mixing, since: int, listener: int | None, teller: int | None) -> int:
-    """Return after how many rounds the listener has heard of the teller; ``None``: all of them."""
+    """Return after how many rounds the teller's model has influenced the listener's; ``None``: every rank."""
     tellers = (1 << mixing.size) - 1 if teller is None else 1 << teller
     listeners = range(mixing.size) if listener is None else (listener,)
-    known = [1 << rank for rank in range(mixing.size)]  # by rank: a bit for each of whom it has heard
+    known = [1 << rank for rank in range(mixing.size)]  # by rank: a bit for each rank whose model has influenced it
     rounds = 0
     while any(known[rank] & tellers != tellers for rank in listeners):
         parts = [mixing.part(since + rounds, rank) for rank in range(mixing.size)]
@@ -181,10 +189,10 @@ def _rounds_to_hear(mixing: Mixing, since: int, listener: int | None, teller: in
 class Partners:
     """One worker's partners in asynchronous pairwise averaging (AD-PSGD, Lian et al., 2018).
 
-    A worker that asks sends its model x_a; the other answers at once with its own x_p and moves by (x_a − x_p) / 2; the
-    first moves by the opposite when the answer is there. Both move by the same amount, so the sum of all models stays,
-    whatever happens in between; and a worker that is asked waits for no other, so there is no deadlock on any graph.
-    On a graph with two sides only one side asks, as in the paper.
+    The asking worker sends its model x_a. Its partner answers at once with its own model x_p and moves by
+    (x_a − x_p) / 2. When the answer arrives, the asking worker moves by the opposite amount. So the sum of all models
+    is preserved, whatever happens in between. A partner waits for no other worker, so no graph can deadlock. On a
+    bipartite graph only one side asks, as in the paper.
     """
 
     def __init__(self, graph: Graph, rank: int) -> None:

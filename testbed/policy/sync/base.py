@@ -1,7 +1,7 @@
-"""The contract of a synchronisation algorithm: what it declares, what it is told, what it may answer.
+"""The contract of a synchronisation algorithm: its declarations, its inputs (pushes) and its outputs (effects).
 
-A server makes one policy for its tier. It tells the policy of every push and carries out the effects that it returns,
-in order. A policy holds no tensor, clock or socket: the same decisions come out in every world, and a test drives it
+A server makes one policy for its tier. It tells the policy of every push, and carries out the effects that the policy
+returns, in order. A policy holds no tensor, clock or socket: it decides the same in every world, and a test drives it
 with a list of pushes. ``docs/axes/sync.md`` explains the contract with a worked example.
 """
 
@@ -44,9 +44,9 @@ class WorkerDevice:
 class Member:
     """A child of the server that contributes to its rounds, with the training workers at or below it.
 
-    pushes_per_round  how many of its pushes make a round: more than one where its own workers do not wait for each
-                      other, and each of their rounds is passed on by itself
-    updates           of a child with a model of its own: rounds of workers from one of its pushes to the next
+    pushes_per_round  how many pushes of this member make a round: more than one if its own workers do not wait for
+                      each other, and it passes on each of their contributions separately
+    updates           for a member with a model of its own: rounds of workers from one push of the member to the next
     """
 
     name: str
@@ -56,17 +56,17 @@ class Member:
 
     @property
     def worker_rounds(self) -> int:
-        """How many rounds of workers one of its pushes stands for."""
+        """The number of workers' rounds that one push of this member stands for."""
         return self.updates or max(1, len(self.workers)) // self.pushes_per_round
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """What a local server does that has a model of its own, and answers from it (``engine.local_model``).
+    """Settings of a local server that has a model of its own, and replies with it (``engine.local_model``).
 
-    optimizer, options  by which it steps along every contribution
-    updates             of that model, from a merging to the next push to the global server
-    merging             share of the global model in a merging
+    optimizer, options  the optimizer with which the server applies every contribution to its model
+    updates             updates of its model from a merge with the global model to the next push to the global server
+    merging             share of the global model in a merge
     """
 
     optimizer: str
@@ -77,12 +77,13 @@ class LocalModel:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Where a policy stands. ``number``: 1 (workers and their local server) or 2 (local and global servers).
+    """The tier at which a policy decides.
 
     members              in rank order
-    top                  whether values live at this server, so that its decision can end the run
-    steps_assigned_above whether the algorithm of the tier above assigns local steps, so that this one leaves it to that
-    adjustable           whether the codec over the WAN can be told which share of the elements it is to send
+    number               1 (workers and their local server) or 2 (local and global servers)
+    top                  whether this server holds the values, so that its policy can end the run
+    steps_assigned_above whether the algorithm of the tier above assigns local steps, so that this one must not
+    adjustable           whether the share of the elements that the codec over the WAN sends can be set
     """
 
     members: tuple[Member, ...]
@@ -93,7 +94,7 @@ class Tier:
 
     @classmethod
     def of(cls, *names: str, **others: Any) -> Tier:
-        """Return a tier of members of these names that have no workers, for tests and examples."""
+        """Return a tier of members with these names and without workers, for tests and examples."""
         return cls(tuple(map(Member, names)), **others)
 
     @property
@@ -103,7 +104,7 @@ class Tier:
 
 
 class SyncPolicy(Remembering, ABC):
-    """Who waits for whom at one server, and what is applied when. Made as ``cls(tier, cls.Options(...))``.
+    """Decides who waits for whom at one server, and what is applied when. Made as ``cls(tier, cls.Options(...))``.
 
         >>> from testbed.policy.sync.fsa import Fsa
         >>> policy = Fsa(Tier.of("tokyo", "paris"), Fsa.Options())
@@ -116,22 +117,22 @@ class SyncPolicy(Remembering, ABC):
     Declarations, from which compatibility, deadlines, folding and documents follow:
 
     contribution      what workers push
-    waits             a round combines the contributions of all members; without one of them the others count for more
+    waits             a round combines the contributions of all members; if a member is missing, the others count more
     holds             replies may be held back from members that run ahead (bounded staleness)
-    tiers             the tiers on which it may stand
-    spans_tiers       it stands on both tiers, with the same options, or above or below an algorithm that waits for all
+    tiers             the tiers at which the algorithm may be used
+    spans_tiers       it is used at both tiers with the same options, or above or below an algorithm that waits for all
     needs_reports     workers measure their steps and transfers, and send ``WorkerReport`` with their pushes
     assigns_steps     its replies assign local steps to workers
-    lags              workers go on while answers to their last pushes are on their way (``staleness``), and may be told
-                      in replies how far, and which share of a contribution to send (``Pace``)
+    lags              workers go on while replies to their last pushes are on their way (``staleness``); a reply may set
+                      how far, and the share of a contribution that they send (``Pace``)
     supports_failover a replica can take the place of its server in a run in progress
-    pauses            members may stop after a round, all after the same one, as for a checkpoint: none needs another
-                      one's push to a later round to come that far
-    averages          models and deltas of local steps are averaged; otherwise each is applied by itself, undivided
-    chosen            the kind by which a scenario names it; set by what makes it
-    partner           the kind that stands on tier 1 when a scenario names this one alone, with the options that both
-                      have; empty: itself
-    presets           techniques by name that this class carries; those of a base class are not its own
+    pauses            all members may stop after the same round, as for a checkpoint: no member needs another member's
+                      push to a later round in order to complete that round
+    averages          models and deltas of local steps are averaged; otherwise each is applied separately and in full
+    chosen            the kind by which the scenario names the algorithm; set by the code that makes the policy
+    partner           the kind used at tier 1 when a scenario names this algorithm alone, with the options that both
+                      have; empty: this algorithm itself
+    presets           named techniques that use this class; a subclass does not inherit them
     """
 
     contribution: ClassVar[Contribution] = Contribution.GRADIENT
@@ -155,42 +156,43 @@ class SyncPolicy(Remembering, ABC):
 
     @abstractmethod
     def __init__(self, tier: Tier, options: Any) -> None:
-        """Stand at one server, with the options that the scenario gives."""
+        """Make the policy of one server, with the scenario's options."""
 
     @classmethod
     def local_steps(cls, options: Any, round_: int) -> int:
-        """Return the local steps of ``round_`` (0, 1, …) of a worker to which no reply has assigned any; at least 1."""
+        """Return the local steps (at least 1) of ``round_`` (0, 1, …), for a worker to which no reply assigns any."""
         return 1
 
     @classmethod
     def lan_rounds(cls, options: Any) -> int:
-        """Return how many rounds inside a data centre there are to one that crosses the WAN; at least 1."""
+        """Return how many LAN rounds there are per WAN round; at least 1."""
         return 1
 
     @classmethod
     def local_model(cls, options: Any) -> LocalModel | None:
-        """Return what local servers do with models of their own; ``None``: they have none, and pass everything on."""
+        """Return the settings of local servers' own models; ``None``: they have none, and pass everything on."""
         return None
 
     @classmethod
     def moments(cls, options: Any) -> dict[str, int]:
-        """Return in every how many rounds moments of the workers' optimizers are averaged; those never are left out.
+        """Return the period, in rounds, with which each of the workers' optimizer moments (first, second) is averaged.
 
-        By default the options ``first_moments`` and ``second_moments`` (Iacob et al., DES-LOC: Desynced low
-        communication adaptive optimizers for training foundation models, 2025, arXiv 2505.22549: three and six times as
-        seldom as parameters). Parameters travel in every round.
+        Moments that are never averaged are left out. By default, the periods are the options ``first_moments`` and
+        ``second_moments``. Parameters travel in every round. DES-LOC (Iacob et al., Desynced low communication adaptive
+        optimizers for training foundation models, 2025, arXiv 2505.22549) averages first moments three times, and
+        second moments six times as seldom as parameters.
         """
         periods = {name: getattr(options, f"{name}_moments", 0) for name in ("first", "second")}
         return {name: period for name, period in periods.items() if period}
 
     @classmethod
     def staleness(cls, options: Any) -> int:
-        """Return of how many rounds a worker has no values yet, at most, until a reply says otherwise (``lags``)."""
+        """Return how many rounds a worker may be ahead of its last answer, until a reply changes this (``lags``)."""
         return 0
 
     @classmethod
     def most_ahead(cls, options: Any) -> int:
-        """Return of how many rounds a worker may have no values yet, whatever replies say."""
+        """Return the largest number of rounds that any reply may let a worker be ahead of its last answer."""
         return cls.staleness(options)
 
     @classmethod
@@ -205,7 +207,7 @@ class SyncPolicy(Remembering, ABC):
 
     @classmethod
     def weights(cls, options: Any) -> str:
-        """Return what a worker counts for in a mean of models or deltas; by default the option of this name.
+        """Return the rule for a worker's weight in a mean of models or deltas; by default the option of this name.
 
         ``party``: every data centre counts the same; ``worker``: every worker does; ``sample``: by its samples;
         ``token``: by the samples of its local steps in this round.
@@ -219,27 +221,27 @@ class SyncPolicy(Remembering, ABC):
 
     @abstractmethod
     def on_push(self, push: Push) -> list[Effect]:
-        """Return what to do, in order. Pushes of one member and key arrive in the order of their rounds."""
+        """Return the effects to carry out, in order. Pushes of one member and key arrive in the order of rounds."""
 
     @abstractmethod
     def regroup(self, first: Mapping[str, int]) -> list[Effect]:
-        """From now on these members take part: the membership has changed, or the run goes on from a checkpoint.
+        """Set the members that take part from now on: the membership has changed, or the run resumes a checkpoint.
 
-        first  the first round of each: 0, of one that is there from the start
+        first  the first round of each member; 0 if it takes part from the start
 
-        Where rounds combine the contributions of all, those that are not complete are made again: forget what was
-        pushed of them. Otherwise what was pushed has been aggregated; wait for lost members no more. Return what to do
-        now.
+        If rounds combine the contributions of all members (``waits``), incomplete rounds are repeated: forget their
+        pushes. Otherwise all pushes have been aggregated: only stop waiting for lost members. Return the effects to
+        carry out now.
         """
 
     @abstractmethod
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
-        """Return the members whose push of (key, round) is missing while others wait for it."""
+        """Return the members whose push of ``key`` and ``round_`` is missing while other members wait for it."""
 
     def on_alarm(self, key: int, number: int, now_s: float) -> list[Effect]:
-        """Return what to do now that the time of ``Alarm(key, number, …)`` has come."""
+        """Return the effects to carry out at the time set by ``Alarm(key, number, …)``."""
         return []
 
     def on_members_left(self, members: Collection[str]) -> list[Effect]:
-        """``members`` have ended on purpose: nothing may wait for them any more. Return what that releases."""
+        """Stop waiting for ``members``, which have ended on purpose. Return the effects that this allows."""
         return []
