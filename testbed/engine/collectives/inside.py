@@ -1,8 +1,8 @@
-"""A data centre whose workers sum among themselves before anything goes to their local server (``inside`` of hips).
+"""A data centre whose workers sum among themselves before they push to their local server (``inside`` of hips).
 
-The contributions of its training workers are summed at the first of them, bucket by bucket; that worker pushes the sum,
-which counts for all, and hands out what comes back. So the local server has one member, and the tree above is as it is
-without this. Weights are in the contributions already: the same mathematics, in another order of additions.
+The training workers sum their contributions at the first of them, bucket by bucket. The first worker pushes the sum,
+which counts for all, and sends the replies on to the others. So the local server has one member, and the tiers above
+are unchanged. Contributions are weighted before they are summed, so only the order of additions differs.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from testbed.policy.shard.slices import grouped
 from testbed.state import Remembering
 from testbed.world import World
 
-BUCKET_BYTES = 25_000_000  # what is summed together at most, as by default without servers
-_SEGMENTS = 8  # of a bucket: so many neighbours move pieces of it at the same time
+BUCKET_BYTES = 25_000_000  # largest bucket that is summed together, the same as the default without servers
+_SEGMENTS = 8  # pieces of a bucket, so that as many neighbours send at the same time
 _CPU = torch.device("cpu")
 
 
 MakeLibrary = Callable[[Any, Plan, Collectives], Awaitable[SiteSums]]
-"""From the world, the Plan, and this project's own operations among the same workers."""
+"""Makes a library's sums from the world, the Plan, and this project's own operations among the same workers."""
 
 
 def neighbours_of(plan: Plan, node: NodePlan) -> tuple[str, ...]:
-    """Return the workers with which ``node`` sums before it pushes, itself included, in rank order.
+    """Return the workers with which ``node`` sums before the push, itself included, in rank order.
 
-    None if it pushes for itself.
+    Return an empty tuple if it pushes for itself.
     """
     if inside_of(plan.technique.paradigm.options) is None or not node.trains:
         return ()
@@ -56,7 +56,10 @@ def neighbours_of(plan: Plan, node: NodePlan) -> tuple[str, ...]:
 async def inside_store(
     world: World, plan: Plan, store: KVWorker, mail: CollectiveMail, make_library: MakeLibrary | None
 ) -> InsideStore:
-    """Return the store of a worker that sums with its neighbours; ``store``: its own, which only the first uses."""
+    """Return the store of a worker that sums with its neighbours.
+
+    store  the worker's own connection to the local server, which only the first worker uses
+    """
     inside = inside_of(plan.technique.paradigm.options)
     assert inside is not None, "the Plan says who sums inside"
     assert (make_library is not None) == inside.library, "a library sums where the Plan names one"
@@ -71,9 +74,9 @@ async def inside_store(
 
 
 class InsideStore(Remembering):
-    """What a worker has instead of a ``KVWorker`` of its own, with the same methods. Without a codec it has no state.
+    """Replaces a worker's ``KVWorker``, with the same methods. It has no codec, and so no state.
 
-    ``place``: where sums are made and values are handed out.
+    ``place``: the device on which contributions are summed and values are handed out.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class InsideStore(Remembering):
         return self._group.rank == 0
 
     async def declare(self, declaration: Declaration) -> None:
-        """As ``KVWorker.declare``: the first worker does it for all."""
+        """Declare keys like ``KVWorker.declare``: the first worker does it for all."""
         assert not declaration.widths, "tables travel whole here"
         self._sizes = tuple(declaration.sizes.values())
         self._buckets = grouped(range(len(self._sizes)), self._sizes, BUCKET_BYTES)
@@ -107,12 +110,12 @@ class InsideStore(Remembering):
             await self._store.declare(declaration)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
-        """As ``KVWorker.init``; the master worker is the first of its data centre."""
+        """Set first values like ``KVWorker.init``. The master worker is the first of its data centre."""
         assert self._is_first, "the first worker of all is the first of its data centre"
         await self._store.init(key, tensor, notes)
 
     async def pull(self, keys: Sequence[int]) -> list[Tensor]:
-        """As ``KVWorker.pull``, of all keys."""
+        """Pull like ``KVWorker.pull``; ``keys`` are all keys."""
         tensors = dict(zip(keys, await self._store.pull(keys), strict=True)) if self._is_first else {}
         for number, bucket in enumerate(self._buckets):
             mine = [Value(tensors[key], self._store.first_control) for key in bucket] if self._is_first else []
@@ -122,14 +125,14 @@ class InsideStore(Remembering):
         return [value.tensor for value in values]
 
     def push(self, push: KeyPush) -> Coroutine[Any, Any, None]:
-        """As ``KVWorker.push``, by all keys in ascending order: with the last key of a bucket its sum begins."""
+        """Push like ``KVWorker.push``, all keys in ascending order. The last key of a bucket starts its sum."""
         self._contributions[push.key] = push.tensor
         self._notes |= push.notes
         number = self._bucket_of[push.key]
         return self._add_up(number, push.round) if push.key == self._buckets[number][-1] else _nothing()
 
     async def _add_up(self, number: int, round_: int) -> None:
-        """Sum a bucket, and push its keys. What the workers noted travels with the first key."""
+        """Sum a bucket and push its keys. The workers' notes travel with the first key of all."""
         self._group.round = round_
         bucket = self._buckets[number]
         mine = [self._contributions.pop(key) for key in bucket]
@@ -150,7 +153,7 @@ class InsideStore(Remembering):
         return merge_notes([_as_notes(part) for (part,) in gathered])
 
     async def value(self, key: int, round_: int) -> Value:
-        """As ``KVWorker.value``, by all keys in ascending order."""
+        """Return a value like ``KVWorker.value``; to be called for all keys in ascending order."""
         if key not in self._values:
             number = self._bucket_of[key]
             keys = self._buckets[number] if self._is_first else ()
@@ -158,7 +161,10 @@ class InsideStore(Remembering):
         return self._values.pop(key)
 
     async def _hand_out(self, number: int, mine: Sequence[Value], round_: int) -> None:
-        """Let all have the first worker's values of a bucket, ``mine`` there, and what the servers say with them."""
+        """Broadcast a bucket's values, and the servers' notes on them, from the first worker to all.
+
+        mine  the values at the first worker; elsewhere empty
+        """
         bucket = self._buckets[number]
         control = merge_controls([value.control for value in mine])
         (told,) = await self._group.broadcast_parts((_as_tensor(control.to_meta()),))
@@ -181,7 +187,7 @@ async def _nothing() -> None:
 
 
 def _as_tensor(notes: Mapping[str, Any]) -> Tensor:
-    # numbers have one size there, so that bytes are equal in every world
+    # MessagePack gives a float the same size whatever its value, so byte counts are equal in every world
     return torch.frombuffer(bytearray(msgspec.msgpack.encode(notes)), dtype=torch.uint8)
 
 

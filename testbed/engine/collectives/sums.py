@@ -1,7 +1,8 @@
-"""How one bucket of gradients is summed over the workers: dense, by any all-reduce, or the largest elements only.
+"""Sums one bucket of gradients over the workers: densely, by any all-reduce, or only its largest elements.
 
-What is not sent is kept and added to the next tensor (error feedback). Gradients come, and sums go, where the worker
-computes: what is chosen or encoded is so there, and only that is copied; a dense sum is made in main memory.
+Elements that are not sent are kept and added to the next tensor (error feedback). Gradients and their sums are on the
+worker's device. Elements are chosen or encoded there, and only these are copied to main memory. A dense sum is made in
+main memory.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ def _memories(selector: str, seed: int, sender: str) -> Memories:
 
 
 def top_count(elements: int, density: float) -> int:
-    """Return k for a share of ``elements``: rounded, at least one, and none of nothing."""
+    """Return k, the share ``density`` of ``elements``: rounded, and at least 1 unless there are no elements."""
     return min(elements, max(1, round(elements * density)))
 
 
 class OwnChoice(Remembering):
-    """A share ``density`` of what this worker holds, which ``selector`` chooses; the rest is kept (error feedback).
+    """Lets ``selector`` choose a share ``density`` of this worker's tensor, and keeps the rest (error feedback).
 
-    A selector that draws does so by worker and ``bucket``: with equal positions at all workers, each round would send
-    the same few elements of the sum.
+    A random selector draws differently for each worker and ``bucket``. If all workers drew the same positions, a round
+    would send only those few elements of the sum.
     """
 
     remembers = ("_make", "_memories")
@@ -55,7 +56,7 @@ class OwnChoice(Remembering):
         self._bucket = bucket
         self._sweeps = SELECTORS[selector]
         self._make = _memories(selector, seed, world.node)
-        self._memories: PartsByKey[int, ResidualMemory] = PartsByKey()  # one, made when the size of the bucket is known
+        self._memories: PartsByKey[int, ResidualMemory] = PartsByKey()  # only one; made when the bucket's size is known
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         count = top_count(tensor.numel(), self._density)
@@ -74,7 +75,7 @@ class BucketSum(Stateful, Protocol):
     """How one bucket is summed. It may keep residuals for later rounds."""
 
     def __call__(self, gradient: Tensor, round_: int, flag: bool) -> Coroutine[Any, Any, tuple[Tensor, bool]]:
-        """Return the sum of all workers' gradients, and whether one raised its flag: the same at every worker."""
+        """Return the sum of all workers' gradients, and whether any worker raised its flag; equal at all workers."""
 
 
 class DenseSum(Remembering):
@@ -94,10 +95,10 @@ class DenseSum(Remembering):
 
 
 class GatheredSum(Remembering):
-    """Each worker's payload to every other, around the ring; all decode and add them up in rank order.
+    """All workers get every worker's payload around the ring, decode all payloads and add them up in rank order.
 
-    For codecs whose payloads cannot be added up on the way. What a codec keeps back is of its worker and bucket, and
-    so is what it remembers or draws to decode: ``make_codec`` returns one end of the connection of a worker.
+    It is for codecs whose payloads cannot be added on the way. A codec's residual belongs to one worker and bucket, and
+    so does its state for decoding. So ``make_codec`` makes a codec for one worker's payloads.
     """
 
     remembers = ("_codec", "_decoders")
@@ -106,8 +107,8 @@ class GatheredSum(Remembering):
         self._world = world
         self._workers = workers
         self._bucket = bucket
-        self._codec = make_codec(workers.ranks[workers.rank])  # of what this worker sends
-        self._decoders = PartsByKey(make_codec)  # of what each has sent, this one included
+        self._codec = make_codec(workers.ranks[workers.rank])  # encodes this worker's payloads
+        self._decoders = PartsByKey(make_codec)  # by worker, including this one: decodes its payloads
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._workers.round = round_
@@ -115,7 +116,7 @@ class GatheredSum(Remembering):
         parcels, flag = await self._workers.all_gather_parts(parts, flag=flag)
         decoded = []
         for worker, parcel in zip(self._workers.ranks, parcels, strict=True):
-            codec = self._codec if gradient.is_meta else self._decoders[worker]  # nothing is remembered of sizes
+            codec = self._codec if gradient.is_meta else self._decoders[worker]  # without data, decoders need no state
             message = Message(MessageKind.COLLECTIVE, self._bucket, round_, parts=parcel)
             decoded.append(await coding.decode(self._world, codec, message, gradient.numel()))
         work = Work("sum", round_, size_bytes=gradient.nbytes * len(decoded))
@@ -123,7 +124,7 @@ class GatheredSum(Remembering):
 
 
 class StepwiseSum(Remembering):
-    """What a ``SummedCodec`` asks for, each by an all-reduce; every worker ends with the same bits."""
+    """Sums by an all-reduce each tensor that a ``SummedCodec`` asks for; all workers end with the same bits."""
 
     remembers = ("_codec",)
 
@@ -152,23 +153,23 @@ class StepwiseSum(Remembering):
 
 
 class SiteSums(Protocol):
-    """What moves tensors among the training workers of a data centre, all of which call it in the same order."""
+    """Moves tensors among the training workers of a data centre, all of which call it in the same order."""
 
     async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        """Return the sum of all workers' tensors at the first one; elsewhere any tensor."""
+        """Return the sum of all workers' tensors at the first worker; elsewhere the result has no meaning."""
 
     async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        """Return the first worker's tensor; elsewhere ``tensor`` only says how large it is. It may be written to."""
+        """Return the first worker's tensor. The others' ``tensor`` only gives the size, and may be overwritten."""
 
     async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """Return this worker's part of the sum, where ``tensor`` is, and a flag that ``all_gather`` is to be given."""
+        """Return this worker's part of the sum, on the device of ``tensor``, and the flag to pass to ``all_gather``."""
 
     async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """Return all workers' parts, joined, and whether one of them raised its flag."""
+        """Return all workers' parts, joined, and whether any of them raised its flag."""
 
 
 class OwnSiteSums:
-    """By this project's own operations, around a ring in main memory. One worker alone has all."""
+    """Uses this project's own operations, around a ring in main memory. A worker alone needs no transfer."""
 
     def __init__(self, world: World, inside: Collectives) -> None:
         self._world = world
@@ -199,16 +200,16 @@ class OwnSiteSums:
 
 
 class TopKSum(Remembering):
-    """The sum of chosen elements only: dense inside a group, what each chose of its sum between groups.
+    """Sums densely inside a group, and only chosen elements between groups.
 
-    Reduce-scatter ``inside``; each worker chooses from its shard of that sum, where also the residual is kept; workers
-    with the same shard exchange what they chose ``across``, add it up, and all-gather ``inside``. Order of a sum:
-    inside around the ring, then group by group.
+    The workers of a group reduce-scatter ``inside``. Each worker chooses elements from its shard of the group's sum,
+    and keeps the residual. Workers with the same shard exchange the chosen elements ``across`` groups and add them up.
+    Then each group all-gathers ``inside``. Order of a sum: inside around the ring, then group by group.
 
-    Where the groups are data centres it is HiTopKComm (Shi et al., MLSys 2021), with as many streams between two as
-    each has workers; where every worker is a group alone, the flat baseline.
+    If the groups are data centres, this is HiTopKComm (Shi et al., MLSys 2021), with as many streams between two data
+    centres as each has workers. If every worker is a group of its own, it is the flat baseline.
 
-    direct  each worker sends to each other ``across``; otherwise around a ring
+    direct  whether workers ``across`` groups send directly to each other; otherwise around a ring
     """
 
     remembers = ("_choose",)
@@ -240,7 +241,7 @@ class TopKSum(Remembering):
 
 
 async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_: int) -> Tensor:
-    """Return the sum of sparse contributions, dense, of the size and on the device of ``like``, in the order given."""
+    """Return the dense sum of sparse contributions, added in the order given; size and device are those of ``like``."""
     placed = [await coding.to_device(world, parcel, like.device) for parcel in parcels]
 
     def add() -> Tensor:
@@ -254,6 +255,6 @@ async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_
 
 
 def _to_wire(choice: Choice) -> Parts:
-    """Return pairs of 8 bytes: int32 index and float32 value."""
+    """Return indices as int32 and values as float32: 8 bytes per element."""
     indices, values = choice
     return indices.to(torch.int32), values.contiguous()

@@ -1,16 +1,17 @@
-"""AD-PSGD (Lian et al., ICML 2018): a worker averages with one neighbour while it computes, and waits for no step.
+"""AD-PSGD (Lian et al., ICML 2018): a worker averages with a neighbour while it computes, and waits for no other's step.
 
 An active worker sends its model (``offer``) to a passive one, which answers with its own (``answer``) and moves half
 way towards the offer; the active one moves half way towards the answer.
 
-All workers together make as many steps as were asked for. Each reports its steps to the first worker (``step``), which
-counts them and lets it begin the one after the next (``go``), as long as steps are left. So a worker waits for no
-answer, and the last steps fall to who is ready. As often as all have made so many steps on the mean, the first worker
-asks all for their models (``ask``), and scores the mean of them. None of this belongs to the algorithm or counts in its
-time, so it travels past the modelled network.
+All workers together make the number of steps that the scenario asks for. Each worker reports its steps to the first
+worker (``step``). The first worker counts them and, as long as steps are left, permits the reporting worker the step
+after the next (``go``). So a worker usually need not wait for a permission, and the last steps go to the workers that
+are ready first. Whenever an evaluation is due, by the mean number of steps of all workers, the first worker asks all
+workers for their models (``ask``), and scores their mean. These messages do not belong to the algorithm or count in its
+time, so they bypass the modelled network.
 
-A worker that is lost is no longer asked, and its answer is not waited for; the first of those who are left counts,
-after all have reported to it how many steps they have made.
+A lost worker is no longer asked, and nobody waits for its answer. If the first worker is lost, the first of the others
+takes over counting, after all have reported to it how many steps they have made.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from testbed.state import State, below, under
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
-# Steps that a worker may make beyond those that it has made: the answer to its report may take as long as one.
+# How many steps a worker may be ahead of its last report: the answer to the report may take as long as one step.
 _AHEAD = 2
 
 
 class AsynchronousGossip(GossipAlgorithm):
-    """One worker; ``Partners`` explains why the average is kept and no circle of waits can form.
+    """One worker. ``Partners`` explains why averaging preserves the mean and cannot deadlock.
 
-    graphs_of  returns the neighbours of the workers that take part: in rounds inside data centres, and in the others
+    graphs_of  returns two graphs of the workers that take part: for LAN rounds, and for all other rounds
     """
 
     def __init__(
@@ -56,25 +57,24 @@ class AsynchronousGossip(GossipAlgorithm):
         mail = self._mail
         self._graphs_of = graphs_of
         self._lan_rounds = sync_setup.lan_rounds(plan)
-        # steps of each worker, on average
-        self._steps = plan.training.rounds
+        self._steps = plan.training.rounds  # mean steps per worker
         self._seed = plan.seed
-        self._budget = self._steps * len(plan.training_workers)  # of all of them, whoever makes them
-        self._resumed_at = 0  # steps made in all when the run was resumed
-        self._total = 0  # steps that may be made in all by now, as far as this worker knows
-        self._every = plan.training.evaluate_every  # likewise
+        self._budget = self._steps * len(plan.training_workers)  # steps of all workers together
+        self._resumed_at = 0  # steps of all workers when the run was resumed
+        self._total = 0  # steps permitted to all workers so far, as far as this worker knows
+        self._every = plan.training.evaluate_every  # mean steps per worker from one evaluation to the next
         self._ahead = min(_AHEAD, self._steps)
         self._counts = LocalStepCounts(plan, world.node, peers.names)
-        self._made: dict[str, int] = {}  # steps by worker, at the one that counts
-        self._granted: dict[str, int] = {}  # steps that each may make, likewise
-        self._ended: set[str] = set()  # workers that know that no steps are left for them
-        self._scored = 0  # how often the mean model was
-        self._may_make = 0  # steps of this worker
-        self._told: Future[None] = world.future()  # that it may make more, or that no more are left
-        self._none_left = False  # but those granted
+        self._made: dict[str, int] = {}  # at the counting worker, by worker: steps made
+        self._granted: dict[str, int] = {}  # at the counting worker, by worker: steps permitted
+        self._ended: set[str] = set()  # at the counting worker: workers told that no more steps are left
+        self._scored = 0  # how often the mean model was scored
+        self._may_make = 0  # steps permitted to this worker
+        self._told: Future[None] = world.future()  # set by news: more steps are permitted, or none are left
+        self._none_left = False  # no steps are left beyond the permitted ones
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
-        self._asks: list[tuple[str, int]] = []  # who wants the model, and of which round
+        self._asks: list[tuple[str, int]] = []  # workers that want the model to score it, and the round
         self._asked = ""  # the partner that has yet to answer
         self._answer: Future[Message | None] = world.future()
         self._begun = False
@@ -93,7 +93,7 @@ class AsynchronousGossip(GossipAlgorithm):
         mail.on("open", lambda message: None)
         for name in () if peers.continues else (self._names if self._counter == world.node else [self._counter]):
             if name != world.node:
-                self._send_aside(name, "open", 0)  # so that the connection is there when it is needed
+                self._send_aside(name, "open", 0)  # opens the connection before it is needed
 
     @property
     def end(self) -> float:
@@ -116,7 +116,7 @@ class AsynchronousGossip(GossipAlgorithm):
         self._model.load_state(below("model", state))
 
     def give(self) -> State:
-        """Return what a worker that joins takes."""
+        """Return the state that a joining worker takes over."""
         return self._model.state()
 
     def take(self, state: State) -> None:
@@ -124,14 +124,14 @@ class AsynchronousGossip(GossipAlgorithm):
 
     @property
     def neighbours(self) -> list[str]:
-        """Return the workers that this one mixes with."""
+        """Return the workers with which this one mixes."""
         return [self._names[rank] for rank in self._everyone.neighbours]
 
     def _partners(self, step: int) -> Partners:
         return self._inside if (step + 1) % self._lan_rounds else self._everyone
 
     def agree(self, agreed: Agreed) -> None:
-        """Nothing: workers mix with those that take part, each at its own time."""
+        """Do nothing: each worker mixes at its own time with those that take part."""
 
     def start(self, first_round: int) -> None:
         self._step = first_round - 1
@@ -164,7 +164,7 @@ class AsynchronousGossip(GossipAlgorithm):
         result = await self._model.work(round_, self._counts.of(round_))
         if exchange is not None:
             await self._world.wait(exchange, f"the exchange of step {round_}")
-        self._stepping = True  # a thread may be changing the model: what is asked waits until it has
+        self._stepping = True  # a thread may be changing the model: offers and requests wait until it has
         await self._model.step(round_, result)
         self._stepping = False
         self._model.show(self.value)
@@ -172,7 +172,7 @@ class AsynchronousGossip(GossipAlgorithm):
         self._answer_all()
 
     def score(self, round_: int) -> None:
-        """Nothing: the worker that counts steps says when the mean is due."""
+        """Do nothing: the counting worker decides when to score the mean model."""
 
     async def _may_step(self, made: int) -> bool:
         """Report how many steps this worker has made, and return whether it may make another."""
@@ -195,12 +195,12 @@ class AsynchronousGossip(GossipAlgorithm):
         return min(math.ceil(self._made_in_all() * self._steps / self._budget), self._steps) - 1
 
     def _made_in_all(self) -> int:
-        """Return how many steps have been made, at the worker that counts; those of lost workers count."""
+        """Return how many steps have been made, including those of lost workers; only at the counting worker."""
         return self._total - sum(self._granted[name] - made for name, made in self._made.items())
 
     async def _exchange(self, step: int) -> None:
         if not self._partners(step).neighbours:
-            return  # they are lost
+            return  # all neighbours are lost
         rank = self._partners(step).partner(seed_for(self._seed, "partner", self._rank, step))
         partner = self._names[rank]
         mine = self._model.flat
@@ -225,14 +225,14 @@ class AsynchronousGossip(GossipAlgorithm):
             self._answer_all()
 
     def _answer_all(self) -> None:
-        """Answer with the model as it is, then move half way to the offer; without a wait between the two."""
+        """Answer requests and offers with the current model. Answer and move half way to each offer without a wait."""
         asks, self._asks = self._asks, []
         for worker, round_ in asks:
             self._world.spawn(self._mean.give(worker, round_, self._model.flat), "a model to be scored")
         offers, self._offers = self._offers, []
         for offer in offers:
             if self._peers.is_of_the_lost(offer):
-                continue  # lost since it came
+                continue  # its sender was lost after the offer came
             mine = self._model.flat
             self._world.spawn(self._mail.send(offer.sender, "answer", offer.round, mine), "an answer")
             self._model.set(mine + (offer.parts[0] - mine) / 2)
@@ -245,8 +245,8 @@ class AsynchronousGossip(GossipAlgorithm):
         self._on_step(message.sender, message.round, message.meta["granted"], message.meta["total"])
 
     def _on_step(self, worker: str, made: int, granted: int, total: int) -> None:
-        """Note, at the worker that counts, what another reports. Let it begin the step after the next."""
-        self._total = max(total, self._total)  # what the worker before this one has granted
+        """Note the report of ``worker`` at the counting worker, and permit it the step after the next."""
+        self._total = max(total, self._total)  # includes the steps that a lost counting worker has permitted
         self._made[worker] = max(made, self._made.get(worker, 0))
         self._granted[worker] = max(made, granted, self._granted.get(worker, 0))
         self._grant()
@@ -254,7 +254,7 @@ class AsynchronousGossip(GossipAlgorithm):
 
     def _grant(self) -> None:
         if not self._begun or any(name not in self._made and self._peers.joined_in(name) == 0 for name in self._names):
-            return  # in the place of a worker that is lost, this one has yet to hear of them
+            return  # this worker has replaced a lost counting worker, and still lacks reports of others
         going_on = [name for name in self._made if name not in self._ended]
         for name in going_on:
             more = max(0, min(self._made[name] + self._ahead - self._granted[name], self._budget - self._total))
@@ -277,7 +277,7 @@ class AsynchronousGossip(GossipAlgorithm):
         self._tell_news()
 
     def _score(self) -> None:
-        """Let the mean of all models be scored, if that is due; the last one is scored when all have ended."""
+        """Have the mean of all models scored, if that is due. The final mean is scored when all workers have ended."""
         made = self._made_in_all()
         due = made * self._steps // (self._budget * self._every)
         if due <= self._scored or self._stopped or made >= self._budget:
@@ -309,16 +309,16 @@ class AsynchronousGossip(GossipAlgorithm):
     # ---- changes of the membership ------------------------------------------------------------------------------
 
     def _meet(self) -> None:
-        """Mix with those who take part from now on."""
+        """Mix with the workers that take part from now on."""
         self._names = self._peers.names
-        self._counter = self._peers.eldest  # who scores as well
+        self._counter = self._peers.eldest  # counts steps and scores the mean
         self._rank = self._names.index(self._world.node) if self._world.node in self._names else 0
         self._inside, self._everyone = (Partners(graph, self._rank) for graph in self._graphs_of(self._names))
 
     def _on_change(self) -> None:
         self._meet()
         for name in set(self._made).difference(self._names):
-            self._total -= self._granted.pop(name) - self._made.pop(name)  # others make what it has not made
+            self._total -= self._granted.pop(name) - self._made.pop(name)  # other workers make its remaining steps
             self._ended.discard(name)
         if self._asked and self._asked not in self._names and not self._answer.done():
             self._answer.set_result(None)
@@ -330,7 +330,7 @@ class AsynchronousGossip(GossipAlgorithm):
             self._tell(name)
 
     def _tell(self, other: str) -> None:
-        """Tell another worker what it may not know: that the end is declared, or how many steps this one has made."""
+        """Tell another worker that the run was stopped, or the counting worker how many steps this one has made."""
         if self._stopped and other != self._world.node:
             self._send_aside(other, "stop", 0)
         elif other == self._counter:

@@ -1,4 +1,4 @@
-"""One worker's own model: its values, its optimizer, and what it records about them; and models from neighbours."""
+"""One worker's own model with its optimizer, and the gossip messages that bring models from neighbours."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Future, World
 
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
-"""Messages of the algorithm have a key, as tensors of training have everywhere."""
+"""The algorithm's messages have a key from 0 on, as everywhere when tensors of training travel."""
 
 
 class OwnModel(Remembering):
-    """``flat`` is the model as one tensor; mixing sets it, a step changes it.
+    """One worker's model; ``flat`` is the model as one tensor. Mixing sets it, and a step changes it.
 
-    What a step is taken with comes from ``work``: a gradient, or how far local steps would move the model.
+    A step applies the optimizer to the result of ``work``: a gradient, or the change by local steps.
 
-    ``factor``: it is multiplied by this (the number of workers, where gradients are to count as a sum; what the worker
-    counts for in a mean, against the others).
+    ``factor``: multiplies the gradient or change: the number of workers if gradients count as a sum, or the worker's
+    weight in a mean relative to the others.
     """
 
     remembers = ("_optimizer", "_work")
@@ -44,7 +44,7 @@ class OwnModel(Remembering):
         self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values, learner.shapes)
 
     def begin_at(self, steps: int) -> None:
-        """Take the place of a worker that has made so many steps (``LocalWork.begin_at``)."""
+        """Take the place of a worker that has made ``steps`` steps (``LocalWork.begin_at``)."""
         self._work.begin_at(steps)
 
     @property
@@ -57,19 +57,19 @@ class OwnModel(Remembering):
         self._optimizer.load(torch.split(flat, list(self._learner.sizes)))
 
     async def work(self, round_: int, steps: int, at: Tensor | None = None) -> LocalResult:
-        """Do the local work of a round, from the current model or from another."""
+        """Do the local work of a round, from the current model or from the model ``at``."""
         values = self._optimizer.values() if at is None else torch.split(at, list(self._learner.sizes))
         self._work.load(list(values))
         return await self._work.run(self._world, round_, steps)
 
     async def step(self, round_: int, result: LocalResult) -> None:
-        """Apply the optimizer to a gradient, or to how far local steps have moved the model."""
+        """Apply the optimizer to the gradient, or to the change that local steps have made."""
         gradients = [gradient * self._factor for gradient in result.contributions.values()]
         work = optimizer_work(self._optimizer.keys, round_)
         await self._world.compute(work, lambda: self._optimizer.step(gradients, self._factor))
 
     def show(self, flat: Tensor) -> None:
-        """Let the learner have the model as it is after a round."""
+        """Load the model after a round into the learner."""
         self._learner.load(list(torch.split(flat, list(self._learner.sizes))))
 
 
@@ -86,7 +86,7 @@ class GossipMail:
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
     def on(self, what: str, handler: Handler) -> None:
-        """Hand messages of this sort to ``handler``; to be called before training, when none can have been sent."""
+        """Hand messages of sort ``what`` to ``handler``. Call it before training, when no message has been sent."""
         self._handlers[what] = handler
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
@@ -94,12 +94,12 @@ class GossipMail:
         await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS[what], round_, meta, parts))
 
     async def send_aside(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
-        """Send what belongs to the evaluation, and not to the algorithm (``World.send_aside``)."""
+        """Send a message that is not part of the algorithm, but of counting or evaluation (``World.send_aside``)."""
         meta = {"what": what, **meta, **self.peers.stamp}
         await self._world.send_aside(to, Message(MessageKind.GOSSIP, -1, round_, meta, parts))
 
     async def model(self, round_: int, sender: str) -> Message | None:
-        """Wait for the model that a neighbour sent in this round; ``None``: it was lost before."""
+        """Wait for a neighbour's model of this round; ``None``: the neighbour was lost before it sent the model."""
         future = self._model(round_, sender)
         message = await self._world.wait(future, f"the model of round {round_} from {sender}")
         self._models.pop((round_, sender), None)

@@ -1,7 +1,7 @@
-"""A member of an overlay: keeps contributions, its own and others', until it sends them on, and passes values on.
+"""A member of an overlay keeps contributions, its own and others', until it sends them on, and passes values on.
 
-Beside a ``KVWorker``: its pushes come here instead of going to the server, and values that arrive here are handed to it
-as if the server had sent them.
+It stands between a ``KVWorker`` and the network: the worker's pushes come here instead of going to the server, and the
+worker receives the values that arrive here as if the server had sent them.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ from testbed.world import World
 
 @dataclass(slots=True)
 class _KeptContributions:
-    """Contributions that are to be sent on.
+    """Contributions that wait to be sent on.
 
-    since_s  by rank: when its contribution was here, less how long members below have kept it
+    since_s  by rank: when its contribution arrived here, minus the time for which members below have kept it
     """
 
     entries: list[Entry] = field(default_factory=list)
     since_s: dict[int, float] = field(default_factory=dict)
 
     def kept_s(self, now_s: float) -> list[list[float]]:
-        """Return how long each contribution has waited until now, here and below, by rank."""
+        """Return pairs of a rank and how long its contribution has waited until now, here and below, in seconds."""
         return [[rank, float(round(now_s - since_s, 6))] for rank, since_s in self.since_s.items()]
 
 
 class OverlayMember(OverlayNode):
     """One member.
 
-    The contributions to a chunk's round are kept until the whole subtree's are here, or the root says where to send
-    them. All of them are then taken at once, so a round is sent up exactly once by a tree, and a scheduled transfer
-    carries whatever is here; what arrives later makes the member ready again. How long each of them waited meanwhile is
-    told: the root adds it to the time that it waits there.
+    The member keeps the contributions to a chunk's round until those of its whole subtree are here, or the root says
+    where to send them. Then it sends all of them at once. So in a tree, a round goes up exactly once. A scheduled
+    transfer carries all contributions that are here, and later ones make the member ready again. The message says how
+    long each contribution has waited; the root adds this to the waiting time at the server.
 
-    Where contributions are applied one by one, each goes to the root along the path that it names, and its reply back.
+    If the server applies contributions one by one, each travels to the root along the path that it names, and its reply
+    travels back.
 
-    When the membership changes, what is kept here ends, and the store pushes once more what is not answered.
+    When the membership changes, the kept contributions are dropped, and the store repeats its unanswered pushes.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class OverlayMember(OverlayNode):
         self._codec = codec
         self._asks = isinstance(group.policy, ScheduledOverlay)
         self._rank = group.rank(world.node)
-        self._measured: dict[int, list[list[float]]] = {}  # by chunk, here or below: source, target, bytes per second
+        self._measured: dict[int, list[list[float]]] = {}  # by chunk: source, target, bytes/s, measured here or below
         self._kept: dict[tuple[int, int], _KeptContributions] = {}  # by chunk and round
         self._priorities: dict[int, int] = {}
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
@@ -120,7 +121,10 @@ class OverlayMember(OverlayNode):
         self._world.spawn(self._ready(chunk, message.round, message.sender, bytes_per_s), "merge")
 
     async def _ready(self, chunk: Chunk, round_: int, source: str = "", bytes_per_s: float = 0.0) -> None:
-        """Send up a complete subtree, or ask the root; the own contribution is complete, or ``source`` has sent one."""
+        """Send contributions up if the subtree is complete, or ask the root where to send them.
+
+        Called when this node's own contribution is complete, or when ``source`` has sent contributions.
+        """
         if self._is_direct(self._rank, round_):
             await self._send_up(chunk, round_, [ROOT], {"unrelayed": True})
             return
@@ -131,9 +135,9 @@ class OverlayMember(OverlayNode):
         if self._group.routes:
             await self._send_up(chunk, round_, tree.path(self._rank))
             return
-        # Two MERGEs may be handled before the task of the first runs and sends both; the second task finds nothing.
-        # A node contributes only after the last round's values, which may change the tree: before its own contribution
-        # is here, the tree may still be the old one.
+        # Two MERGEs may arrive before the first one's task runs and sends both; the second task then finds nothing.
+        # The values of the last round may change the tree, and a node contributes only after it has them. So until its
+        # own contribution is here, this node may still have the old tree.
         here = sum(len(entry.members) for entry in self._entries(chunk, round_))
         if self._own_is_complete(chunk, round_) and here == tree.size(self._rank) * len(chunk.sizes):
             await self._send_up(chunk, round_, [tree.parents[self._rank]])
@@ -144,9 +148,9 @@ class OverlayMember(OverlayNode):
         kept = self._kept.pop((chunk.name, round_), None)
         about = self._about | dict(more)
         if kept is None:
-            return  # the membership has changed since
+            return  # sent already, or dropped because the membership has changed
         entries = kept.entries
-        # one's own alone is sent on as soon as it is here, unless the root says when
+        # an own contribution alone has not waited, unless the root decides when it is sent
         kept_s = kept.kept_s(self._world.now()) if len(kept.since_s) > 1 or self._asks else []
         numbered = {"number": self._in_order.number(chunk.name, self._rank)} if self._group.routes else {}
         if self._group.sums and len(entries) > len(chunk.sizes):
@@ -202,7 +206,7 @@ class OverlayMember(OverlayNode):
             self._store.deliver(value)
 
     def _passed_on(self, message: Message) -> bool:
-        """Send a message on that is for another node. Return whether it was."""
+        """Send the message on if it is for another node, and return whether it was."""
         path = message.meta.get("path")
         if path:
             self._note_throughput(message, self._meter.bytes_per_s(message))
@@ -213,7 +217,7 @@ class OverlayMember(OverlayNode):
         """Note the throughput of a transfer, to be reported with the next MERGE."""
         if self._group.policy.adapts:
             measured = self._measured.setdefault(message.key, [])
-            below = () if self._group.routes else message.meta.get("speeds", ())  # those travel on with the message
+            below = () if self._group.routes else message.meta.get("speeds", ())  # routed messages carry theirs on
             measured += [*below, [self._group.rank(message.sender), self._rank, bytes_per_s]]
 
     # ---- schedules ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The root of an overlay: hands what arrives to its ``Server`` as pushes, and collects the server's replies to SPREAD.
+"""The root of an overlay hands arriving contributions to its ``Server`` as pushes, and sends the replies as SPREAD.
 
-Where transfers are scheduled, the root also keeps the policy: nodes ask the server that they contribute to anyway, and
-every server schedules its own keys.
+If transfers are scheduled, the root also holds the policy: nodes ask the server to which they contribute, and every
+server schedules its own keys.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class _Replies:
     waits_s: list[float]
     values: dict[int, Message] = field(default_factory=dict)
     count: int = 0
-    members: set[int] = field(default_factory=set)  # who are answered
-    replied: set[int] = field(default_factory=set)  # keys of which all are answered
+    members: set[int] = field(default_factory=set)  # ranks of the members that get a reply
+    replied: set[int] = field(default_factory=set)  # keys for which the server has replied to all members
 
 
 class Root(OverlayNode):
-    """One group's root. Its policy decides by trees, or transfer by transfer.
+    """One group's root. Its policy plans trees, or schedules transfer by transfer.
 
-    Where members may be lost, it answers a member whose answer was lost on its way once more.
+    If members may be lost, the root repeats an answer that was lost with a relay.
     """
 
     def __init__(self, world: World, mail: OverlayMail, server: InterceptedMail, group: OverlayGroup) -> None:
@@ -54,11 +54,11 @@ class Root(OverlayNode):
         self._server = server
         self._policy = group.policy
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
-        self._planned_trees: dict[int, Parents] = {}  # from the chunk's next round on
-        self._replies: dict[tuple[int, int, int], _Replies] = {}  # by chunk, round and, of one by itself, member
-        self._scheduled_round: dict[int, int] = {}  # by chunk: the round whose members the policy knows
-        self._kept_s: dict[tuple[int, int], dict[int, float]] = {}  # by chunk and round: at members, by rank
-        self._spread_round: dict[int, int] = {}  # by chunk: the last one whose values were sent
+        self._planned_trees: dict[int, Parents] = {}  # by chunk: the tree from its next round on
+        self._replies: dict[tuple[int, int, int], _Replies] = {}  # by chunk, round and, if routed one by one, member
+        self._scheduled_round: dict[int, int] = {}  # by chunk: the last round whose members the policy was told
+        self._kept_s: dict[tuple[int, int], dict[int, float]] = {}  # by chunk and round, then rank: waits at members
+        self._spread_round: dict[int, int] = {}  # by chunk: the last round whose values were sent
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.ASK, group.root, self._on_ask)
 
@@ -70,7 +70,7 @@ class Root(OverlayNode):
             self._policy.reset()
 
     def on_declare(self, message: Message) -> None:
-        """Note the keys, which all children declare alike."""
+        """Note the declared keys; all children declare the same."""
         if not self._chunks:
             self.declare(declaration_of(message))
 
@@ -111,7 +111,7 @@ class Root(OverlayNode):
             self._begin(self._policy.ready(True, message.key, message.round, self._group.root))
 
     def _learn(self, policy: TreeOverlay, message: Message, bytes_per_s: float) -> None:
-        """Tell the policy what was measured below; plan other trees for the next round if it asks for that."""
+        """Tell the policy the throughputs measured below; plan new trees for the next round if the policy says so."""
         own = [self._group.rank(message.sender), ROOT, bytes_per_s]
         for source, target, measured in [*message.meta["speeds"], own]:
             policy.measured(int(source), int(target), measured, message.round)
@@ -131,7 +131,7 @@ class Root(OverlayNode):
     # ---- down ---------------------------------------------------------------------------------------------------
 
     async def send(self, to: str, message: Message) -> None:
-        """Send for the server: collect its replies to a round, send first values directly."""
+        """Send a reply of the server: collect the replies to a round, but send first values directly."""
         if message.round == PULL_ROUND:
             await self._world.send(to, message)
             return
@@ -145,12 +145,12 @@ class Root(OverlayNode):
         replies.count += 1
         replies.members.add(rank)
         if self._group.continues:
-            return  # who is answered depends on who is there: see ``on_replied``
+            return  # how many replies are due depends on the membership: see ``on_replied``
         if replies.count == len(chunk.sizes) * (1 if self._group.routes else members):
             await self._spread(*where, self._replies.pop(where))
 
     async def on_replied(self, key: int, round_: int) -> None:
-        """Note that the server has replied to all members of a key's round that are there."""
+        """Note that the server has replied to all present members of a key's round."""
         chunk = self._chunk_of_key[key]
         where = (chunk.name, round_, ROOT)
         replies = self._replies.get(where)
@@ -202,7 +202,7 @@ class Root(OverlayNode):
         await self._world.send(transfer.source, message)
 
     def _schedule(self, policy: ScheduledOverlay, chunk: int, round_: int) -> None:
-        """Tell the policy who relays in a round, where that may change."""
+        """Tell the policy which members relay in a round, if that may change."""
         if self._group.continues and self._scheduled_round.get(chunk) != round_:
             self._scheduled_round[chunk] = round_
             policy.regroup(chunk, [self._group.members[rank] for rank in self._relaying(round_)])
@@ -211,10 +211,10 @@ class Root(OverlayNode):
         return [rank for rank in self._ranks.values() if not self._is_direct(rank, round_)]
 
     def _send_to(self, members: Collection[int], spread: Message) -> None:
-        """Send the values of a round to these members, to those who relay by their tree or schedule.
+        """Send the values of a round to ``members``: by tree or schedule to those that relay, directly to the others.
 
-        Values travel down the tree of their round and carry that of the next one. A member contributes to the next
-        round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
+        Values travel down the tree of their round and carry the tree of the next round. A member contributes to the
+        next round only after it has the values. So no two trees mix within a round, and no further message is needed.
         """
         chunk = spread.key
         names = self._group.members

@@ -31,7 +31,7 @@ class Part:
     receives: tuple[tuple[int, float], ...]
 
     def without(self, lost: Container[int], *, pushes: bool) -> Part:
-        """Return this part without lost ranks: the rank keeps their weights or, with ``pushes``, its shares for them."""
+        """Return this part without lost ranks: the rank keeps their weights, or its shares for them (``pushes``)."""
         sends = tuple(rank for rank in self.sends if rank not in lost)
         receives = tuple(pair for pair in self.receives if pair[0] not in lost)
         if pushes:  # a share that does not arrive is missing in model and weight alike, so it needs no substitute

@@ -1,9 +1,9 @@
-"""DGT, differential gradient transmission: what matters goes reliably, the rest as well as the network can.
+"""DGT, differential gradient transmission: important blocks travel reliably, the others by best effort.
 
-A tensor's payload is cut into blocks. A block's contribution is a moving average of its mean magnitude; the largest
-share k of the blocks travels on channel 0 (reliable, in order), the others on channels 1 to C (best effort), the less
-they contribute the higher the channel. The channels are marked in the IP header, so that a bottleneck may serve them
-by priority. k follows the loss down: k = max(k0 · loss / first loss, k_min).
+A tensor's payload is cut into blocks. A block's contribution is a moving average of its mean magnitude. The share k of
+the blocks with the largest contributions travels on channel 0 (reliable, in order). The others travel on channels 1 to
+C (best effort): the less a block contributes, the higher its channel. Channels are marked in the IP header, so that a
+bottleneck may serve them by priority. k falls with the loss: k = max(k0 · loss / first loss, k_min).
 
 Zhou et al., "DGT: A contribution-aware differential gradient transmission mechanism for distributed machine
 learning", Future Generation Computer Systems 121, 2021. Counts are those of the authors' code and of GeoMX.
@@ -40,7 +40,7 @@ FOUR_BITS = "4-bit"
 
 
 class Dgt(Fifo):
-    """Sends keys in blocks, the important ones reliably; keys stay whole and have equal priority."""
+    """Sends keys in blocks, the important blocks reliably. Keys are not sliced and have equal priority."""
 
     best_effort: ClassVar[bool] = True
     presets: ClassVar[tuple[Preset, ...]] = (
@@ -54,17 +54,17 @@ class Dgt(Fifo):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """What a data centre sends up to the global servers, and what becomes of blocks that do not come in time.
+        """How a data centre sends pushes to the global servers, and how these treat late blocks.
 
-        A round of a key is complete when all its blocks are there, or when all have left their sender and none has
-        come for ``deadline``. Blocks that stand in a bottleneck's queue let reliable parts of later keys go first, so a
-        deadline shorter than these take makes blocks late where none is lost. ``late``:
+        A round of a key is complete when all its blocks have arrived, or when all have left their sender and none has
+        arrived for ``deadline``. In a bottleneck's queue, the reliable parts of later keys overtake blocks. If these
+        take longer than the deadline, blocks are late although none is lost. ``late``:
 
         next-round      missing blocks count as zero; those that come during the key's next round are added to it (DGT)
-        zero            missing blocks count as zero; what comes later is dropped
-        retransmit      missing blocks are asked for again, and sent reliably: nothing is lost
+        zero            missing blocks count as zero; later blocks are dropped
+        retransmit      the server asks for missing blocks, which are sent again reliably: nothing is lost
         heuristic-drop  baseline: as zero, without waiting at all
-        sender-drop     baseline: unimportant blocks are not even sent
+        sender-drop     baseline: the sender does not send unimportant blocks
         """
 
         k: float = option(0.8, "share sent reliably, at first", above=0, max=1)
@@ -115,7 +115,7 @@ class Dgt(Fifo):
 
 
 class Threshold(Remembering):
-    """k of the coming round, from the training loss."""
+    """The share k for the next round, from the training loss."""
 
     remembers = ("k", "_first")
 
@@ -125,7 +125,7 @@ class Threshold(Remembering):
         self.k = options.k
 
     def update(self, loss: float) -> float:
-        """``loss``: of the latest round. A loss that is no positive number changes nothing."""
+        """Return k after a round with this ``loss``. A loss that is not finite or not positive changes nothing."""
         if self._options.adaptive and math.isfinite(loss) and loss > 0:
             self._first = self._first or loss
             self.k = min(1.0, max(self._options.k * loss / self._first, self._options.k_min))
@@ -133,17 +133,17 @@ class Threshold(Remembering):
 
 
 def block_count(size: int, block: int) -> int:
-    """Blocks of ``block`` in ``size``, both in bytes or both in elements."""
+    """Return how many blocks of size ``block`` hold ``size``, both in bytes or both in elements."""
     return -(-size // block)
 
 
 def contribution(old: Any, mean_magnitude: Any, alpha: float) -> Any:
-    """The moving average of a block, a number, or of many, as an array; it starts at 0."""
+    """Return the next moving average of one block (a number) or of many (an array); it starts at 0."""
     return alpha * old + (1 - alpha) * mean_magnitude
 
 
 def channels_of(scores: Sequence[float], k: float, channels: int) -> list[int]:
-    """The channel of every block; blocks of score 0 are ``SKIPPED``. Equal scores go by position.
+    """Return the channel of every block. Blocks of score 0 are ``SKIPPED``; equal scores are ordered by position.
 
     Of the m blocks that are sent, round(k·m) with the largest scores go to channel 0, and so does the tensor's last
     block, whatever its score; the rest is divided evenly over the channels from 1 on, by decreasing score.
@@ -160,5 +160,5 @@ def channels_of(scores: Sequence[float], k: float, channels: int) -> list[int]:
 
 
 def sending_order(scores: Sequence[float]) -> list[int]:
-    """All blocks but the last that are worth sending, the largest score first."""
+    """Return the blocks with a positive score, except the tensor's last block, the largest score first."""
     return sorted((block for block in range(len(scores) - 1) if scores[block] > 0), key=lambda block: -scores[block])

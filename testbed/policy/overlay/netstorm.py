@@ -1,12 +1,12 @@
 """NetStorm: several trees of fastest aggregation paths, recomputed when the network has changed.
 
 Li et al., Accelerating geo-distributed machine learning with network-aware adaptive tree and auxiliary route, IEEE/ACM
-ToN 2024. A link costs what a byte takes on it, there and back; a tree joins every node to a hub along the cheapest
-path. There is one tree per hub: chunks are dealt out over the best ``trees`` of them in proportion to their
-performance, 1 / Σ over levels of the slowest link, so different chunks use different links. Here the optimizer stays
-with the server, so it is the root of each tree, wherever the hub is. Planned rates are known before training, as links
-are measured then; later transfers are measured as they pass, and forgotten after ``expiry`` rounds. Nodes learn of a
-change with the values of a chunk's round, for its next one: so no two trees mix in a round, without further messages.
+ToN 2024. The cost of a link is the time of a byte there and back. A tree joins every node to a hub along the cheapest
+path, and any node may be a hub. The chunks are divided among the ``trees`` best trees in proportion to performance,
+1 / Σ over levels of the slowest link's cost. So different chunks use different links. Here the optimizer stays with the
+server, which is therefore the root of each tree, wherever the hub is. Before training, the plan's rates stand for the
+paper's measurements. Later transfers are measured as they happen, and forgotten after ``expiry`` rounds. The values of
+a chunk's round tell nodes of a new tree for its next round: so no two trees mix in a round, without further messages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NetStorm(TreeOverlay):
         return True
 
     def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:
-        """Deal the chunks out, the largest first, each to the tree with the least load for its performance."""
+        """Assign each chunk, the largest first, to the tree that then has the least load for its performance."""
         hubs = [fastest_paths(hub, self._members, self._used) for hub in range(ROOT, self._members)]
         best = sorted(hubs, key=lambda tree: -performance(tree, self._used))[: self._options.trees]
         worth = [performance(tree, self._used) for tree in best]
@@ -101,7 +101,7 @@ def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:
 
 
 def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
-    """Return the same tree rooted at the server: the path between it and the hub is reversed."""
+    """Return the same tree rooted at the server: the path from the server to the hub is reversed."""
     node = ROOT
     below = ROOT
     while towards[node] != node:
@@ -113,7 +113,7 @@ def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
 
 
 def performance(tree: Parents, rates: Rates) -> float:
-    """Return 1 / Σ over levels of the slowest link's time per byte, in bytes/s; infinite without members."""
+    """Return 1 / Σ over the tree's levels of the slowest link's cost (s/byte), in bytes/s; infinite without members."""
     slowest: dict[int, float] = {}
     for member, above in enumerate(tree.parents):
         cost = _cost(member, above, rates)
@@ -124,7 +124,7 @@ def performance(tree: Parents, rates: Rates) -> float:
 
 
 def _cost(one: int, other: int, rates: Rates) -> float | None:
-    """Return the time of a byte there and back in seconds, ``None`` without a link."""
+    """Return the time in seconds of a byte there and back; ``None`` without a link."""
     there = rates.get((one, other))
     back = rates.get((other, one))
     return 1 / there + 1 / back if there and back else None

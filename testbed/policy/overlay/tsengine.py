@@ -1,22 +1,24 @@
-"""TSEngine: every transfer is scheduled by the root of the group, from measured throughputs.
+"""TSEngine: the root of the group schedules every transfer from measured throughputs.
 
 Zhou et al., TSEngine: enabling communication scheduling for distributed machine learning over WAN, IEEE TNSM 18(4),
 2021, and its code in GeoMX. A node sends only when the root tells it to.
 
-Values (down): every holder is given a receiver. With probability min(known / unserved, max_greed) that is the unserved
-node with the highest measured throughput from this holder; otherwise a node without a measurement is drawn, or any if
-all are measured. A receiver becomes a holder, so the number of holders doubles.
+Values (down): the root gives each node that holds the values (a holder) a receiver. With probability
+min(known / unserved, max_greed) the receiver is the unserved node with the highest measured throughput from this
+holder. Otherwise the root draws a node without a measurement, or any unserved node if all are measured. A receiver
+becomes a holder, so the number of holders doubles.
 
 Contributions (up): nodes that are ready join a queue, the root among them. The first two are paired: towards the root
-if it is one of them, else along the faster direction. The receiver merges and joins the queue again. So merging happens
-elsewhere while the root is busy. At most ``ports`` transfers are in flight to or from one node at a time: while one is
-being asked for, others keep its link busy. Of one chunk a holder sends, and the root takes in, several at a time only
-if their paths share no link of the WAN, as the Plan knows (over a shared link they would all end when the last does),
-and if no other member is known to be nearer.
+if it is one of them, else along the faster direction. The receiver merges and joins the queue again. So other nodes
+merge while the root is busy. A node sends at most ``ports`` transfers at a time, and receives as many: while it asks
+for one, the others keep its link busy. Within one chunk, a holder sends (and the root receives) several transfers at a
+time only if, in the Plan, their paths share no link of the WAN, and if no other member is known to be faster. Over a
+shared link all of them would end only when the last does.
 ``pairing: fastest`` considers all pairs in the queue and takes the one with the highest measured throughput.
 
-Unlike in GeoMX a node with several links uses them at the same time, throughput is bytes over wall time, it expires,
-the greed is a fraction and applies, several chunks are under way at once, and there may be several servers.
+Differences from GeoMX: a node uses several links at the same time, throughput is bytes over wall time, measurements
+expire, the greed is a fraction and takes effect, several chunks are under way at once, and there may be several
+servers.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ _MASK = (1 << 64) - 1
 
 
 class Stream(Remembering):
-    """Independent draws: the same seed, the same decisions, in every world.
+    """Independent draws: the same seed gives the same decisions in every world.
 
-    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a counter and a mixer, so nothing of the platform comes in.
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a counter and a mixer, so draws do not depend on the platform.
     """
 
     remembers = ("position",)
@@ -58,7 +60,7 @@ class Stream(Remembering):
         return (self.bits() >> 11) / (1 << 53)
 
     def below(self, count: int) -> int:
-        """Uniform in 0 … count − 1, but for one part in 2^64 / count."""
+        """Return a draw from 0 … count − 1, uniform up to a relative error of count / 2^64."""
         return self.bits() % count
 
 
@@ -97,7 +99,7 @@ class TsEngine(ScheduledOverlay):
         self._members = setting.members
         self._options = options
         self._path = setting.path
-        self._taking_part: dict[int, tuple[str, ...]] = {}  # by chunk, where it is not all members
+        self._taking_part: dict[int, tuple[str, ...]] = {}  # by chunk, if not all members take part
         self._stream = Stream(setting.seed)
         self.throughput = Throughput(options.expiry * setting.lan_rounds)
         self._gathers: dict[tuple[int, int], _Gather] = {}
@@ -214,7 +216,11 @@ class TsEngine(ScheduledOverlay):
         return max(pairs, key=lambda pair: rates[pair] or 0.0)
 
     def _can(self, source: str, target: str, round_: int, begun: list[OverlayTransfer]) -> bool:
-        """Return whether both have a free port, and it need not wait for one of ``begun`` from or to one of them."""
+        """Return whether the transfer may begin: both nodes have a free port, and no transfer of ``begun`` hinders it.
+
+        begun  transfers of the same chunk under way. One with the same source or target hinders if the paths share a
+               link, or if another node is known to be faster
+        """
         ports = self._options.ports
         if self._sending[source] >= ports or self._taking[target] >= ports:
             return False
@@ -227,7 +233,11 @@ class TsEngine(ScheduledOverlay):
         return self._is_best(source, target, round_)
 
     def _is_best(self, source: str, target: str, round_: int) -> bool:
-        """Return whether no other way between ``source`` or ``target`` and a member is known to be faster."""
+        """Return whether no other transfer with a member is known to be faster.
+
+        Towards the root, that is a transfer from ``source`` to another member; otherwise one from another member to
+        ``target``.
+        """
         rate = self.throughput.get(source, target, round_) or 0.0
         ways = [
             (source, n) if target == self._root else (n, target) for n in self._members if n not in (source, target)
@@ -237,9 +247,11 @@ class TsEngine(ScheduledOverlay):
 
 @dataclass(slots=True)
 class _Gather:
-    """A chunk's round in the direction up: ready nodes in order, and the number of contributions that each holds.
+    """A chunk's round on the way up.
 
-    begun  transfers to the root that are under way
+    queue    ready nodes, in order
+    weights  by node: the number of contributions that it holds
+    begun    transfers to the root that are under way
     """
 
     queue: list[str]
@@ -249,7 +261,7 @@ class _Gather:
 
 @dataclass(slots=True)
 class _Spread:
-    """A chunk's round in the direction down: holders, nodes that have not been served, and transfers under way."""
+    """A chunk's round on the way down: nodes with the values, nodes without a sender yet, and transfers under way."""
 
     holders: list[str]
     unserved: list[str]
