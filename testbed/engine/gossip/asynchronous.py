@@ -1,4 +1,4 @@
-"""AD-PSGD (Lian et al., ICML 2018): a worker averages with a neighbour while it computes, and waits for no other's step.
+"""AD-PSGD (Lian et al., ICML 2018): a worker averages with a neighbour while it computes; it waits for no other's step.
 
 An active worker sends its model (``offer``) to a passive one, which answers with its own (``answer``) and moves half
 way towards the offer; the active one moves half way towards the answer.
