@@ -1,4 +1,4 @@
-"""Where nodes listen, and the options of sockets: set in one place from the plan, none inherited from the machine."""
+"""Where nodes listen, and the options of their sockets, which come from the plan and not from the machine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _KEEPALIVE_INTERVAL_S = 5
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening, non-blocking socket. With port 0 the kernel chooses. Raise ``RunFailed`` if the address is taken."""
+    """Return a listening, non-blocking socket; with port 0, the kernel chooses. Raise ``RunFailed`` if that fails."""
     return reserve(address, _BACKLOG)
 
 
 def reserve(address: Address, backlog: int = 0) -> socket.socket:
-    """A bound, non-blocking socket. Without a ``backlog`` it does not listen, so that another may on the same address.
+    """Return a bound, non-blocking socket. Without a ``backlog`` it does not listen, so another one may listen there.
 
     Raises as ``listen`` does.
     """
@@ -51,10 +51,10 @@ def reserve(address: Address, backlog: int = 0) -> socket.socket:
 class Endpoints:
     """Addresses and listening sockets of a plan's nodes.
 
-    ``in_namespaces``: addresses are the plan's, and each node binds its own after it has entered its namespace.
-    Otherwise all are ports of 127.0.0.1 that the kernel chooses. The parent binds those before it forks: a port that
-    were only looked up could be taken by another process in between. It keeps them until ``release``, for nodes that
-    are away: its own sockets on them do not listen, so that who calls such a node is refused.
+    ``in_namespaces``: the addresses are those of the plan, and each node binds its own in its network namespace.
+    Otherwise the kernel chooses ports of 127.0.0.1. The parent binds these before it forks, as another process could
+    take a port that is not bound. It keeps them until ``release`` for nodes that are lost and may return: a second,
+    bound socket per port does not listen, so the kernel refuses connections to such a node.
     """
 
     source = ""  # IP address that nodes connect from; empty: where they are reached
@@ -65,7 +65,7 @@ class Endpoints:
         self.addresses = {node.name: (node.address or "", node.port) for node in plan.nodes} | self._bound
 
     def _bind(self, wanted: dict[str, Address]) -> None:
-        """Take an address for each node, and listen there."""
+        """Bind an address for each node, and listen there."""
         self._reserved = {node: reserve(address) for node, address in wanted.items()}
         self._bound: dict[str, Address] = {node: sock.getsockname() for node, sock in self._reserved.items()}
         self._listeners = {node: listen(address) for node, address in self._bound.items()}
@@ -77,11 +77,11 @@ class Endpoints:
                 self._listeners[node] = listen(self._bound[node])
 
     def listener(self, node: str) -> socket.socket:
-        """The listening socket of a node; called in its own process. Raise ``RunFailed`` if the address is taken."""
+        """Return the listening socket of a node, in its own process. Raise ``RunFailed`` if the address is taken."""
         return self._listeners[node] if node in self._listeners else listen(self.addresses[node])
 
     def others(self, node: str) -> list[int]:
-        """Descriptors that the process of a node does not need: the other nodes' sockets, and those that reserve."""
+        """Return the descriptors that the process of a node does not need: other nodes' sockets, and reserving ones."""
         others = [sock for name, sock in self._listeners.items() if name != node]
         return [sock.fileno() for sock in (*others, *self._reserved.values())]
 
@@ -90,7 +90,7 @@ class Endpoints:
         _close(self._listeners)
 
     def release(self) -> None:
-        """Let others have the ports; the run has ended."""
+        """Release the ports at the end of the run."""
         self.close()
         _close(self._reserved)
 
@@ -102,9 +102,10 @@ def _close(sockets: dict[str, socket.socket]) -> None:
 
 
 class MachineEndpoints(Endpoints):
-    """Those of the nodes of one machine of several. The others are reached where ``meet`` says.
+    """Endpoints of the nodes of one of several machines. ``meet`` takes the addresses of all nodes.
 
-    ``ports``: of each node here; 0: the kernel chooses. A node may be reached at other addresses than it is bound to.
+    ``bind``: the IP address at which nodes of this machine listen; others may reach them at another address.
+    ``ports``: the port of each node of this machine; for 0, the kernel chooses.
     """
 
     def __init__(self, bind: str, ports: Mapping[str, int]) -> None:
@@ -118,12 +119,12 @@ class MachineEndpoints(Endpoints):
         return {node: port for node, (_, port) in self._bound.items()}
 
     def meet(self, addresses: Mapping[str, Address]) -> None:
-        """Take the addresses at which this machine reaches all nodes of the run."""
+        """Take the addresses at which this machine reaches the nodes of the run."""
         self.addresses.update(addresses)
 
 
 def new_socket(source: str) -> socket.socket:
-    """A non-blocking socket that will connect from the address ``source``."""
+    """Return a non-blocking socket that will connect from the IP address ``source``."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
@@ -132,11 +133,11 @@ def new_socket(source: str) -> socket.socket:
 
 
 def configure(sock: socket.socket, plan: Plan) -> None:
-    """Set a TCP socket's options, before it is connected (a listening one passes them on to accepted ones).
+    """Set a TCP socket's options before it is connected. Sockets accepted by a listening socket inherit its options.
 
-    TCP_NODELAY, as frames are complete messages and must not wait for more data. TCP_NOTSENT_LOWAT makes the socket
-    writable only while less than that waits unsent in the kernel, so that what is queued above it can still be
-    overtaken. TCP_USER_TIMEOUT bounds how long sent data may stay unacknowledged.
+    TCP_NODELAY: frames are complete messages and must not wait for more data. TCP_NOTSENT_LOWAT: the socket is writable
+    only while fewer bytes than that wait unsent in the kernel; urgent frames can overtake those in the send queue.
+    TCP_USER_TIMEOUT: how long sent data may stay unacknowledged.
 
     Raises ``CapabilityError`` if the kernel lacks the congestion control or allows smaller buffers than planned.
     """
@@ -150,7 +151,7 @@ def configure(sock: socket.socket, plan: Plan) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
-    if plan.facilities.is_unshaped:  # an emulated node's network namespace has the limits (``emulation.settings``)
+    if plan.facilities.is_unshaped:  # for emulated nodes, settings of the namespace limit buffers: emulation.settings
         _limit_buffers(sock, transport)
 
 
@@ -183,7 +184,7 @@ def _set_congestion_control(sock: socket.socket, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TcpInfo:
-    """What the kernel knows of a connection: smoothed and least round-trip time, packets sent, and sent again."""
+    """The kernel's data about a connection: smoothed and minimum round-trip time, packets sent and sent again, …"""
 
     rtt_s: float
     min_rtt_s: float
@@ -194,7 +195,7 @@ class TcpInfo:
 
     @classmethod
     def of(cls, sock: socket.socket) -> TcpInfo:
-        """Return what is known now (``struct tcp_info``, linux/tcp.h)."""
+        """Return the present data about a socket (``struct tcp_info``, linux/tcp.h)."""
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         rtt_us, repeated, min_rtt_us, packets = (struct.unpack_from("=I", info, at)[0] for at in (68, 100, 148, 156))
         received, rate = (struct.unpack_from("=Q", info, at)[0] for at in (128, 160))
@@ -203,7 +204,7 @@ class TcpInfo:
 
     @property
     def loss(self) -> float:
-        """Share of the packets that were sent again: those lost, and those thought to be."""
+        """Packets sent again, because they were lost or thought to be lost, as a share of the packets sent."""
         return self.repeated / self.packets if self.packets else 0.0
 
 

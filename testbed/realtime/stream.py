@@ -1,4 +1,4 @@
-"""What a connection reads from and writes to: a socket, plain or under TLS, or memory (``shared_memory``)."""
+"""The byte stream below a connection: a socket, plain or with TLS, or shared memory (``shared_memory``)."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
 
 class ByteStream(Protocol):
-    """Bytes in both directions, without blocking: what is not ready raises ``WOULD_BLOCK``.
+    """Bytes in both directions, without blocking: a call that would block raises one of ``WOULD_BLOCK``.
 
-    private  whether the kernel keeps all others from reading or writing it: frames then need no authentication code
+    private  whether the kernel keeps other users from reading or writing the stream; then frames need no
+             authentication code
     """
 
     private: bool
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Read at most ``len(buffer)`` bytes. Return their number; 0 when the peer has ended and all is read.
+        """Read at most ``len(buffer)`` bytes. Return their number; 0 when the peer has ended and all bytes are read.
 
-        Fewer than ``len(buffer)`` are all that there are at this time.
+        If the number is less than ``len(buffer)``, no more bytes are available now.
         """
 
     def sendmsg(self, buffers: Sequence[bytes | memoryview], /) -> int:
-        """Take the first bytes of ``buffers``, as many as there is room for. Return their number."""
+        """Send as many of the first bytes of ``buffers`` as there is room for. Return their number."""
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
 
     def tcp_info(self) -> TcpInfo | None:
-        """Return what the kernel knows of the connection; ``None`` where there is no network."""
+        """Return the kernel's data about the connection; ``None`` for shared memory."""
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
-        """Call this in turns of the event loop while there are bytes to be read; ``None``: no more."""
+        """Call ``call`` once per turn of the event loop while there are bytes to read; ``None`` stops this."""
 
     def on_writable(self, call: Callable[[], None] | None) -> None:
-        """Call this in turns of the event loop while bytes can be written; ``None``: no more."""
+        """Call ``call`` once per turn of the event loop while bytes can be written; ``None`` stops this."""
 
     def close(self) -> None:
         """End both directions."""
@@ -48,7 +49,7 @@ class ByteStream(Protocol):
 class SocketStream:
     """A connected, non-blocking socket."""
 
-    private = False  # under TLS neither: records could still be cut off
+    private = False  # also with TLS, where an attacker could still cut off records
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -77,7 +78,7 @@ class SocketStream:
             self._again(sock)
 
     def _again(self, sock: TlsSocket) -> None:
-        # TLS decrypts whole records: bytes that were not taken are here already, and no poll of the socket shows them.
+        # TLS decrypts whole records. The rest of a record is already in the process, so polling the socket misses it.
         if self._read is not None and sock.pending():
             self._loop.call_soon(self._on_records, sock)
 
@@ -94,7 +95,7 @@ class SocketStream:
 
 
 def _read_records(sock: TlsSocket, buffer: memoryview) -> int:
-    """Fill ``buffer`` as far as there are records: a read of ``sock`` gives one at most."""
+    """Fill ``buffer`` from as many TLS records as are available, as each read of ``sock`` returns one at most."""
     count = 0
     while count < len(buffer):
         try:

@@ -1,11 +1,11 @@
 """TLS below the frames, for networks on which others can listen (``transport.tls``).
 
-A run makes one key and one certificate, valid as long as it lasts. Every node accepts that certificate alone, as server
-and as client (mutual TLS 1.3). TLS thus proves "a node of this run"; which node it is, the handshake above it proves
+A run makes one key and one certificate. Every node accepts only that certificate, as server and as client (mutual
+TLS 1.3). TLS thus proves that the peer is a node of this run; the handshake above TLS proves which node it is
 (``testbed.realtime.auth``). The key is never on disk; nodes inherit it in memory when they are forked.
 
-Sockets stay non-blocking and in our hands, without asyncio's transports: a transport would buffer what it cannot send,
-behind which an urgent frame would have to wait.
+Sockets stay non-blocking and do not use asyncio's transports: a transport buffers bytes that it cannot send yet, and an
+urgent frame would have to wait behind them.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 T = TypeVar("T")
-# A certificate is valid as long as its key is known, whatever the clocks of machines say (the end: RFC 5280, 4.1.2.5).
+# A certificate never expires, whatever the clocks of machines say (for the end, see RFC 5280, section 4.1.2.5).
 _BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 _END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 RECORD_BYTES = 16_384  # the most that a TLS record holds (RFC 8446, section 5.1)
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a non-blocking socket raises, plain or under TLS, when it is not ready. To be caught before ``OSError``."""
+"""Exceptions of a non-blocking socket, plain or with TLS, that is not ready. Catch them before ``OSError``."""
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A TLS socket with ``sendmsg``. May hold decrypted bytes that no poll of the descriptor shows: see ``pending``."""
+    """A TLS socket with ``sendmsg``. Polling the descriptor misses bytes that are already decrypted: see ``pending``."""
 
-    _refused: bytes | memoryview = b""  # OpenSSL demands that what it could not send is offered again unchanged
+    _refused: bytes | memoryview = b""  # bytes that could not be sent; OpenSSL requires the next call to repeat them
 
     def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:  # type: ignore[override]  # it refuses all arguments
-        """Send the first buffers, as far as one record holds them; returns the number of bytes."""
+        """Send the first bytes of the buffers, at most one record; return the number of bytes sent."""
         data = self._refused or _joined(list(buffers))
         try:
             sent = self.send(data)
@@ -52,19 +52,19 @@ class TlsSocket(ssl.SSLSocket):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Settings of both ends, with the run's key in them."""
+    """TLS settings of both ends, which contain the run's key."""
 
     server: ssl.SSLContext = field(repr=False)
     client: ssl.SSLContext = field(repr=False)
 
 
 def new_tls() -> Tls:
-    """Settings with a fresh key and certificate."""
+    """Return settings with a fresh key and certificate."""
     return tls_of(new_pem())
 
 
 def tls_of(pem: str) -> Tls:
-    """Settings with the key and the certificate of a run, in PEM."""
+    """Return settings with the key and the certificate of a run, given in PEM."""
     memory = os.memfd_create("run.pem")  # OpenSSL loads a key from a file only
     try:
         os.write(memory, pem.encode())
@@ -75,7 +75,7 @@ def tls_of(pem: str) -> Tls:
 
 
 def new_pem() -> str:
-    """A fresh key and certificate for one run, in PEM: what its machines share."""
+    """Return a fresh key and certificate for one run, in PEM. All machines of the run share it."""
     from cryptography import x509
 
     key = ec.generate_private_key(ec.SECP256R1())
@@ -104,11 +104,13 @@ def _context(protocol: int, pem: str) -> ssl.SSLContext:
 
 
 async def start_tls(sock: socket.socket, tls: Tls | None, limit_s: float, *, server_side: bool) -> socket.socket:
-    """TLS on a connected, non-blocking socket; without ``tls``, ``sock`` itself. If this fails, ``sock`` is closed.
+    """Start TLS on a connected, non-blocking socket and return the TLS socket; without ``tls``, return ``sock`` itself.
+
+    Closes the socket if TLS cannot be started.
 
     Raises:
-        OSError: The peer is no node of this run (``ssl.SSLError``), or the connection failed.
-        TimeoutError: Not within ``limit_s`` seconds.
+        OSError: The peer is not a node of this run (``ssl.SSLError``), or the connection failed.
+        TimeoutError: The handshake took more than ``limit_s`` seconds.
     """
     if tls is None:
         return sock
@@ -131,12 +133,12 @@ async def send_all(sock: socket.socket, data: bytes) -> None:
 
 
 async def receive(sock: socket.socket, size: int) -> bytes:
-    """At most ``size`` bytes, with or without TLS; none when the peer has closed its end."""
+    """Receive at most ``size`` bytes, with or without TLS; none when the peer has closed its end."""
     return await _retry(sock, partial(sock.recv, size))
 
 
 def _joined(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
-    """The first piece if it fills a record; else as many as fit into one, as a record costs more than a copy."""
+    """Return the first piece if it fills a record. Else join pieces to fill one, as a copy costs less than a record."""
     if len(pieces) == 1 or len(pieces[0]) >= RECORD_BYTES:
         return pieces[0]
     some = []
@@ -150,9 +152,10 @@ def _joined(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
 
 
 async def _retry(sock: socket.socket, step: Callable[[], T], write: bool = False) -> T:
-    """The result of ``step``, called again whenever the descriptor is ready for what it lacked.
+    """Call ``step`` until it no longer blocks, each time waiting until the descriptor is ready; return its result.
 
-    Under TLS a read may have to write and the other way round; a plain socket waits for what ``write`` says.
+    With TLS, reading may require writing and vice versa. A plain socket waits until it is writable if ``write``, else
+    until it is readable.
     """
     while True:
         try:

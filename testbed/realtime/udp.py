@@ -1,8 +1,8 @@
-"""Best-effort channels of one node: one UDP socket per peer and channel to send, one to receive.
+"""Best-effort channels of one node: one UDP socket per peer and channel for sending, and one for receiving.
 
-A datagram fits into one packet (``IP_PMTUDISC_DO`` forbids fragmentation on the way), and the socket of a channel sets
-the precedence bits by which bottlenecks serve channels in order. Messages leave only while nothing waits on the peer's
-reliable connection, neither here nor unsent in the kernel (SIOCOUTQNSD), and are paced by a token bucket:
+A datagram fits into one packet (``IP_PMTUDISC_DO`` forbids fragmentation on the way). The socket of a channel sets the
+precedence bits by which bottlenecks serve channels in order. Messages leave only while no bytes wait on the reliable
+connection to the peer, neither in its queue nor unsent in the kernel (SIOCOUTQNSD). A token bucket paces them:
 
     budget(t + dt) = min(budget(t) + pace dt, pace BURST_S);  a datagram may leave while the budget is positive
 
@@ -38,10 +38,10 @@ from testbed.realtime.frames import Arrival
 from testbed.realtime.sockets import Address, address_text
 from testbed.realtime.udp_wire import Packer, Unpacker, body_of
 
-POLL_S = 0.001  # between two looks whether the reliable connection is done; the resolution of the loop's timers
-BURST_S = 0.01  # seconds of its pace that a sender may send at once: what a late timer on a busy host has missed
-# Datagrams per turn of the event loop, so that TCP connections get their turn within 2 ms; and so many that the blocks
-# before a push are read before it, where both wait because this process did.
+POLL_S = 0.001  # time between two checks of the reliable connection; about the resolution of the loop's timers
+BURST_S = 0.01  # a sender may send this many seconds of its pace at once, to catch up after a late timer on a busy host
+# Datagrams per turn of the event loop: few enough that TCP connections get their turn within 2 ms, and enough that,
+# after this process was held up, the blocks that were sent before a push are read before the push.
 _READ_AT_ONCE = 256
 _BUFFER_BYTES = 65_536
 _RECEIVE_BYTES = 8 << 20
@@ -55,7 +55,7 @@ _SIOCOUTQNSD = 0x894B  # linux/sockios.h: bytes in a TCP socket that have not be
 
 
 class Udp:
-    """See the module's docstring. ``address``: of this node's TCP listener; UDP uses the same port."""
+    """See the module's docstring. ``address``: the address of this node's TCP listener; UDP uses the same port."""
 
     def __init__(
         self,
@@ -98,21 +98,21 @@ class Udp:
             self._senders[to].begin(connection, keys)
 
     def lost(self, peer: str) -> None:
-        """Drop what is queued for a peer that is lost. It may come back, with another connection."""
+        """Drop the messages queued for a lost peer, which may come back with another connection."""
         if peer in self._senders:
             self._senders[peer].lost()
 
     # ---- receiving ----------------------------------------------------------------------------------------------
 
     def expect(self, peer: str, keys: Keys) -> None:
-        """Accept datagrams of ``peer``, which has opened its reliable connection to this node."""
+        """Accept datagrams from ``peer``, which has opened its reliable connection to this node."""
         self._unpacker.expect(peer, keys)
 
     def resume_reading(self) -> None:
         self._loop.add_reader(self._socket, self._on_readable)
 
     def pause_reading(self) -> None:
-        """Leave what arrives in the kernel, which drops datagrams when its buffer is full."""
+        """Leave arriving datagrams in the kernel, which drops them when its buffer is full."""
         self._loop.remove_reader(self._socket)
 
     def _on_readable(self) -> None:
@@ -127,8 +127,8 @@ class Udp:
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def problems(self) -> Iterator[str]:
-        """Warnings about messages and datagrams that this host dropped, not the network."""
-        # Those that are too old when their turn comes belong to best effort, in simulations as well.
+        """Yield warnings about messages and datagrams that this host dropped, not the network."""
+        # Messages dropped because they were too old are not counted: best effort drops them in simulations as well.
         unsent = sum(sender.queue.dropped[TOO_MUCH] for sender in self._senders.values())
         if unsent:
             yield f"{unsent} best-effort messages were never sent, as more than {QUEUE_LIMIT_BYTES} bytes were queued"
@@ -162,10 +162,10 @@ class Sender:
         self._sockets: dict[int, socket.socket] = {}
         self._budget_bytes = 0.0
         self._budget_at_s = self._loop.time()
-        self._free_s = 0.0  # when all that has left has had its time at the pace
+        self._free_s = 0.0  # when a sender at exactly the pace would have finished all datagrams sent so far
         self._draining: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._out: list[bytes] = []  # datagrams of the message in hand
+        self._out: list[bytes] = []  # remaining datagrams of the current message, the next one last
         self._out_channel = 0
         self._connection: Connection | None = None
 
@@ -184,14 +184,14 @@ class Sender:
             await drained
 
     def begin(self, connection: Connection, keys: Keys) -> None:
-        """Send from now on: the peer can verify datagrams with ``keys``."""
+        """Send from now on, as the peer can now verify datagrams with ``keys``."""
         if self._connection is not connection:
             self._connection = connection
             self._packer = Packer(keys, self._mac)
             self._wake(0.0)
 
     def lost(self) -> None:
-        """Drop what is queued, until ``begin`` is called again."""
+        """Drop queued messages, and send nothing until ``begin`` is called again."""
         self.queue.clear()
         self._out.clear()
         self._connection = None
@@ -252,7 +252,7 @@ class Sender:
         return True
 
     def _send(self) -> bool:
-        """One datagram; False when the kernel has no room for it."""
+        """Send one datagram; return False if the kernel has no room for it."""
         data = self._out[-1]
         try:
             self._socket(self._out_channel).send(data)
@@ -261,7 +261,7 @@ class Sender:
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
                 raise RunFailed(f"the way to {address_text(self._target)} takes no packets of 1500 bytes") from error
-            if error.errno not in (errno.ECONNREFUSED, errno.ENOBUFS):  # the peer has gone, or a device queue is full
+            if error.errno not in (errno.ECONNREFUSED, errno.ENOBUFS):  # the peer has ended, or a device queue is full
                 raise
         self._out.pop()
         frame_bytes = len(data) + FRAME_OVERHEAD_BYTES
@@ -282,7 +282,7 @@ class Sender:
 
 
 def _unsent(connection: Connection) -> bool:
-    """Whether anything waits on the reliable connection, in its queue or unsent in the kernel."""
+    """Return whether any bytes wait on the reliable connection, in its queue or unsent in the kernel."""
     return connection.sending or struct.unpack("i", fcntl.ioctl(connection.fileno(), _SIOCOUTQNSD, b"\0" * 4))[0] > 0
 
 
@@ -298,18 +298,18 @@ def _marked(source: str, target: Address, tos: int) -> socket.socket:
 
 
 def _bound(address: Address) -> socket.socket:
-    """The receiving socket, its buffer as large as the kernel allows. Raise ``RunFailed`` if the port is taken.
+    """Return the receiving socket, with a buffer of up to 8 MiB. Raise ``RunFailed`` if the port is taken.
 
     On loopback its port is that of the node's TCP listener, so no other node receives there. But the kernel may have
-    given it to a sending socket of any run; those are connected, so datagrams for this node do not match them, and both
-    may have the port (SO_REUSEADDR on both).
+    given the same port to a sending UDP socket of any run. Both may have the port, as both set SO_REUSEADDR; and as the
+    sending socket is connected, it does not get datagrams for this node.
     """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-    except PermissionError:  # an overflow shows in ``problems``
+    except PermissionError:  # the kernel may then limit the buffer; ``problems`` reports an overflow
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
     try:
         sock.bind(address)

@@ -1,10 +1,10 @@
-"""The bytes of best-effort messages: messages encoded as datagrams, and decoded again. No sockets here.
+"""The bytes of best-effort messages: encodes messages as datagrams, and decodes datagrams. Uses no sockets.
 
     connection 8 | sequence number of the message 8 | channel 1 | index 1 | count 1 | piece | authentication code 16
 
-The connection is an identifier derived from the key of the reliable connection that protects the datagram; the code
-covers prefix and piece. The receiver accepts every piece of every message once, in any order: a datagram that is
-altered, forged, repeated, or older than ``MEMORY`` messages is dropped and counted.
+The connection field is an identifier derived from a key of the reliable connection; the code covers prefix and piece.
+The receiver accepts every piece of every message once, in any order. It drops and counts a datagram that is altered,
+forged, repeated, or older than ``MEMORY`` messages.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PREFIX = struct.Struct("!8sQBBB")  # connection, sequence number of the message
 assert _PREFIX.size == PREFIX_BYTES
 _LENGTH = struct.Struct("!H")
 _ID_BYTES = 8
-MEMORY = 1 << 16  # messages behind the newest that are still accepted; bounds the set of complete messages
-MAX_PARTIAL = 4096  # incomplete messages that are kept; a block of DGT is 4 kB, so they hold 16 MB
+MEMORY = 1 << 16  # how many messages behind the newest are still accepted; bounds the set of complete messages
+MAX_PARTIAL = 4096  # most incomplete messages to keep: 16 MB, as a block of DGT is 4 kB
 
 
 def connection_id(key: bytes) -> bytes:
-    """The public identifier of one direction of a connection; does not reveal the key."""
+    """Return the public identifier of one direction of a connection, which does not reveal the key."""
     return hmac.digest(key, b"datagrams: name", "sha256")[:_ID_BYTES]
 
 
@@ -39,7 +39,7 @@ def _code(kind: str, key: bytes) -> FrameCode:
 
 
 def _number(sequence: int, index: int) -> int:
-    """The number of a datagram among all of its connection: at most 256 make up a message."""
+    """Return the number of a datagram among all those of its connection; a message has at most 256 datagrams."""
     return sequence << 8 | index
 
 
@@ -52,7 +52,7 @@ class Packer:
         self._sequence = 0
 
     def datagrams(self, body: bytes, channel: int) -> Iterator[bytes]:
-        """One message, in pieces of about the same size."""
+        """Yield the datagrams of one message, with pieces of equal size except the last."""
         sequence, self._sequence = self._sequence, self._sequence + 1
         count = piece_count(len(body))
         size = -(-len(body) // count)
@@ -62,7 +62,7 @@ class Packer:
 
 
 def body_of(message: Message) -> bytes:
-    """A message before it is cut into pieces. It must fit into ``MAX_MESSAGE_BYTES``."""
+    """Return the bytes of a message before it is cut into pieces: at most ``MAX_MESSAGE_BYTES``."""
     header = encode_header(message)
     memories = [memory_of(part.detach().cpu().contiguous()) for part in message.parts if part.numel()]
     body = b"".join([_LENGTH.pack(len(header)), header, *memories])
@@ -71,7 +71,7 @@ def body_of(message: Message) -> bytes:
 
 
 def message_of(body: bytes) -> tuple[Message, int]:
-    """Inverse of ``body_of``; returns also the bytes of length and header. Raise ``MalformedMessage``."""
+    """Return the message of a body, and the size of its length field and header. Raise ``MalformedMessage``."""
     if len(body) < LENGTH_BYTES:
         raise MalformedMessage(f"a message of {len(body)} bytes")
     (header_bytes,) = _LENGTH.unpack_from(body)
@@ -85,12 +85,16 @@ def message_of(body: bytes) -> tuple[Message, int]:
 
 
 class _Refused(Exception):
-    """A datagram is dropped; the text says why."""
+    """A datagram is dropped; the text names the reason."""
 
 
 @dataclass(slots=True)
 class _Peer:
-    """State of one sender: the numbers of complete messages within ``MEMORY`` of the newest, and incomplete ones."""
+    """State of one sender.
+
+    ``done``: numbers of complete messages, at least those within ``MEMORY`` of the newest, and of forgotten incomplete
+    ones. ``partial``: the pieces of incomplete messages, by number and index.
+    """
 
     name: str
     code: FrameCode
@@ -100,7 +104,7 @@ class _Peer:
 
 
 class Unpacker:
-    """Takes the datagrams of all senders. ``refused`` counts, by reason, what was dropped."""
+    """Takes the datagrams of all senders. ``refused`` counts dropped datagrams by reason."""
 
     def __init__(self, mac: str) -> None:
         self._kind = mac
@@ -108,11 +112,11 @@ class Unpacker:
         self.refused: Counter[str] = Counter()
 
     def expect(self, peer: str, keys: Keys) -> None:
-        """Accept datagrams of ``peer`` from now on; ``keys`` are those of its reliable connection."""
+        """Accept datagrams from ``peer`` from now on; ``keys`` are those of its reliable connection."""
         self._peers[connection_id(keys.incoming)] = _Peer(peer, _code(self._kind, keys.incoming))
 
     def take(self, data: memoryview) -> Arrival | None:
-        """Decode a datagram; returns a message if this was its last missing piece."""
+        """Decode a datagram; return its message if this was the last missing piece of it."""
         try:
             return self._take(data)
         except _Refused as refused:
@@ -142,14 +146,14 @@ class Unpacker:
             raise _Refused("repeated or too old")
         pieces[index] = piece
         complete = len(pieces) == count
-        if complete:  # before any is forgotten, as this may be the oldest
+        if complete:  # removed before ``_forget``, which could drop this message as the oldest incomplete one
             del peer.partial[sequence]
             peer.done.add(sequence)
         self._forget(peer, sequence)
         return b"".join(pieces[at] for at in range(count)) if complete else None
 
     def _forget(self, peer: _Peer, sequence: int) -> None:
-        """Keep memory bounded: the oldest message with missing pieces goes, and what is too old to be taken."""
+        """Bound memory: drop the oldest incomplete message, and numbers of messages too old to be accepted."""
         if len(peer.partial) > MAX_PARTIAL:
             oldest = min(peer.partial)
             del peer.partial[oldest]

@@ -27,13 +27,13 @@ from testbed.world import Future, Work, World
 
 T = TypeVar("T")
 
-# Below this, as for slices of the least size, handing work to a thread costs more than it holds up the event loop.
+# Smaller work, as on slices of the least size, runs on the event loop: handing it to a thread would take longer.
 INLINE_BYTES = 1_500_000
-_MADE_UP_S = 0.1  # a timer that is late by less is made up for: the loop or the processor was busy; else it is a pause
+_MADE_UP_S = 0.1  # the next sleep makes up for a timer that was late by less than this; later ones were a pause
 
 
 class EventRecorder(NodeProgress):
-    """What one node records: events in its log on disk, and lines of progress for the process that watches the run.
+    """Records events of one node in its log on disk, and sends lines of progress to the process that watches the run.
 
     ``activity`` counts transfers, computations and rounds.
     """
@@ -44,7 +44,7 @@ class EventRecorder(NodeProgress):
         self._tiers: dict[str, str] = {}  # by peer
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
-        """One event at ``t`` seconds of the run."""
+        """Write one event, which happened at ``t`` seconds of the run."""
         self._log.write(kind, t, **fields)
         self.activity += kind in ("transfer", "compute", "round")
         self.pass_on(kind, t, fields)
@@ -56,7 +56,7 @@ class EventRecorder(NodeProgress):
     def arrived(self, message: Message, payload_bytes: int, overhead_bytes: int, t: float) -> None:
         """Count a complete message; if it came on the reliable channel, write its ``transfer`` event.
 
-        The receiver of best-effort messages writes one event for many of them.
+        For best-effort messages, the receiver writes one event for many messages.
         """
         tier = self._tiers.get(message.sender) or self._tier(message.sender)
         if tier == "wan":
@@ -82,7 +82,7 @@ class EventRecorder(NodeProgress):
         )
 
     def library_transfer(self, t: float, source: str, payload_bytes: int, fields: dict[str, Any]) -> None:
-        """Write the ``transfer`` event of what a library's own connection has carried, without our headers."""
+        """Write the ``transfer`` event of bytes that a library's own connection carried, without headers of ours."""
         tier = self._tier(source)
         if tier == "wan":
             self.down_bytes += payload_bytes
@@ -157,8 +157,8 @@ class RealWorld:
         self._arrival: asyncio.Future[None] = self._loop.create_future()
         self._waits: dict[int, tuple[str, float]] = {}
         self._wait_count = 0
-        # The event loop's timers are up to 1 ms late. The next sleep is shorter by that; else a step in many parts
-        # would take that much longer per part. What a pause takes is not made up for: it is part of the run.
+        # How late the last timer of a step was: up to 1 ms by the event loop alone. The next sleep is shorter by this;
+        # else each part of a step would take longer by it. A pause is part of the run, so no sleep makes up for it.
         self._overslept_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cpu_begin_s = 0.0
@@ -166,9 +166,9 @@ class RealWorld:
         cpu = "" if plan.exact is None else plan.exact.cpu
         takes_time = cpu in ("modelled", "measured")
         self._cores = Cores(ComputeModel().of_plan(plan), self.now, cpu == "measured") if takes_time else None
-        # What trains is taken for busy while the modelled time of a step passes. ``Cores`` see to that by themselves.
+        # The device counts as busy until the modelled time of a step has passed. ``Cores`` ensure this by themselves.
         steps_pass = plan.node(node).role == "worker" and self._device.pace == "paced" and not takes_time
-        self._turn = asyncio.Lock() if steps_pass else None  # passes in the order of the calls
+        self._turn = asyncio.Lock() if steps_pass else None  # grants the device in the order of the calls
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -223,13 +223,13 @@ class RealWorld:
                 await self._arrival
             if self._cores is not None:
                 await self._cores.read_message()
-            if not handle(self._take()):  # all that has come since this task was woken, without a turn of the loop
+            if not handle(self._take()):  # takes all messages in the inbox within one turn of the loop
                 return
 
     def deliver(self, arrival: Arrival, began_s: float, aside: bool = False) -> None:
-        """Called by the network: a message is complete. ``began_s``: when its transfer began, on the loop's clock.
+        """Take a complete message from the network. ``began_s``: when its transfer began, on the loop's clock.
 
-        What was sent ``aside`` is no transfer of the run, and not recorded.
+        A message sent ``aside`` is not recorded, as it is not a transfer of the run.
         """
         message, overhead_bytes, _, payload_bytes = arrival
         message.began_s = max(0.0, began_s - self._epoch_ns / 1e9)
@@ -240,7 +240,7 @@ class RealWorld:
         self._wake_receiver()
 
     def on_peer_lost(self, peer: str, why: str) -> None:
-        """Called by the network: a peer is lost, and the run continues without it."""
+        """Tell the role that a peer is lost and the run continues without it. Called by the network."""
         self._inbox.append((Message(MessageKind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()), 0))
         self._wake_receiver()
 
@@ -280,9 +280,9 @@ class RealWorld:
         deadline_s: float | None,
         recorded: bool = True,
     ) -> None:
-        """Until ``future`` is done; a deadline does not cancel it."""
+        """Wait until ``future`` is done; raise ``WaitTimeout`` after ``left_s``, without cancelling it."""
         since_s = self.now()
-        named = deadline_s != math.inf  # a wait without a deadline is idleness, which delays nothing
+        named = deadline_s != math.inf  # a node that waits without a deadline is idle, and delays no other
         number = self._wait_count = self._wait_count + 1
         if named:
             self._waits[number] = (waiting_for, since_s)
@@ -296,7 +296,7 @@ class RealWorld:
             self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
 
     async def leave(self, deadline_s: float) -> None:
-        """After the role: let the network end in good order. This wait is not recorded, as training is over."""
+        """After the role, let the network end in good order. This wait is not recorded, as training is over."""
         task = self._loop.create_task(self.network.finish())
         self.spawn(self.serve(self._on_missed), "messages after the end")
         try:
@@ -306,12 +306,12 @@ class RealWorld:
             task.cancel()
 
     def _on_missed(self, message: Message) -> bool:
-        if message.kind is MessageKind.REGISTER:  # by a node that has started again as the run ends
+        if message.kind is MessageKind.REGISTER:  # from a node that has started again as the run ends
             self.network.turn_away(message.sender)
         return True
 
     def waits(self) -> list[tuple[str, float]]:
-        """Current waits, the longest first: what for, and since when in seconds of the run."""
+        """Return what this node waits for, and since when in seconds of the run; the longest wait first."""
         return sorted(self._waits.values(), key=lambda wait: wait[1])
 
     def _deadline(self, deadline_s: float | None) -> float:
@@ -321,7 +321,7 @@ class RealWorld:
         return self._loop.create_future()
 
     def run_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Called by the network: run a coroutine as a task, whose error ends this node."""
+        """Run a coroutine as a task whose error ends this node. Called by the network."""
         return self.spawn(coroutine, name).task
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Spawned:
@@ -338,7 +338,7 @@ class RealWorld:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """End this node with ``error``, unless an earlier error does."""
+        """End this node with ``error``, unless an earlier error is ending it."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
@@ -397,7 +397,7 @@ class RealWorld:
         return value
 
     def _passes_afterwards(self) -> bool:
-        """Say whether a step's real time passes after it: what computes takes no time by itself in an exact run."""
+        """Return whether this node sleeps for the measured time after a step, which takes no time in an exact run."""
         return self._cores is not None and self._cores.measured and self._device.pace == "measured"
 
     def _record_compute(self, work: Work, start_s: float, modelled_s: float, real_s: float, overrun: bool) -> None:
@@ -425,7 +425,7 @@ class RealWorld:
         self._recorder.write(kind, self.now(), fields)
 
     def record_library_transfer(self, source: str, payload_bytes: int, began_s: float, **fields: Any) -> None:
-        """Record what a library's own connection from ``source`` has carried in an operation begun at ``began_s``.
+        """Record bytes that a library's own connection from ``source`` carried in an operation begun at ``began_s``.
 
         ``fields``: ``message`` (the library's name), ``key`` and ``round``.
         """
