@@ -1,8 +1,8 @@
-"""The process of an agent, and how agents are started: as processes of this machine, or by Ray on others.
+"""The process of an agent, and how agents are started: as processes of this machine, or by Ray on other machines.
 
-On this machine each has an address of its own on loopback: a deployment without a cluster. The agent and the process
-that has started it exchange pickled messages over a pair of sockets, and the agent ends when its socket closes. Other
-machines are reached through Ray alone.
+For a deployment without a cluster, agents run on this machine, each with its own loopback address. An agent and the
+process that started it exchange pickled messages over a pair of sockets, and the agent ends when its socket closes.
+Only Ray reaches agents on other machines.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ _MOST_OUTPUT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """What an agent needs to know; it holds the run's secrets.
+    """What an agent needs to know to start, including the run's secrets.
 
-    secret  of the run, in hexadecimal
-    pem     key and certificate of the run, if it has TLS
+    secret  the run's secret, in hexadecimal
+    plan    the Plan, as JSON
+    bind    IP address on which the agent's nodes listen
+    nodes   names of the agent's nodes
+    pem     key and certificate of the run, if it uses TLS
     """
 
     name: str
@@ -62,7 +65,7 @@ class Answer:
 
 
 class StartedAgent(Protocol):
-    """An agent that has been started somewhere. Several threads may use it. Its end raises ``ConnectionError``."""
+    """An agent on any machine. Several threads may use it. Its methods raise ``ConnectionError`` if it has ended."""
 
     def call(self, question: str, *arguments: Any, limit_s: float) -> Answer:
         """Return the answer to a question of ``testbed.execution.agent``."""
@@ -71,20 +74,20 @@ class StartedAgent(Protocol):
         """Return the time on CLOCK_MONOTONIC of its machine."""
 
     def events(self, wait_s: float) -> list[Any]:
-        """Return what it has told since the last call; wait for that at most ``wait_s``."""
+        """Return the events that the agent has sent since the last call; wait for one at most ``wait_s``."""
 
     def lost(self) -> str:
-        """Return why it cannot be running any more; empty while it may be."""
+        """Return why the agent no longer runs; empty while it may still run."""
 
     def output(self) -> str:
-        """Return what it has written to its standard error, as far as that can be known."""
+        """Return what the agent has written to its standard output and error, as far as this is known."""
 
     def stop(self) -> None:
-        """End it, if it still runs, and remove what it leaves."""
+        """End the agent, if it still runs, and the processes that it leaves behind."""
 
 
 class AgentStarter(Protocol):
-    """Starts agents: on this machine, or on those of a cluster. ``address``: of the cluster."""
+    """Starts agents on this machine or on the machines of a cluster. ``address``: the address of the cluster."""
 
     address: str
 
@@ -95,11 +98,14 @@ class AgentStarter(Protocol):
         """Return the machines for each data centre, in a fixed order."""
 
     def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
-        """Start an agent; return at once."""
+        """Start an agent, and return without waiting for it."""
 
 
 class AgentProcess:
-    """See ``StartedAgent``. A child of this process; ``variables``: of its environment, beside those of hosts."""
+    """An agent as a child of this process; see ``StartedAgent``.
+
+    ``variables``: environment variables of the agent, in addition to those of host processes.
+    """
 
     def __init__(self, ticket: Ticket, variables: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+b")
@@ -112,7 +118,7 @@ class AgentProcess:
         self._numbers = itertools.count()
         self._sending = threading.Lock()
         self._gone = threading.Event()
-        with contextlib.suppress(OSError):  # it has ended: ``lost`` says how
+        with contextlib.suppress(OSError):  # the agent has ended; ``lost`` says how
             self._connection.send(ticket)
         self._reader = threading.Thread(target=self._read, name=f"agent {ticket.name}", daemon=True)
         self._reader.start()
@@ -185,7 +191,7 @@ class AgentProcess:
         return os.pread(self._log.fileno(), _MOST_OUTPUT_BYTES, 0).decode(errors="replace")
 
     def stop(self) -> None:
-        with contextlib.suppress(OSError):  # it ends, and removes its directory
+        with contextlib.suppress(OSError):  # the agent sees this, removes its directory, and ends
             socket.socket(fileno=os.dup(self._connection.fileno())).shutdown(socket.SHUT_RDWR)
         self._process.wait(_STOP_S)
         self._process.kill_group()
@@ -194,7 +200,7 @@ class AgentProcess:
 
 
 class LoopbackAgents:
-    """See ``AgentStarter``."""
+    """Starts agents on this machine, each with its own loopback address; see ``AgentStarter``."""
 
     address = "loopback"
 
@@ -205,7 +211,7 @@ class LoopbackAgents:
         pass
 
     def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
-        numbers = itertools.count(2)  # 127.0.0.2; others use 127.0.0.1
+        numbers = itertools.count(2)  # from 127.0.0.2 on; other programs use 127.0.0.1
         return {
             name: [_on_loopback(next(numbers)) for _ in range(wanted.machines or 1)]
             for name, wanted in cluster_of(plan).data_centers.items()

@@ -1,4 +1,4 @@
-"""The driver's side of the agents of a run: it starts one on every machine, and another where one is lost."""
+"""The driver's side of the agents of a run: starts an agent on every machine, and replaces lost agents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEAST_SILENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """An event: the agent is gone."""
+    """An event: an agent is lost."""
 
     why: str
 
@@ -41,11 +41,11 @@ class AgentHandle:
     """An agent of a run.
 
     epoch_ns            the run's start, on the driver's clock
-    inbox               where its events go, and samples of its clock
-    silence_s           it is lost when it has not answered for so long
-    about               the machine, as the agent describes it
-    offset_at_epoch_ns  of its clock, as known when its first nodes start
-    lost                why it is gone; empty while it is there
+    inbox               receives the agent's events and samples of its clock
+    silence_s           the agent is lost if a question about its clock has no answer for this long
+    about               the agent's description of its machine
+    offset_at_epoch_ns  offset of its clock, as known when its first nodes start
+    lost                why the agent is lost; empty while it is not
     """
 
     placement: Placement
@@ -68,18 +68,18 @@ class AgentHandle:
 
     @property
     def place(self) -> str:
-        """Its name and address, for messages."""
+        """The agent's name and address, for messages."""
         return f"{self.name} ({self.placement.machine.address})"
 
     def last_output(self) -> str:
-        """Return the last line that it has written, after a colon; empty if there is none."""
+        """Return a colon and the last line that the agent has written; empty if there is no line."""
         lines = self.started.output().strip().splitlines()
         return f": {lines[-1]}" if lines else ""
 
     # ---- its messages -------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Take its events, and samples of its clock, in a thread from now on."""
+        """Start a thread that puts the agent's events, and samples of its clock, into the inbox."""
         self._thread = threading.Thread(target=self._follow, name=f"agent {self.name}", daemon=True)
         self._thread.start()
 
@@ -92,13 +92,13 @@ class AgentHandle:
             self.inbox.put((self, AgentLost(str(error))))
 
     def sample(self) -> ClockSample:
-        """Ask for the time there once."""
+        """Ask the agent for its time once, and return the sample."""
         asked_ns = time.monotonic_ns()
         there_ns = self.started.clock_ns(self.silence_s)
         return sample_of(asked_ns, there_ns, there_ns, time.monotonic_ns())
 
     def pull(self, wait_s: float = 0.0) -> None:
-        """Take the events that it has told before this call, or does within ``wait_s``."""
+        """Put the events that the agent has sent into the inbox; if there are none, wait for one up to ``wait_s``."""
         with self._pulling:
             for event in self.started.events(wait_s):
                 self.inbox.put((self, event))
@@ -117,16 +117,16 @@ class AgentHandle:
         return self.epoch_ns + self.offset_at_epoch_ns
 
     def run_time_s(self, t: float) -> float:
-        """Return a time of the agent's node, in s of the run, by the driver's clock as the offset is known now."""
+        """Convert a time of the agent's nodes to the driver's clock, both in s of the run, by the present offset."""
         offset_ns = self.clock.offset_ns(self.epoch_ns + round(t * 1e9))
         return t + (self.offset_at_epoch_ns - offset_ns) / 1e9
 
     def correction(self) -> Callable[[float], float]:
-        """Return what converts times of events there, in s of the run, to the driver's clock."""
+        """Return a function from times of the agent's events to the driver's clock, both in s of the run."""
         return self.clock.correction(self.epoch_ns, self.offset_at_epoch_ns)
 
     def report(self) -> dict[str, Any]:
-        """Return what the manifest says of its machine."""
+        """Return the manifest's description of the agent's machine."""
         return {
             "name": self.name,
             "data_center": self.placement.data_center,
@@ -141,11 +141,11 @@ class AgentHandle:
 
 
 class Agents:
-    """All agents of a run, from the first one that starts to the end.
+    """All agents of a run, from the start of the first one to the end of the run.
 
     run_id      a random identifier of this run, in hexadecimal
-    placements  the machines of the run, and what is on them
-    events      what agents have told of nodes, and that an agent is lost, in order
+    placements  the machines of the run with their nodes
+    events      events of nodes and losses of agents, each with its agent, in order of arrival
     """
 
     def __init__(self, plan: Plan, directory: Path, starter: AgentStarter, epoch_ns: int) -> None:
@@ -158,7 +158,7 @@ class Agents:
         self.run_id = secrets.token_hex(8)
         self._pem = new_pem() if plan.transport.tls else ""
         self._by_name: dict[str, AgentHandle] = {}
-        self._all: list[AgentHandle] = []  # those that were lost included
+        self._all: list[AgentHandle] = []  # including lost agents
         self._inbox: queue.SimpleQueue[tuple[AgentHandle, Any]] = queue.SimpleQueue()
         self.events: deque[tuple[AgentHandle, Any]] = deque()
         self._stopped = False
@@ -183,9 +183,10 @@ class Agents:
     # ---- start --------------------------------------------------------------------------------------------------
 
     def start_missing(self) -> None:
-        """Start an agent on every machine that has none, and let it read what its nodes need.
+        """Start an agent on every machine without one, and let it load what its nodes need.
 
-        Raise ``NodeLost`` if no machine is there, ``CapabilityError`` if one is no place for this run.
+        Raise ``NodeLost`` if no machine can replace a lost one, or an agent is lost; ``CapabilityError`` if an agent
+        does not start or its machine does not suit the run.
         """
         missing = self._missing()
         if not missing:
@@ -206,7 +207,7 @@ class Agents:
         return [placement for placement in self.placements if placement.name not in there]
 
     def _place_again(self, missing: Sequence[Placement]) -> None:
-        """Give the nodes of lost machines to others of their data centre; to the same ones if there is no other."""
+        """Move the nodes of lost machines to unused machines of their data centre, preferably not ones lost before."""
         why = {agent.name: agent.lost for agent in self if agent.lost}
         found = self._starter.machines(self._plan)
         gone = {agent.placement.machine.id for agent in self._all if agent.lost}
@@ -242,7 +243,10 @@ class Agents:
         return agent
 
     def _describe(self, agent: AgentHandle) -> None:
-        """Ask what its machine is, and compare clocks. Raise ``CapabilityError`` if it does not start, or differs."""
+        """Ask an agent for its machine's description, and compare clocks.
+
+        Raise ``CapabilityError`` if the agent does not start, or its machine has other versions than the first one.
+        """
         try:
             agent.about = _value(agent.started.call("describe", limit_s=START_LIMIT_S), agent.name)
             agent.clock = ClockComparison(same=agent.about["clock_of"] == clock_of_machine())
@@ -260,11 +264,11 @@ class Agents:
     # ---- questions and events -----------------------------------------------------------------------------------
 
     def ask(self, agent: AgentHandle, question: str, *arguments: Any) -> Any:
-        """Return an agent's answer. Raise its error, or ``NodeLost`` if none comes."""
+        """Return an agent's answer. Raise the error that it answers with, or ``NodeLost`` if no answer comes."""
         return self.ask_all({agent.name: (question, *arguments)})[agent.name]
 
     def ask_all(self, questions: Mapping[str, tuple[Any, ...]], limit_s: float = ANSWER_LIMIT_S) -> dict[str, Any]:
-        """Return the answers of several agents, each to its own question with its arguments, all at a time."""
+        """Ask several agents at the same time, each its own question with arguments; return the answers by agent."""
         with ThreadPoolExecutor(max(1, len(questions))) as threads:
             futures = {
                 name: threads.submit(self._by_name[name].started.call, *question, limit_s=limit_s)
@@ -280,7 +284,7 @@ class Agents:
         return {name: _value(future.result(), name) for name, future in futures.items()}
 
     def turn(self, timeout_s: float) -> None:
-        """Handle what agents have told, or tell within ``timeout_s``."""
+        """Handle everything in the inbox; if it is empty, wait up to ``timeout_s`` for the first entry."""
         try:
             self._take(*self._inbox.get(timeout=timeout_s))
             while True:
@@ -299,7 +303,7 @@ class Agents:
             self.events.append((agent, event))
 
     def take_all(self) -> None:
-        """Handle all that agents have told before this call."""
+        """Handle all events that agents have sent before this call."""
         for agent in self:
             if not agent.lost:
                 try:
@@ -330,7 +334,7 @@ class Agents:
         self.turn(0.0)
 
     def correct_events(self) -> None:
-        """Convert all times in the run's files of events to this machine's clock, once no agent sends any more."""
+        """Convert all times in the run's event files to this machine's clock. Call it after ``stop``."""
         if all(agent.clock.same for agent in self._all):
             return
         of_node: dict[str, Callable[[float], float]] = {}
@@ -344,7 +348,7 @@ class Agents:
                 correct_file(path, correction, of_node)
 
     def report(self) -> list[dict[str, Any]]:
-        """Return what the manifest says of each machine."""
+        """Return the manifest's description of each machine."""
         return [agent.report() for agent in self._all]
 
 

@@ -1,9 +1,9 @@
-"""How the clock of another machine differs from this one's, from round trips of a question; and events corrected by it.
+"""Measures the offset of another machine's clock by asking for its time, and corrects times of events by the offset.
 
-A question leaves here at t1, arrives there at t2, is answered at t3, and the answer is here at t4. As in NTP, the
-offset of the other clock is ((t2 − t1) + (t3 − t4)) / 2, and it is wrong by at most half of the round trip
-(t4 − t1) − (t3 − t2), whatever the two directions took. Between two questions clocks drift apart by at most ``WANDER``.
-So a question is of use only if no other near it bounds the offset more tightly; between useful ones the offset is
+A question leaves this machine at t1 and arrives at the other at t2; the answer leaves at t3 and arrives here at t4. As
+in NTP, the offset of the other clock is ((t2 − t1) + (t3 − t4)) / 2. Its error is at most half of the round trip
+(t4 − t1) − (t3 − t2), however long each direction took. The clocks drift apart by at most ``WANDER`` s per s. So a
+sample is useful only if no sample near it bounds the offset more tightly. Between useful samples the offset is
 interpolated, which removes a steady drift.
 """
 
@@ -23,7 +23,7 @@ from testbed.process_id import boot_id
 from testbed.results import atomic
 from testbed.results.events import PartReader, decoded
 
-WANDER = 500e-6  # s per s: as fast as Linux lets a clock be corrected
+WANDER = 500e-6  # s per s: Linux corrects the rate of a clock by no more than this
 _LEVEL = 3
 
 Seconds = Callable[[float], float]
@@ -31,7 +31,7 @@ Seconds = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """At ``at_ns`` of this clock the other one was ahead by ``offset_ns``, give or take ``error_ns``."""
+    """At ``at_ns`` of this clock, the other one was ahead by ``offset_ns`` ± ``error_ns``."""
 
     at_ns: int
     offset_ns: int
@@ -39,40 +39,40 @@ class ClockSample:
 
 
 def sample_of(asked_ns: int, arrived_ns: int, answered_ns: int, heard_ns: int) -> ClockSample:
-    """Return what one question shows: the first and the last time are of this clock, the others of the other."""
+    """Return the sample of one question. The first and last times are of this clock, the others of the other one."""
     offset_ns = ((arrived_ns - asked_ns) + (answered_ns - heard_ns)) // 2
     round_trip_ns = (heard_ns - asked_ns) - (answered_ns - arrived_ns)
     return ClockSample((asked_ns + heard_ns) // 2, offset_ns, max(1, round_trip_ns // 2))
 
 
 class ClockComparison:
-    """The other clock, from all questions so far. ``same``: both machines have one clock, as containers of one host."""
+    """The offset of the other clock, by all samples so far. ``same``: both machines (e.g. containers) share a clock."""
 
     def __init__(self, same: bool = False) -> None:
         self.same = same
         self._count = 0
-        self._useful: list[ClockSample] = []  # that no other bounds more tightly
+        self._useful: list[ClockSample] = []  # samples that no other sample bounds more tightly
 
     def add(self, sample: ClockSample) -> None:
-        """Take a sample; they come in the order of time."""
+        """Take a sample. Samples come in the order of time."""
         self._count += 1
         useful = self._useful
         if self.same:
             self._useful = useful or [ClockSample(sample.at_ns, 0, 0)]
-        elif not (useful and _bounds(useful[-1], sample)):  # one before the last would bound the last as well
+        elif not (useful and _bounds(useful[-1], sample)):  # an earlier sample that did would bound the last one, too
             while useful and _bounds(sample, useful[-1]):
                 useful.pop()
             useful.append(sample)
 
     def offset_ns(self, at_ns: int) -> float:
-        """Return how far the other clock was ahead at ``at_ns`` of this one."""
+        """Return by how many ns the other clock was ahead at ``at_ns`` of this one."""
         return _interpolated(self._useful, at_ns)
 
     def correction(self, epoch_ns: int, offset_at_epoch_ns: float) -> Seconds:
-        """Return the function from seconds of the run by the other clock to those by this one.
+        """Return a function that converts seconds of the run by the other clock to seconds of the run by this one.
 
-        The run began at ``epoch_ns`` of this clock, and at ``epoch_ns + offset_at_epoch_ns`` of the other one, as was
-        thought at the start.
+        The run began at ``epoch_ns`` of this clock. The other machine took ``epoch_ns + offset_at_epoch_ns`` of its own
+        clock as the start, by the offset that was known then.
         """
         knots = list(self._useful)
 
@@ -82,7 +82,7 @@ class ClockComparison:
         return corrected
 
     def report(self) -> dict[str, Any]:
-        """Return what the manifest says of this clock."""
+        """Return the manifest's description of the other clock."""
         knots = self._useful
         if not knots:
             return {"offset_s": None, "drift_ppm": None, "error_s": None, "samples": 0}
@@ -98,12 +98,15 @@ class ClockComparison:
 
 
 def _bounds(one: ClockSample, other: ClockSample) -> bool:
-    """Return whether ``one`` bounds the offset more tightly at the time of ``other``, too."""
+    """Return whether ``one`` bounds the offset more tightly than ``other`` even at the time of ``other``."""
     return one.error_ns + WANDER * abs(one.at_ns - other.at_ns) < other.error_ns
 
 
 def _interpolated(knots: list[ClockSample], at_ns: int) -> float:
-    """Look at two knots alone: a run of hours has tens of thousands, and asks for every event."""
+    """Interpolate the offset at ``at_ns``, from the two nearest knots only.
+
+    A run of hours has tens of thousands of knots, and each event needs the offset.
+    """
     if not knots:
         return 0.0
     after = bisect_left(knots, at_ns, key=lambda knot: knot.at_ns)
@@ -112,7 +115,7 @@ def _interpolated(knots: list[ClockSample], at_ns: int) -> float:
 
 
 def clock_of_machine() -> str:
-    """Return a text that two machines share exactly if they have one clock: of one kernel, in one time namespace."""
+    """Return a text that is equal on two machines exactly if they share a clock: same kernel and time namespace."""
     space = Path("/proc/self/ns/time")
     return f"{boot_id()} {space.readlink() if space.exists() else ''}"
 
@@ -121,10 +124,10 @@ _OWN = ("t", "t0", "snapshot_t", "planned_t")  # fields of events that are times
 
 
 def correct_file(path: Path, own: Seconds, of_node: Mapping[str, Seconds]) -> None:
-    """Write a file of events anew, with all its times by this machine's clock. Damaged lines stay, to be reported.
+    """Rewrite an event file, with all times on this machine's clock. Damaged lines stay, to be reported later.
 
-    own      corrects times by the writer's clock
-    of_node  those by a sender's, who has stamped its message: the begin of a transfer
+    own      corrects times of the writer's clock
+    of_node  by node, corrects times that a sender has stamped on its message: the begin of a transfer
     """
     part = PartReader(path)
     with atomic.replacing(path) as temporary, gzip.open(temporary, "wb", _LEVEL) as out:
@@ -144,5 +147,5 @@ def _corrected(event: dict[str, Any], own: Seconds, of_node: Mapping[str, Second
 
 
 def _is_stamped(event: Mapping[str, Any]) -> bool:
-    """Return whether the sender has said when a transfer began. What a library has moved has no header of ours."""
+    """Return whether the sender stamped the begin of a transfer. Transfers by a library have no header of ours."""
     return event.get("kind") == "transfer" and event.get("header_bytes") != 0

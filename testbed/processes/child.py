@@ -1,11 +1,11 @@
 """A child process: forked from this one, or started by a command; watched, signalled, read from and ended.
 
-A child is watched and signalled through its pidfd. Unlike a process id, a pidfd can be polled with other descriptors,
-and never comes to stand for another process: a signal sent through it reaches this child or none. A child that has
-ended is reaped by ``close`` alone, so that until then its number names its process group and nothing else.
+This module watches and signals a child through its pidfd. Unlike a process id, a pidfd can be polled together with
+other descriptors, and never refers to another process: a signal sent through it reaches this child or none. Only
+``close`` reaps a child that has ended, so until then its process id refers to its process group and nothing else.
 
-What is forked dies with the thread that has forked it, whatever ends that. What a command starts sees the end of this
-process at the end of its standard input, of a socket or of a lifeline.
+The kernel kills a forked child when the thread that forked it ends, for whatever reason. A command notices the end of
+this process by end of file on its standard input, a socket or a lifeline.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Line = dict[str, Any]
 
 
 class Child:
-    """A running or ended process. ``cpu_s``: the processor time that it has used, once it is closed.
+    """A running or ended process. ``cpu_s``: the processor time that it has used, known after ``close``.
 
-    ``stdin`` and ``stdout`` are those of a command that was started with pipes; ``lines``: of a forked process, the
-    read end of the pipe for its lines.
+    ``stdin`` and ``stdout``: the pipes of a command, if it was started with pipes. ``lines``: the read end of the pipe
+    for the lines of a forked process.
     """
 
     stdin: IO[Any] | None = None
@@ -69,26 +69,26 @@ class Child:
         return self._code
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if not self._closed:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def kill_group(self) -> None:
-        """Kill the process and its process group, of which it is the leader."""
+        """Kill the process, which leads a process group, and that group."""
         if not self._closed:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.send_signal(signal.SIGKILL)
 
     def end(self, grace_s: float) -> int:
-        """Ask the process to end by SIGTERM, kill it if it has not after ``grace_s``; close it and return its code."""
+        """Send SIGTERM, and SIGKILL after ``grace_s`` if the process still runs; close it and return its code."""
         self.send_signal(signal.SIGTERM)
         self.wait(grace_s)
         return self.close()
 
     def close(self) -> int:
-        """Kill the process if it still runs, reap it, and close its pipes; return its code. Twice does no harm."""
+        """Kill the process if it still runs, reap it, and close its pipes; return its code. May be called twice."""
         if not self._closed:
             if self.wait(0.0) is None:
                 self.send_signal(signal.SIGKILL)
@@ -111,14 +111,14 @@ class Child:
     # ---- lines of JSON ------------------------------------------------------------------------------------------
 
     def send(self, line: object) -> None:
-        """Write a line of JSON to its standard input. Raise ``BrokenPipeError`` if it has ended."""
+        """Write a line of JSON to the child's standard input. Raise ``BrokenPipeError`` if the child has ended."""
         assert self.stdin is not None
         text = json.dumps(line) + "\n"
         self.stdin.write(text if isinstance(self.stdin, TextIOBase) else text.encode())
         self.stdin.flush()
 
     def read(self) -> Iterator[Line] | None:
-        """Read the lines of a forked process once; return ``None`` at their end.
+        """Read once from the pipe of a forked process; return the complete lines, or ``None`` at end of file.
 
         Raise ``BlockingIOError`` if the pipe is empty and still open.
         """
@@ -131,14 +131,15 @@ class Child:
 
 
 def fork(body: Callable[[int], int], *, hold: Iterable[signal.Signals] = (), close: Iterable[int] = ()) -> Child:
-    """Return a child in which ``body`` runs, with the write end of the pipe for its lines; it returns the exit code.
+    """Return a forked child that runs ``body``.
 
-    hold   signals that are blocked from before the fork until ``body`` unblocks them: until then, the handlers of this
-           process would run in the child
+    body   gets the write end of the pipe for the child's lines, and returns the exit code
+    hold   signals that are blocked from before the fork until ``body`` unblocks them; otherwise, the handlers of this
+           process could run in the child
     close  descriptors of this process that the child does not need
 
-    What is raised in the child ends it with ``UNEXPECTED``. It never unwinds the stack of this process, whose
-    ``finally`` blocks end other children and remove files.
+    An exception in the child ends it with ``UNEXPECTED``. It does not unwind the stack that the child has inherited,
+    whose ``finally`` blocks would end other children and remove files.
     """
     read, write = os.pipe()
     parent = os.getpid()
@@ -171,7 +172,7 @@ def spawn(command: Sequence[str], **popen: Any) -> Child:
 
 
 def run_to_its_end(command: Sequence[str], **popen: Any) -> int:
-    """Run a command in a process group of its own to its end; return its code. An interrupt ends it and its group."""
+    """Run a command in its own process group to its end; return its code. An interrupt kills it and its group."""
     child = spawn(command, process_group=0, stdin=subprocess.DEVNULL, **popen)
     try:
         child.wait()
@@ -184,23 +185,23 @@ def run_to_its_end(command: Sequence[str], **popen: Any) -> int:
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Let the kernel send the calling process a signal when the thread that has started it ends.
+    """Let the kernel send the calling process a signal when the thread that started it ends.
 
-    Raise ``OSError`` where the kernel refuses. A parent that has ended before the call is not noticed.
+    Raise ``OSError`` if the kernel refuses. No signal comes if the parent has ended before the call.
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process, just forked, when its parent has ended. Raise ``OSError`` where it refuses."""
+    """Let the kernel kill this process, just forked, when its parent ends. Raise ``OSError`` if the kernel refuses."""
     die_with_parent()
-    if os.getppid() != parent:  # it ended between fork and prctl
+    if os.getppid() != parent:  # the parent ended between fork and prctl
         os._exit(UNEXPECTED)
 
 
 def first_to_end(children: Iterable[Child]) -> Child:
-    """Wait until one of the children has ended, and return it. Other children of this process do not matter."""
+    """Wait until one of ``children`` has ended, and return it."""
     by_descriptor = {child.fileno(): child for child in children}
     ended = select.poll()  # unlike select(2), it takes any descriptor
     for descriptor in by_descriptor:
@@ -209,7 +210,7 @@ def first_to_end(children: Iterable[Child]) -> Child:
 
 
 def end_all(children: Iterable[Child], grace_s: float) -> None:
-    """End several children at a time, as ``Child.end`` does."""
+    """End several children at the same time, as ``Child.end`` does."""
     running = list(children)
     for child in running:
         child.send_signal(signal.SIGTERM)
@@ -223,9 +224,9 @@ def end_all(children: Iterable[Child], grace_s: float) -> None:
 
 
 def close_in_children(*descriptors: int) -> None:
-    """Close these in every process that is forked from this one.
+    """Close descriptors in every process that is forked from this one.
 
-    Not again in those that such a process forks: there, other files may have the numbers.
+    A process that such a child forks does not close them again, as other files may have the same numbers there.
     """
     left = list(descriptors)
 

@@ -1,14 +1,14 @@
-"""The process around a command: starts it, passes signals on, reaps, and lets nothing outlive the command or us.
+"""The process around a command: it starts the command, passes signals on, reaps processes, and kills what is left.
 
-Run by its file name, with the standard library only, as it must start within milliseconds:
+It is run by its file name, with the standard library only, as it must start within milliseconds:
 ``first.py [--lifeline FD] [--grace SECONDS] [--sandbox] -- COMMAND…``.
 
-lifeline  read end of a pipe; at its end of file everything is killed at once
-grace     after SIGTERM, which goes to the command, what is left of it after so long is killed. The command is in a
-          session of its own, and what it leaves running is killed; this process ends by the same signal as it does
-sandbox   this is the first process (PID 1) of new namespaces, and prepares them; the kernel ends with it what is left
+lifeline  read end of a pipe; at end of file, all processes are killed at once
+grace     seconds between SIGTERM, which is passed on to the command, and SIGKILL; SIGINT is then not passed on
+sandbox   this is the first process (PID 1) of new namespaces, and prepares them. When it ends, the kernel kills all
+          other processes there. Without it, the command gets its own session, and this process kills what it leaves
 
-It ends with the command's exit status; in a sandbox with 128 + n after signal n.
+The process ends with the command's exit status, or by the same signal; in a sandbox, with 128 + n after signal n.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_NOT_STARTED = 127  # as a shell's, for a command that cannot be started
+_NOT_STARTED = 127  # exit status for a command that cannot be started, as of a shell
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 _MOUNT_OPTIONS = 2 | 4  # nosuid, nodev
-_SHARED_MEMORY = "mode=1777,size=50%"  # of the machine's memory, as the system's own; see tmpfs(5)
+_SHARED_MEMORY = "mode=1777,size=50%"  # half of the machine's memory, as for the system's own; see tmpfs(5)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,10 +48,10 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(wakeup_write)
     if in_sandbox:
         mount_own()
-        # an ordinary user's path lacks the places of ip, tc and iptables
+        # the path of an ordinary user lacks the directories of ip, tc and iptables
         os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     else:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what loses its parent becomes a child of this
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned descendants become children of this process
     child = _start(command, lifeline, own_session=not in_sandbox)
     status = _supervise(child, wakeup, lifeline, grace_s)
     if in_sandbox:
@@ -61,8 +61,8 @@ def main(arguments: list[str]) -> int:
 
 
 def mount_own() -> None:
-    """Give the calling process' namespaces directories of their own."""
-    _mount("tmpfs", "/run")  # a place of our own for sockets and locks, without root as well
+    """Mount own /run, /dev/shm and /sys in the namespaces of the calling process."""
+    _mount("tmpfs", "/run")  # for sockets and locks, also without root
     Path("/run/testbed").mkdir()
     Path("/run/testbed/sandbox").write_text("")
     Path("/run/lock").mkdir()
@@ -80,11 +80,11 @@ def _mount(kind: str, target: str, options: str = "") -> None:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the process ids of all that ``ancestor`` has started, and of what these have."""
+    """Return the process ids of all descendants of the process ``ancestor``."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # the process has ended meanwhile
                 stat = (entry / "stat").read_bytes()  # the kernel may cut a name within a character
                 children[int(stat.rpartition(b")")[2].split()[1])].append(int(entry.name))
     found: list[int] = []
@@ -97,7 +97,7 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def signal_descendants(ancestor: int, number: signal.Signals) -> bool:
-    """Send a signal to all that ``ancestor`` has started; return whether there is any."""
+    """Send a signal to all descendants of the process ``ancestor``; return whether there are any."""
     found = descendants(ancestor)
     for pid in found:
         with contextlib.suppress(ProcessLookupError):
@@ -106,7 +106,7 @@ def signal_descendants(ancestor: int, number: signal.Signals) -> bool:
 
 
 def kill_descendants() -> None:
-    """Kill all that this process has started, and wait for it."""
+    """Kill all descendants of this process, and wait until they have ended."""
     while signal_descendants(os.getpid(), signal.SIGKILL):
         while _reap_one():
             pass
@@ -119,10 +119,10 @@ def _start(command: list[str], lifeline: int | None, *, own_session: bool) -> in
     if child:
         return child
     try:
-        # Should this process itself be killed, the command ends with it. The signal follows the thread that has forked,
-        # and this is its only one.
+        # If the parent is killed, the kernel kills the command. It does so when the thread that has forked ends; the
+        # parent has only this thread.
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended between fork and prctl
+        if os.getppid() != parent:  # the parent ended between fork and prctl
             os._exit(_NOT_STARTED)
         signal.set_wakeup_fd(-1)
         if lifeline is not None:
@@ -139,7 +139,7 @@ def _start(command: list[str], lifeline: int | None, *, own_session: bool) -> in
 
 
 def _supervise(child: int, wakeup: int, lifeline: int | None, grace_s: float | None) -> int:
-    """Return the command's status, minus the signal that ended it."""
+    """Wait for the command; return its exit status, or minus the signal that ended it."""
     kill_at_s: float | None = None
     while True:
         left_s = None if kill_at_s is None else max(0.0, kill_at_s - time.monotonic())
@@ -148,7 +148,7 @@ def _supervise(child: int, wakeup: int, lifeline: int | None, grace_s: float | N
             return -signal.SIGKILL
         for number in os.read(wakeup, 256) if wakeup in ready else b"":
             if number not in _PASSED_ON or (number == signal.SIGINT and grace_s is not None):
-                continue  # Ctrl-C of a user's program is its launcher's
+                continue  # Ctrl-C on a user's program is handled by its launcher
             if grace_s is not None:
                 kill_at_s = kill_at_s or time.monotonic() + grace_s
             with contextlib.suppress(ProcessLookupError):
@@ -167,7 +167,7 @@ def _reap_one() -> tuple[int, int] | None:
 
 
 def _end_by(number: int) -> None:
-    """End by the same signal as the command, without a core file."""
+    """End this process by the signal that ended the command, without a core file."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)

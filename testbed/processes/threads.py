@@ -1,8 +1,8 @@
-"""Threads of a process that forks: joining one waits until the kernel has removed it.
+"""Threads of a process that forks: joining a thread waits until the kernel has removed it.
 
-Python reports a thread as ended slightly earlier. Until then its C code may hold a lock. A child forked at that moment
-inherits the locked lock, which no thread will ever release, and hangs: so did four of 69 children forked right after
-a thread that had computed with PyTorch.
+Python reports a thread as ended slightly before the kernel removes it, and meanwhile its C code may still hold a lock.
+A child forked at that moment inherits the locked lock, which no thread will ever release, and hangs. This happened to
+four of 69 children forked right after a thread that had computed with PyTorch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _POLL_S = 5e-4
 
 
 def await_end(thread: int) -> None:
-    """Return when a thread of this process, which is about to end, is gone. ``thread``: its ``native_id``."""
+    """Wait until the kernel has removed an ending thread of this process. ``thread``: its ``native_id``."""
     while Path(f"/proc/self/task/{thread}").exists():
         time.sleep(_POLL_S)
 
 
 class EndingThreads(ThreadPoolExecutor):
-    """A pool whose threads are gone when ``shutdown`` returns, or the context is left."""
+    """A pool whose threads are removed by the kernel when ``shutdown`` returns or the context is left."""
 
     def __init__(self, most: int) -> None:
         self._native_ids: list[int] = []

@@ -34,7 +34,7 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A TLS socket with ``sendmsg``. Polling the descriptor misses bytes that are already decrypted: see ``pending``."""
+    """A TLS socket with ``sendmsg``. Polling the descriptor misses bytes already decrypted: see ``pending``."""
 
     _refused: bytes | memoryview = b""  # bytes that could not be sent; OpenSSL requires the next call to repeat them
 
