@@ -1,18 +1,18 @@
 """A flow-level network: flows share links by weighted max-min fairness, and every capacity may change at any time.
 
-Instead of packets it knows rates. A rate changes only when a flow starts or ends, or a capacity, cap or weight changes;
-between such events a flow of rate r carries r · Δt bytes, so the next completion is known (Bertsekas and Gallager, Data
-Networks, 6.5.2; the fluid models of SimGrid, Casanova et al. 2014, work alike).
+It models rates instead of packets. A rate changes only when a flow starts or ends, or a capacity, cap or weight
+changes. Between such events a flow of rate r carries r · Δt bytes, so the next completion is known (Bertsekas and
+Gallager, Data Networks, 6.5.2; the fluid models of SimGrid, Casanova et al. 2014, work alike).
 
-Flows of the same path, cap and weight form a *flow class*. They always have one rate, so a class keeps one number, the
-service S(t) = ∫ rate dt that each of its flows has had. A flow of size M that starts at s ends when S = S(s) + M, its
-*tag* (virtual service as in weighted fair queueing: Parekh and Gallager 1993). A class keeps its flows in a heap of
-tags, and the solver sees classes only, not flows. Changes within one instant are solved once, at the end of the
-instant, for the links and classes that they can affect.
+Flows of the same path, cap and weight form a *flow class*. They always have the same rate, so a class keeps one number,
+the service S(t) = ∫ rate dt that each of its flows has had. A flow of size M that starts at s ends when S = S(s) + M,
+its *tag* (virtual service as in weighted fair queueing: Parekh and Gallager 1993). A class keeps its flows in a heap of
+tags; the solver sees only classes, not flows. Changes within one instant are solved once, at the end of the instant,
+for the links and classes that they can affect.
 
-A class that has its links to itself changes nothing for others when its flows have ended. It is *parked*: idle, but
-still in the solver's lists, until it continues or another class needs a link of its path. That saves two updates of
-these lists for each message.
+If a class shares none of its links, the end of its flows changes nothing for other classes. Then the class is *parked*:
+idle, but still in the solver's lists, until it continues or another class needs a link of its path. That saves two
+updates of these lists for each message.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from testbed.simulation.machine.events import schedule
 from testbed.simulation.machine.record import NONE
 
 WAKE = 2  # event: a flow ends
-_NEVER_S = 1e9  # what would end later, over a link that is down, ends only after a change
+_NEVER_S = 1e9  # no wake-up is scheduled later than this; such flows, over a link that is down, end after a change
 _TAG_TOLERANCE_BYTES = 1e-6  # flows whose tags differ by less end together: rounding, not bytes
 
 
 def start(net: Network, number: int, transfer: int) -> None:
-    """Start the flows of a transfer in this class, each of its size."""
+    """Start the flows of a transfer in a class, each with the transfer's size."""
     flow = flow_class_at(net, number)
     it = transfer_at(net, transfer)
     served = 0.0
@@ -55,7 +55,7 @@ def start(net: Network, number: int, transfer: int) -> None:
 
 
 def _begin(net: Network, number: int, flow: FlowClass) -> None:
-    """The class becomes active; other classes that are parked on its links leave the solver's lists."""
+    """Make a class active, and remove other classes that are parked on its links from the solver's lists."""
     flow.idle = False
     flow.served = 0.0
     flow.updated_s = net.now
@@ -85,7 +85,7 @@ def _unpark(net: Network, flow: FlowClass) -> None:
 
 
 def touch(net: Network, number: int, flow: FlowClass) -> None:
-    """Let the end of this instant see that a class has changed."""
+    """Note that a class has changed, for the end of this instant."""
     if not flow.dirty:
         flow.dirty = True
         _add_change(net, number)
@@ -110,7 +110,7 @@ def set_weight(net: Network, number: int, weight: float) -> None:
     flow = flow_class_at(net, number)
     if flow.weight != weight:
         flow.weight = weight
-        flow.solved_flows = 0.0  # no number of flows: forces a solve
+        flow.solved_flows = 0.0  # differs from any number of flows, which forces a solve
         if flow.active:
             touch(net, number, flow)
 
@@ -141,12 +141,12 @@ def delivered_by(now: float, flow: FlowClass) -> float:
 
 
 def left_bytes(net: Network, flow: FlowClass) -> float:
-    """Return what the next flow of a class to end has still to carry; 0 if none is active."""
+    """Return how many bytes are left of the class's flow that ends next; 0 if no flow is active."""
     return transfer_at(net, flow.heap).key - _served(net.now, flow) if flow.active else 0.0
 
 
 def shorten(net: Network, number: int, less_bytes: float) -> None:
-    """Let the only flows of a class carry ``less_bytes`` less than they were to; less than ``left_bytes``."""
+    """Shorten the only flows of a class by ``less_bytes``, which must be less than their ``left_bytes``."""
     flow = flow_class_at(net, number)
     it = transfer_at(net, flow.heap)
     it.key -= less_bytes
@@ -162,14 +162,14 @@ def settle(net: Network) -> None:
     net.unsettled = False
     next_s = _solve_changes(net) if _needs_solve(net) else _park(net)
     net.changes = 0
-    if next_s < net.wake_s and next_s < _NEVER_S:  # else the wake-up would stay scheduled when it is stale
+    if next_s < net.wake_s and next_s < _NEVER_S:  # a wake-up at _NEVER_S would stay scheduled after becoming stale
         net.wake_s = next_s
         net.wakes += 1
         schedule(net, next_s, WAKE, 0)
 
 
 def _needs_solve(net: Network) -> bool:
-    """Whether anything has changed but that classes have ended which had their links to themselves."""
+    """Whether there is any change other than the end of classes that shared none of their links."""
     for i in range(net.changes):
         what = change_at(net, i).what
         if what < 0 or not net.parks:
@@ -181,7 +181,7 @@ def _needs_solve(net: Network) -> bool:
 
 
 def _solve_changes(net: Network) -> float:
-    """Solve for what has changed. Return when the next flow ends."""
+    """Compute new rates after the changes. Return when the next flow ends."""
     for i in range(net.changes):
         what = change_at(net, i).what
         if what < 0:
@@ -207,7 +207,7 @@ def _park(net: Network) -> float:
         flow.idle = True
         flow.parked = True
         flow.dirty = False
-        flow.solved_flows = 0.0  # no number of flows: forces a solve when it continues
+        flow.solved_flows = 0.0  # differs from any number of flows, which forces a solve when the class continues
     return next_end_s(net)
 
 
@@ -215,21 +215,21 @@ def _park(net: Network) -> float:
 
 
 def end_flows(net: Network) -> None:
-    """Remove all flows that end now, and list them (``Network.ended``), if a wake-up is not stale."""
+    """Handle a wake-up: unless it is stale, remove all flows that end now, and list them in ``Network.ended``."""
     net.wakes -= 1
     if net.now != net.wake_s:
-        return  # an earlier end has been found since
+        return  # stale: an earlier end has been found since
     net.wake_s = math.inf
     last = NONE
     number = take_due(net)
     while number != NONE:
         last = _end_flows_of(net, number, last)
         number = take_due(net)
-    net.unsettled = True  # if nothing ended, by rounding, for the next end
+    net.unsettled = True  # schedules the next wake-up even if rounding has let no flow end
 
 
 def _end_flows_of(net: Network, number: int, last: int) -> int:
-    """Remove the flows of a class that end now, and list them behind ``last``. Return the last one."""
+    """Remove the flows of a class that end now, and append them to the list after ``last``. Return the new last one."""
     flow = flow_class_at(net, number)
     until = flow.served * (1 + SAME) + _TAG_TOLERANCE_BYTES
     while flow.heap != NONE and transfer_at(net, flow.heap).key <= until:
@@ -252,11 +252,11 @@ def _end_flows_of(net: Network, number: int, last: int) -> int:
     return last
 
 
-# ---- what links have carried -----------------------------------------------------------------------------------------
+# ---- bytes that links have carried -----------------------------------------------------------------------------------
 
 
 def _let_count(net: Network, number: int, flow: FlowClass) -> None:
-    """Let the next count see a class, behind others."""
+    """Append a class to the list that the next ``count`` goes through."""
     flow.counts = True
     flow.counts_next = NONE
     if net.counts_first == NONE:
@@ -267,7 +267,7 @@ def _let_count(net: Network, number: int, flow: FlowClass) -> None:
 
 
 def count(net: Network) -> None:
-    """Add to all links what flow classes have carried since the last count."""
+    """Add the bytes that watched classes have carried since the last count to their links."""
     number = net.counts_first
     net.counts_first = NONE
     while number != NONE:

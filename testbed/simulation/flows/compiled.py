@@ -14,7 +14,7 @@ _network_at = network_finder(PROGRAM)
 
 @functools.cache
 def compiled_enter() -> Callable[..., int]:
-    """Return ``dispatch.enter`` compiled, as a function of a network's address and six numbers."""
+    """Compile ``dispatch.enter`` as a function of a network's address and six numbers."""
     prepare(PROGRAM)
     sources = source_number(PROGRAM)
 

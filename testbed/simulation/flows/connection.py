@@ -1,4 +1,4 @@
-"""A TCP connection over the flow network, as Python sees it: see ``sending``."""
+"""The Python side of a TCP connection over the flow network: see ``sending``."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedConnection
 from testbed.simulation.tcp_model import TcpModel
 
-_SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
+_SHORT_RTT_S = 1e-3  # up to this RTT (inside a LAN) no window is modelled, as it opens once, within a few milliseconds
 
-# What a connection remembers when nothing is to be sent or under way, by the names of its record
+# The state of an idle connection: name in the checkpoint, field of its record
 _REMEMBERED = {
     "idle_since_s": "idle_since_s",
     "ready": "is_open",
@@ -47,7 +47,7 @@ _REMEMBERED = {
 class ConnectionGroup:
     """``copies`` connections that always do the same, simulated as one.
 
-    private_capacity  of the ports that each connection has to itself (bytes/s); these are not among its links
+    private_capacity  capacity of the ports that each connection has to itself (bytes/s); its links do not include them
     """
 
     copies: int = 1
@@ -60,9 +60,10 @@ SINGLE = ConnectionGroup()
 class FlowConnection(SimulatedConnection):
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
-    It may stand for a ``ConnectionGroup``: sizes are of one of its connections, and ``deliver`` is called once for all.
+    It may stand for a ``ConnectionGroup``. Then sizes are those of one connection, and ``deliver`` is called once for
+    all of them.
 
-    unlimited  it has no congestion window: it is a flow and no more
+    unlimited  it has no congestion window
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class FlowConnection(SimulatedConnection):
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
         self._on_room: Callable[[], None] | None = None
         self._used = False
-        self._earlier_bytes = 0.0  # of the connections whose place it has taken
-        self._left: tuple[Any, Any, Any] | None = None  # its records, when the network has begun anew without it
+        self._earlier_bytes = 0.0  # carried by the connections that it has replaced
+        self._left: tuple[Any, Any, Any] | None = None  # copies of its records, once the network goes on without it
         self.number = number = network.add_connection(self)
         it = network.record("connection", number)
         it.index = number
@@ -108,7 +109,7 @@ class FlowConnection(SimulatedConnection):
         """See ``records.Connection``."""
         return self._network.machine.connections[self.number] if self._left is None else self._left[0]
 
-    # ---- what others ask ------------------------------------------------------------------------------------------
+    # ---- properties -----------------------------------------------------------------------------------------------
 
     @property
     def on_room(self) -> Callable[[], None] | None:
@@ -131,7 +132,7 @@ class FlowConnection(SimulatedConnection):
 
     @property
     def carried_bytes(self) -> float:
-        """Bytes that all connections of the group have carried until now, and those whose place they have taken."""
+        """Bytes that all connections of the group, and those that they have replaced, have carried until now."""
         flow = self.flow.record if self._left is None else self._left[1]
         return self._earlier_bytes + float(delivered_by(self._clock.now, flow))
 
@@ -150,12 +151,12 @@ class FlowConnection(SimulatedConnection):
         return float(self.record.rtt_s)
 
     def leave(self) -> None:
-        """Keep what others may ask, as the network is about to begin anew without it."""
+        """Keep copies of the records, as the network is about to begin anew without this connection."""
         if self._left is None:
             self._left = _copy(self.record), _copy(self.flow.record), _copy(self.pipe)
 
     def take_over(self, before: FlowConnection) -> None:
-        """Count what ``before`` has carried, whose place it takes."""
+        """Replace the connection ``before``: add its bytes and bursts to this one's."""
         self._earlier_bytes += before.carried_bytes
         it = self.record
         other = before.record
@@ -164,26 +165,26 @@ class FlowConnection(SimulatedConnection):
         it.pauses += other.pauses
 
     def forget_bursts(self) -> None:
-        """Count bursts anew, as training begins: first values may be larger than any later."""
+        """Count bursts from now on, as training begins: the first values may be larger than any later message."""
         it = self.record
         it.largest_burst_bytes = 0.0
         it.bursts = 0
         it.pauses = 0
 
-    # ---- what it remembers ----------------------------------------------------------------------------------------
+    # ---- the state for checkpoints --------------------------------------------------------------------------------
 
     def state(self) -> ConnectionState:
-        """Return what it remembers, if nothing is to be sent or under way."""
+        """Return the state of this connection, which must have nothing to send or under way."""
         it = self.record
         values = {name: getattr(it, field) for name, field in _REMEMBERED.items()}
         values["used"] = self._used
-        # what had been delivered when the window's round began, counted from what has been by now
+        # bytes delivered at the beginning of the window's round, minus those delivered by now
         values["round_base"] = it.round_base - delivered_by(self._clock.now, self.flow.record) / it.copies
         values["cap"] = self.flow.record.cap
         return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
 
     def load_state(self, state: ConnectionState) -> None:
-        """Go on from this state."""
+        """Continue from this state."""
         values: dict[str, Any] = {n: float(value) if isinstance(value, str) else value for n, value in state.items()}
         it = self.record
         for name, field in _REMEMBERED.items():
@@ -210,7 +211,7 @@ class FlowConnection(SimulatedConnection):
         self._network.call(DROP, self.number)
 
     def _free_links(self) -> None:
-        """A message is about to begin, or waits."""
+        """End reservations of the links if a message is about to begin at once."""
         if self.idle and self._clock.now >= self._stopped_until_s:
             self.flow.free_links()
 
@@ -246,18 +247,18 @@ class FlowConnection(SimulatedConnection):
     # ---- the path ---------------------------------------------------------------------------------------------------
 
     def path_changed(self) -> None:
-        """Take note of a changed link of the path. While it is down, the sender does not notice."""
+        """Follow a changed link of the path. While the path is down, the sender does not notice changes."""
         if self._left is None:
             self._network.path(self._path)
             self._network.call(PATH_CHANGED, self.number)
 
     def state_changed(self) -> None:
-        """Take note that a link of the path, or of that of its acknowledgements, has gone down or come up."""
+        """Handle that a link of the path, or of the path of its acknowledgements, has gone down or come up."""
         if self._left is None:
             self._network.path(self._path)
             self._network.call(STATE_CHANGED, self.number)
 
 
 def _copy(record: Any) -> Any:
-    """Return a record that no change of the network concerns."""
+    """Return a copy of a compiled record. Python's records stay as they are when the network begins anew."""
     return record if hasattr(record, "__struct_fields__") else type(record).from_buffer_copy(record)

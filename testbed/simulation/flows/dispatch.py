@@ -1,7 +1,7 @@
-"""What happens in a flow network: its events, one after another, and the commands that are given between them.
+"""Executes the events of a flow network one after another, and the commands that the caller gives between them.
 
-``enter`` is the only entry. It returns ``DONE``, or a status that tells its caller what to do before the next event may
-happen: deliver a message, or heed notices (``Network.notices``).
+``enter`` is the only entry point. It returns ``DONE``, or a status that says what the caller must do before the next
+event may happen: deliver a message, or handle notices (``Network.notices``).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from testbed.simulation.machine.events import (
 )
 from testbed.simulation.machine.record import NONE
 
-# Statuses: a message has arrived (``Timeline.who``); there are notices
+# Statuses: the message ``Timeline.who`` has arrived; there are notices
 HAS_ARRIVED = 1
 HAS_NOTICES = 2
 
-HAS_ENDED = 3  # notice, beside those of ``sending``: a flow of no connection has ended
+HAS_ENDED = 3  # a notice, like those of ``sending``: a flow that belongs to no connection has ended
 
-# Commands, about a connection
-BEGIN = 2  # it has been added
+# Commands about a connection
+BEGIN = 2  # given once, after the connection has been added
 SEND = 3
 OPEN = 4
 PUMP = 5
@@ -76,13 +76,15 @@ SIMULATE = 15  # see ``solver.simulate``
 
 
 def enter(net: Network, command: int, who: int, what: int, run_number: int, time_s: float, value: float) -> int:
-    """Execute a command and return a status; do nothing and return ``NEEDS_ROOM`` if room is short.
+    """Execute a command and return a status. If too little room is left, do nothing and return ``NEEDS_ROOM``.
+
+    SIMULATE returns the number of flows that ended instead of a status.
 
     who     number of the connection, class or link
-    what    the number of an event at which to stop (RUN); the transfer (SEND, STOP, START); how many flows (SIMULATE)
-    run_number  the last number of the run's events
-    time_s  until when: to run, to be stopped (STOP), to simulate; not a time, but bytes (SEND, START)
-    value   priority (SEND), how many flows (START), cap, weight or capacity
+    what    the event number at which to stop (RUN); the transfer (SEND, STOP, START); number of flows (SIMULATE)
+    run_number  number of the run's latest event
+    time_s  end time (RUN, STOP, SIMULATE); for SEND and START, a size in bytes instead
+    value   priority (SEND), number of flows (START), cap, weight or capacity
     """
     if net.event_room < net.reserve:
         return NEEDS_ROOM

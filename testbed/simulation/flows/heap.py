@@ -1,4 +1,4 @@
-"""A heap of transfers by key, and at one key by number: a skew heap (Sleator and Tarjan 1986)."""
+"""A heap of transfers, ordered by key and then by number: a skew heap (Sleator and Tarjan 1986)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _precedes(one: Transfer, other: Transfer) -> bool:
 
 
 def merged(net: Network, one: int, other: int) -> int:
-    """Return the root of two heaps together; -1: one that is empty."""
+    """Merge two heaps. Return the root; -1 stands for an empty heap."""
     if one == NONE:
         return other
     if other == NONE:
@@ -34,7 +34,7 @@ def merged(net: Network, one: int, other: int) -> int:
 
 
 def with_transfer(net: Network, root: int, number: int) -> int:
-    """Return the root of a heap with a transfer more."""
+    """Add a transfer to a heap. Return the new root."""
     it = transfer_at(net, number)
     it.left = NONE
     it.right = NONE
@@ -42,6 +42,6 @@ def with_transfer(net: Network, root: int, number: int) -> int:
 
 
 def without_first(net: Network, root: int) -> int:
-    """Return the root of a heap without the one that it had."""
+    """Remove the root of a heap. Return the new root."""
     it = transfer_at(net, root)
     return merged(net, it.left, it.right)

@@ -1,4 +1,4 @@
-"""The connections that cross each WAN link as flows: they follow its state, and it counts what they carry."""
+"""Keeps the flow connections over each WAN link: passes them the link's changes, and counts the bytes they carry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.simulation.validity import doubts
 
 _DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
 
-Place = tuple[str, str, int]  # of a connection: sender, receiver, and which of the flow groups between them
+Place = tuple[str, str, int]  # identifies a connection: sender, receiver, and number of the flow group between them
 
 
 class FlowLinks:
@@ -27,11 +27,11 @@ class FlowLinks:
         self._connections: dict[int, dict[FlowConnection, None]] = {link.number: {} for link in paths.links}
         self._by_path: dict[SitePath, dict[FlowConnection, None]] = {}
         self._places: dict[Place, tuple[SitePath, FlowConnection]] = {}
-        self._replaced: dict[FlowConnection, tuple[SitePath, Place]] = {}  # by another one; they still send
+        self._replaced: dict[FlowConnection, tuple[SitePath, Place]] = {}  # replaced by others, but may still send
         self._training_since_s = 0.0
 
     def add(self, connection: FlowConnection, path: SitePath, links: tuple[int, ...], place: Place) -> None:
-        """Add a connection over these links. It replaces the one before of its ``place``."""
+        """Add a connection over these links. It replaces the earlier connection with the same ``place``."""
         if place in self._places:
             before_path, before = self._places[place]
             self._replaced[before] = before_path, place
@@ -44,16 +44,16 @@ class FlowLinks:
                 connection.flow.record.watched = True
 
     def _forget_replaced(self) -> None:
-        """Forget connections that are replaced and have sent all: else each checkpoint and restart would leave some."""
+        """Forget replaced connections that have sent everything; every checkpoint and restart replaces some."""
         for connection, (path, place) in list(self._replaced.items()):
             if not connection.busy:
-                self._places[place][1].take_over(connection)  # of several in a row, the newest counts for all
+                self._places[place][1].take_over(connection)  # the newest connection counts for all before it
                 del self._replaced[connection], self._by_path[path][connection]
                 for number in connection.flow.path:
                     self._connections.get(number, {}).pop(connection, None)
 
     def forget_bursts(self) -> None:
-        """Let the bursts of each connection be those of training, which begins now."""
+        """Count the bursts of each connection from now on, as training begins."""
         self._training_since_s = self._clock.now
         for connections in self._connections.values():
             for connection in connections:
@@ -64,14 +64,14 @@ class FlowLinks:
         return doubts(self._paths.links, self._connections, model, self._clock.now - self._training_since_s, cure)
 
     def begin_anew(self) -> None:
-        """The network is about to begin anew, without the connections that there are."""
+        """Prepare for a new beginning of the network without the present connections."""
         self._network.carried_bytes(())
         for connections in self._by_path.values():
             for connection in connections:
                 connection.leave()
 
     def counters(self, links: Sequence[WanLink]) -> list[LinkCounters]:
-        """Return what links have carried."""
+        """Return the bytes that links have carried."""
         carried = self._network.carried_bytes([link.number for link in links])
         return [LinkCounters(carried_bytes / self._paths.goodput) for carried_bytes in carried]
 
@@ -90,7 +90,7 @@ class FlowLinks:
         if what != "delay" and not came_or_went:
             return
         crossing = dict.fromkeys(self._paths.crossing(link))
-        for path in crossing:  # whose acknowledgements cross the link
+        for path in crossing:  # acknowledgements of the reverse path cross the link
             if path.reverse is not None and path.reverse not in crossing:
                 for connection in self._by_path.get(path.reverse, ()):
                     if what == "delay":

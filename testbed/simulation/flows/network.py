@@ -1,4 +1,4 @@
-"""The flow network of a run: links, classes, and what Python hears of them. See ``classes`` and ``machine.engine``.
+"""The flow network of a run: links, classes, and the handling of notices. See ``classes`` and ``machine.engine``.
 
 Sizes are in bytes, rates and capacities in bytes per second.
 """
@@ -30,19 +30,19 @@ from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
 
 Done = Callable[[], None]
-_NOTICES = 3  # of one connection or transfer at one event, at most
+_NOTICES = 3  # at most so many notices about one connection or transfer at one event
 
 
 class ReservableLink:
-    """A link that a ``PredictedTransfer`` may reserve while it carries no other flow."""
+    """A link that a ``PredictedTransfer`` may reserve while the link carries no other flow."""
 
     def __init__(self) -> None:
-        self.classes: list[FlowClass] = []  # over this link
+        self.classes: list[FlowClass] = []  # classes over this link
         self.on_other_flow: Callable[[], None] | None = None  # set by the holder; called before a flow starts here
 
     @property
     def free(self) -> bool:
-        """Whether it has no active flows and no reservation."""
+        """Whether the link has no active flows and no reservation."""
         return self.on_other_flow is None and not any(each.flows for each in self.classes)
 
 
@@ -55,7 +55,7 @@ class FlowClass:
         self._network = network
         self.number = number
         self.path = path
-        self.reservable: tuple[ReservableLink, ...] = ()  # of its links
+        self.reservable: tuple[ReservableLink, ...] = ()  # the reservable ones of its links
 
     @property
     def record(self) -> Any:
@@ -64,7 +64,7 @@ class FlowClass:
 
     @property
     def flows(self) -> int:
-        """How many are active."""
+        """How many flows are active."""
         count: int = self.record.active
         return count
 
@@ -92,9 +92,9 @@ class FlowNetwork(Engine):
 
     def _begin(self) -> None:
         self.users: list[Any] = []  # connections, by number
-        self._items: list[Any] = []  # of transfers: what is called at the end, and with what
-        self._starts: dict[int, Callable[[], None]] = {}  # what is called when the first byte of a message leaves
-        self._free: list[int] = []  # transfers
+        self._items: list[Any] = []  # by transfer: the function to call at its end, and the argument
+        self._starts: dict[int, Callable[[], None]] = {}  # by transfer: the function to call when its first byte leaves
+        self._free: list[int] = []  # free transfers
         self._paths: dict[SitePath, int] = {}
         self._models: dict[TcpModel, int] = {}
 
@@ -123,7 +123,7 @@ class FlowNetwork(Engine):
         return not isinstance(self.net, PROGRAM.network)
 
     def begin_anew(self) -> None:
-        """Forget all classes and connections, of which none may have flows; of links, what they have carried stays."""
+        """Forget all classes and connections, none of which may have flows. Links keep the bytes they have carried."""
         assert not self.net.active, "flows are under way"
         before = [self.record("link", number) for number in range(self.links)]
         compiled = self.is_compiled
@@ -140,7 +140,7 @@ class FlowNetwork(Engine):
     # ---- links and classes --------------------------------------------------------------------------------------
 
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
-        """Add a class of flows over these links (all different). ``cap`` limits each flow."""
+        """Add a class of flows over these links, which must all be different. ``cap`` limits each flow."""
         assert weight > 0 and cap >= 0 and (path or cap < math.inf), (path, weight, cap)
         assert len(set(path)) == len(path), path
         machine = self.machine
@@ -169,7 +169,7 @@ class FlowNetwork(Engine):
         return new
 
     def reservable(self, link: int) -> ReservableLink:
-        """Make a link reservable. Only before classes are added over it."""
+        """Make a link reservable. Call this before adding classes over the link."""
         return self._reservable.setdefault(link, ReservableLink())
 
     def start(self, flow: FlowClass, size_bytes: float, done: Done, flows: int = 1) -> None:
@@ -198,7 +198,7 @@ class FlowNetwork(Engine):
         return float(self.record("link", link).capacity)
 
     def carried_bytes(self, links: Iterable[int]) -> list[float]:
-        """Return what these links have carried of classes that are watched."""
+        """Return how many bytes of watched classes each of these links has carried."""
         self.call(COUNT)
         return [self.record("link", number).carried for number in links]
 
@@ -210,7 +210,7 @@ class FlowNetwork(Engine):
 
     @property
     def at_rest(self) -> bool:
-        """Whether no flow is active, and no event is scheduled but background events and wake-ups that are stale."""
+        """Whether no flow is active, and only background events and stale wake-ups are scheduled."""
         net = self.net
         return not net.active and not net.unsettled and net.events == net.wakes and self.clock.idle
 
@@ -224,17 +224,17 @@ class FlowNetwork(Engine):
         return float(delivered_by(self.clock.now, flow.record))
 
     def left_bytes(self, flow: FlowClass) -> float:
-        """Return what the next flow of the class to end has still to carry; 0 if none is active."""
+        """Return how many bytes are left of the class's flow that ends next; 0 if no flow is active."""
         it = flow.record
         if not it.active:
             return 0.0
         served = it.served + it.rate * (self.clock.now - it.updated_s)
         return float(self.record("transfer", it.heap).key - served)
 
-    # ---- flows of which all is known at once --------------------------------------------------------------------
+    # ---- flows that are all known in advance --------------------------------------------------------------------
 
     def isolated(self, flow: FlowClass, flows: int) -> FlowNetwork:
-        """Return a network of the one link of ``flow`` and ``flows`` classes like it, for ``simulate``."""
+        """Return a network for ``simulate``: the only link of ``flow``, with ``flows`` equal classes over it."""
         (link,) = flow.path
         it = flow.record
         key = (self.capacity(link), it.weight, it.cap, flows)
@@ -251,9 +251,10 @@ class FlowNetwork(Engine):
     def simulate(
         self, flows: Sequence[tuple[float, float, int]], until_s: float
     ) -> tuple[list[float], list[float], list[int]]:
-        """Simulate flows (when each begins, in that order; bytes; how many alike), one in each class.
+        """Simulate flows, the i-th in class i. Each is given as (begin in s, bytes, number of equal flows), by begin.
 
-        Return what each has left at ``until_s``, when it ended (infinite: not by then), and those that ended, in order.
+        Return the bytes that each has left at ``until_s``, when each ended (s; infinite: not by then), and the numbers
+        of the flows that ended, in the order of their ends.
         """
         arrivals = [self.record("arrival", number) for number in range(len(flows))]
         for it, (begin_s, size_bytes, count) in zip(arrivals, flows, strict=True):
@@ -267,7 +268,7 @@ class FlowNetwork(Engine):
     # ---- connections --------------------------------------------------------------------------------------------
 
     def add_connection(self, user: Any) -> int:
-        """Add a connection, which ``user`` is in Python."""
+        """Add a connection. ``user`` is its Python object. Return its number."""
         self.users.append(user)
         machine = self.machine
         machine.add("pipe")
@@ -276,7 +277,7 @@ class FlowNetwork(Engine):
         return machine.add("connection")
 
     def path(self, path: SitePath) -> int:
-        """Return the number of a path's record, as the path is now."""
+        """Return the number of a path's record, after updating the record from the path."""
         number = self._paths.get(path)
         if number is None:
             number = self._paths[path] = self.machine.add("path")
@@ -301,8 +302,11 @@ class FlowNetwork(Engine):
         return self._models[model]
 
     def keep(self, call: Callable[..., None], item: Any, on_start: Callable[[], None] | None = None) -> int:
-        """Return the number of a transfer that is free. ``call(item)`` is called when a message has arrived; ``call()``
-        when a flow of no connection has ended. ``on_start()``: when the first byte leaves."""
+        """Reserve a free transfer. Return its number.
+
+        For a message, ``call(item)`` is called when it has arrived, and ``on_start()`` when its first byte leaves. For
+        a flow without a connection, ``call()`` is called at its end.
+        """
         if not self._free:
             self._find_free()
         number = self._free.pop()
@@ -313,12 +317,12 @@ class FlowNetwork(Engine):
         return number
 
     def release(self, number: int) -> None:
-        """Let a transfer be free."""
+        """Free a transfer."""
         self._items[number] = None
         self._free.append(number)
 
     def move_item(self, number: int, other: int) -> None:
-        """Let another transfer be the message that one has been."""
+        """Let the transfer ``other`` stand for the message that ``number`` has stood for."""
         self._items[other] = self._items[number]
 
     def _find_free(self) -> None:

@@ -1,4 +1,4 @@
-"""How the functions of this package get at records: by index. Compiled, they read arrays in memory instead."""
+"""How the functions of this package access records by index. In compiled code, they access arrays in memory instead."""
 
 from __future__ import annotations
 

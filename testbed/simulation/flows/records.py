@@ -10,16 +10,16 @@ from testbed.simulation.machine.record import NONE, Record, Timeline
 
 
 class Transfer(Record):
-    """A message, from its sending to its arrival; or any flow of which only the end matters.
+    """A message, from its sending to its arrival; or a flow that belongs to no message.
 
-    It lies in a heap (``heap``) by ``key`` and then ``number``: of messages that wait (priority, negative), or of the
-    flows of a class (the service at which it ends).
+    It is in a heap (``heap``), ordered by ``key`` and then ``number``. Among the messages that wait, ``key`` is minus
+    the priority; among the flows of a class, the service at which the flow ends.
 
-    flows        how many alike it is
-    connection   which sends it; -1: none, it is a flow and no more
-    tells_start  whether anything is to hear that its first byte leaves
-    is_part      it is the beginning of a message of which the rest comes later: nothing arrives with it
-    left, right  in the heap; ``left``: the next one, in a list
+    flows        how many equal flows it stands for
+    connection   the connection that sends it; -1: none, as it is only a flow
+    tells_start  whether to give the notice HAS_STARTED when its first byte leaves
+    is_part      it is only the first part of a message, so no message arrives with it
+    left, right  its children in the heap; in a list, ``left`` is the next transfer
     """
 
     size_bytes: float = 0.0
@@ -36,23 +36,28 @@ class Transfer(Record):
 class FlowClass(Record):
     """Flows that always have the same rate; see ``classes`` and ``solver``.
 
-    first_hop, last_hop  its links; ``last_hop``: the first one beyond
-    cap, rate     of each of its flows
+    Used by the solver:
+
+    first_hop, last_hop  indices of its first hop, and after its last hop
+    cap, rate     limit and rate of each of its flows
     served        integral of its rate since it was last idle, until ``updated_s``
-    top           service at which its next flow ends; ``ends_s``: when; ``place``: in the heap of these, from 1 on
-    flows, weight how many, as the solver knows, and the weight of each
-    total, limit  rate and limit of all its flows, during a solve
-    own           the least capacity of the links that it has to itself; ``shared``: how many it has not
+    top           service at which its next flow ends; ``ends_s``: when that is; ``place``: in the heap of ends, from 1
+    flows, weight number of its flows that the solver knows, and the weight of each
+    total, limit  rate and limit of all its flows together, during a solve
+    own           least capacity of the links that no other class uses; ``shared``: number of its other links
     mark          stamp of the last solve that visited it; ``linked``: it is in the lists of its links
 
-    heap          its flows
-    active        how many there are
-    idle          it has had no flow since its last end was solved
-    dirty         changed at this instant
+    Used by ``classes``:
+
+    heap          root of the heap of its flows
+    active        number of its flows
+    idle          it has had no flow since the solver learned that its last one ended
+    dirty         it has changed at this instant
     parked        idle, but still in the lists of its links
     shares        another class may have been active on one of its links since this one became active
-    delivered     bytes of flows that have ended; ``started``: sum over others of the service at their start
-    watched       what it carries is counted; ``counted``: until now; ``counts_next``: the next one with more to count
+    delivered     bytes of flows that have ended; ``started``: sum of the service at the start of the active flows
+    watched       the bytes it carries are counted for its links; ``counted``: so many have been
+    counts        it is in the list of classes to count; ``counts_next``: the next one there
     """
 
     first_hop: int = 0
@@ -89,7 +94,7 @@ class FlowClass(Record):
 
 
 class Hop(Record):
-    """One link of a class, and the class before and after it in that link's list, by their hops."""
+    """One link of a class. ``before``, ``after``: the neighbours in the link's list of classes, as their hops."""
 
     link: int = 0
     flow_class: int = 0
@@ -98,14 +103,15 @@ class Hop(Record):
 
 
 class Link(Record):
-    """``head``, ``count``: hops of its active classes.
+    """A link of the flow network.
 
-    left, weights, open  capacity, weights and number of the classes not yet frozen, during a solve
-    level    at which it was last full, if all classes shared no other link
-    latest   the last class to become active
+    head, count  first hop and length of the list of its active classes
+    left, weights, open  capacity left for the classes not yet frozen during a solve, their weights, and their number
+    level    the level at which it was last full, when no class shared any other link
+    latest   the last class over it that became active
     dirty    its capacity has changed at this instant
-    carried  bytes, as last counted
-    first_standing, last_standing  connections whose windows keep a queue before it; the earliest first
+    carried  bytes that it had carried at the last count
+    first_standing, last_standing  list of connections whose windows keep a queue before it, the earliest first
     """
 
     capacity: float = 0.0
@@ -131,14 +137,14 @@ class End(Record):
 
 
 class Level(Record):
-    """A level at which a link is full, or a class (-1 - class) meets its limit."""
+    """A level at which the link ``what`` is full, or the class -1 - ``what`` meets its limit."""
 
     level: float = 0.0
     what: int = 0
 
 
 class Visit(Record):
-    """A class that a solve visits. ``limit``: of all its flows; ``share``: its weight."""
+    """A class that a solve visits. ``limit``, ``share``: limit and weight of all its flows together."""
 
     flow_class: int = 0
     limit: float = 0.0
@@ -152,21 +158,25 @@ class Reached(Record):
 
 
 class Change(Record):
-    """A class that has changed at this instant, or a link (-1 - link)."""
+    """A change at this instant: of the class ``what``, or of the link -1 - ``what``."""
 
     what: int = 0
 
 
 class Notice(Record):
-    """What Python is to hear at the end of an event: see ``dispatch``."""
+    """A notice that Python handles at the end of an event: see ``dispatch``."""
 
     kind: int = 0
     who: int = 0
 
 
 class Arrival(Record):
-    """A flow that ``solver.simulate`` simulates: when it begins, bytes (in the end: left), how many alike, its end; and
-    the number of the one that is in this place in the order of their ends."""
+    """A flow that ``solver.simulate`` simulates.
+
+    left   its size in bytes; after the simulation, the bytes left
+    flows  how many equal flows it stands for
+    ended  in the i-th record: the number of the flow that ended as the i-th
+    """
 
     begin_s: float = 0.0
     left: float = 0.0
@@ -176,12 +186,13 @@ class Arrival(Record):
 
 
 class Path(Record):
-    """What all connections between two sites have in common.
+    """The properties that all connections between two sites share.
 
     passing    share of packets that are not lost at random
-    is_up      any packet gets to the other end; ``works``: and acknowledgements get back
+    is_up      packets get to the other end
+    works      packets get to the other end, and acknowledgements get back
     narrowest  the link before which queues stand; -1: there is none
-    is_wan     it has links of a WAN
+    is_wan     it has WAN links
     """
 
     delay_s: float = 0.0
@@ -211,7 +222,7 @@ class Model(Record):
 
 
 class Pipe(Record):
-    """A path as a window sees it: its capacity, round-trip time, queue, and random loss; rate of the sender's port."""
+    """The quantities of a path on which a window depends. ``port``: the rate of the sender's port."""
 
     capacity: float = 0.0
     rtt_s: float = 0.0
@@ -223,12 +234,13 @@ class Pipe(Record):
 class Connection(Record):
     """One direction between two nodes; its pipe has the same index.
 
-    unlimited      it has no congestion window: it is a flow and no more
+    unlimited      it has no congestion window
     is_open        it has been set up
-    sending        the message that is being sent; ``rest``: of one, what a stopped process has not written
-    sent_bytes     what of it is to be sent
-    arrival_s      of the last message: TCP keeps the order even when a trace shortens the path
-    down_since_s   since when no acknowledgement of what was sent has come
+    sending        the message that is being sent
+    rest           the part of a message that a stopped process has not written
+    sent_bytes     size of ``sending`` in bytes, without the rest
+    arrival_s      latest arrival of a message: TCP keeps the order even when a trace shortens the path
+    down_since_s   since when acknowledgements have been missing; infinite: they are not
     """
 
     index: int = 0
@@ -239,8 +251,8 @@ class Connection(Record):
     private_capacity: float = 0.0
     unlimited: bool = False
     is_open: bool = False
-    tells_room: bool = False  # whether anything is to hear that a message has left the queue,
-    tells_idle: bool = False  # and that nothing is left to send
+    tells_room: bool = False  # whether to give the notice HAS_ROOM when a message has left the queue
+    tells_idle: bool = False  # whether to give the notice IS_IDLE when nothing is left to send
     rtt_s: float = 0.0
     sending: int = 0
     rest: int = 0
@@ -250,20 +262,20 @@ class Connection(Record):
     arrival_s: float = 0.0
     # ---- messages that have not begun: see ``waiting``
     heap: int = 0
-    least_priority: float = 0.0  # of those in the heap
+    least_priority: float = 0.0  # least priority of the messages in the heap
     waiting: int = 0
     waiting_bytes: float = 0.0
-    taken: int = 0  # by the kernel: how many, and the first and the last one
+    taken: int = 0  # number of messages that the kernel has taken; below: the first and the last one
     taken_bytes: float = 0.0
     first_taken: int = 0
     last_taken: int = 0
     # ---- bursts
     burst_bytes: float = 0.0  # a burst lasts from idle to idle
-    recent_bytes: float = 0.0  # likewise, but with gaps of less than a round trip
+    recent_bytes: float = 0.0  # bytes of bursts separated by less than a round trip
     burst_begin_s: float = 0.0
     idle_since_s: float = 0.0
-    queueing_s: float = 0.0  # of this burst, behind other connections
-    largest_burst_bytes: float = 0.0  # since training began, as those below
+    queueing_s: float = 0.0  # how long this burst waits behind other connections' queue
+    largest_burst_bytes: float = 0.0  # since training began, as the next two
     bursts: int = 0
     pauses: int = 0  # how often nothing was left to send
     standing_at: int = 0  # the link before which this burst has a standing queue
@@ -283,22 +295,24 @@ class Connection(Record):
     first_limit_bytes: float = 0.0
     most_bytes: float = 0.0
     burst_room_bytes: float = 0.0
-    limit: float = 0.0  # what path and window allow
+    limit: float = 0.0  # rate that path and window allow
     full_bytes: float = 0.0
-    timer_s: float = 0.0  # for the end of a round
+    timer_s: float = 0.0  # when the event for the end of a round is due
 
 
 class Network(Timeline):
-    """Everything.
+    """The state of the whole flow network.
 
-    active    flows
-    sequence  number of the last one
-    wake_s    when the next one ends, if that is scheduled; ``wakes``: events of this kind, of which some are stale
-    parks     whether classes are parked (tests compare)
-    ended     flows that have ended at this instant, and whose connections have yet to hear of it: the first one
-    free      transfers that are not used any more: the first one
-    counts_first, counts_last  classes that have carried more than was counted
-    stamp, reached, visited, ends, changes, notices  of the solver: see there
+    active    number of flows
+    sequence  number of the last flow or message
+    wake_s    when the next flow ends, if that is scheduled
+    wakes     scheduled wake-ups, including stale ones
+    parks     whether classes are parked (tests compare both)
+    ended     list of transfers that have ended at this instant and are still to be handled
+    free      list of transfers that are not used any more
+    counts_first, counts_last  list of classes that have carried more bytes than were counted
+    stamp, reached, visited, ends, changes  see ``solver``
+    notices   number of notices
     """
 
     active: int = 0

@@ -1,23 +1,23 @@
 """A TCP connection over the flow network: congestion window, and one message after another.
 
 A connection (one per ordered pair of nodes, as in the real transport) is one flow at a time: it sends its messages one
-by one, larger priority first. Its rate is its max-min share of the links, and what its window allows (``window``).
+by one, larger priority first. Its rate is its max-min share of the links, limited by its window (``window``).
 
-set-up    the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
+set-up    the first message waits 3 RTT: TCP's handshake, then the testbed's hello, challenge, proof and verdict
           (``handshake``)
-sharing   a connection's weight is RTT^-γ, γ by algorithm (``tcp_model``)
-LAN       inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
-queueing  behind the standing queue of other connections, a burst is late by its bytes over C, and so is each of its
-          round trips
+sharing   a connection's weight is RTT^-γ; γ depends on the congestion control (``tcp_model``)
+LAN       inside a data centre, up to an RTT of 1 ms, there is no window, as it would open once, within some ms
+queueing  if other connections keep a standing queue, each burst and each of its round trips is late by the bytes of
+          that queue over C
 losses    on a path with random losses a message is late by RTT times the probability that any of its last BDP is lost
-priority  a message overtakes none of the U + Q bytes before it: what a socket takes unsent (TCP_NOTSENT_LOWAT), and
-          what an open window has in the queue (``waiting``)
-stopped   of a process that is stopped or killed the kernel sends what it has taken (see priority), and no more
-outage    a sender into a path that is down, or whose acknowledgements are lost, stands still until its first
-          retransmission that gets through. Nothing on its way is lost
+priority  a message cannot overtake the U + Q bytes before it: the U bytes that a socket takes unsent
+          (TCP_NOTSENT_LOWAT), and the Q bytes that an open window has in the queue (``waiting``)
+stopped   when a process is stopped or killed, the kernel still sends the bytes that it has taken (see priority)
+outage    if the path is down, or its acknowledgements are lost, the sender stands still until a retransmission gets
+          through. Nothing under way is lost
 
-Not modelled: single packets, and so the losses and repairs of bursts that overflow a queue, delayed acknowledgements,
-and the acknowledgements' own bandwidth; where that may matter, the run says so (``validity``).
+Not modelled: single packets, and therefore losses and repairs of bursts that overflow a queue; delayed
+acknowledgements; and the acknowledgements' own bandwidth. Where these may matter, the run says so (``validity``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from testbed.simulation.machine.events import schedule
 from testbed.simulation.machine.record import NONE
 from testbed.simulation.tcp_model import LEAST_RTT_S
 
-# Events: a message arrives, a round of a window ends, a retransmission may get through
+# Events: a message arrives, a window's round ends, a retransmission may get through
 ARRIVAL = 3
 ROUND_END = 4
 RETRANSMISSION = 5
@@ -71,11 +71,11 @@ HAS_STARTED = 0
 HAS_ROOM = 1
 IS_IDLE = 2
 
-_STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
+_STALLED_BYTES_PER_S = 1e-6  # cap while waiting for a retransmission; not 0, so that every flow has an end
 
 
 def note(net: Network, kind: int, who: int) -> None:
-    """Let Python hear something at the end of this event."""
+    """Add a notice, which Python handles at the end of this event."""
     it = notice_at(net, net.notices)
     it.kind = kind
     it.who = who
@@ -86,7 +86,7 @@ def note(net: Network, kind: int, who: int) -> None:
 
 
 def send(net: Network, it: Connection, number: int, size_bytes: float, priority: float) -> None:
-    """Queue a message, for which a transfer is given."""
+    """Queue a message, as the transfer ``number``."""
     message = transfer_at(net, number)
     message.size_bytes = size_bytes
     message.connection = it.index
@@ -104,14 +104,14 @@ def send(net: Network, it: Connection, number: int, size_bytes: float, priority:
 
 
 def open_connection(net: Network, it: Connection) -> None:
-    """The connection has been set up."""
+    """Open a connection that has been set up."""
     it.is_open = True
     it.idle_since_s = net.now
     pump(net, it)
 
 
 def pump(net: Network, it: Connection) -> None:
-    """Begin with what may be sent next, if nothing is being sent."""
+    """Begin to send the next message that may be sent, if none is being sent."""
     if not it.is_open or it.sending != NONE or not _has_next(net, it):
         return
     if it.rest != NONE:
@@ -125,7 +125,7 @@ def pump(net: Network, it: Connection) -> None:
 
 
 def _has_next(net: Network, it: Connection) -> bool:
-    """Whether anything may be sent next."""
+    """Whether there is a message that may be sent next."""
     if _is_stopped(net, it):
         return it.rest == NONE and it.taken > 0
     return it.rest != NONE or it.waiting > 0
@@ -148,7 +148,7 @@ def _begin(net: Network, it: Connection, number: int) -> None:
 
 
 def on_sent(net: Network, number: int) -> None:
-    """A message has been sent."""
+    """Handle that the last byte of a message has left: schedule its arrival, and begin the next message."""
     message = transfer_at(net, number)
     it = connection_at(net, message.connection)
     it.sending = NONE
@@ -177,9 +177,9 @@ def on_sent(net: Network, number: int) -> None:
 
 
 def _repair_s(net: Network, it: Connection, passing: float) -> float:
-    """Return what repairing random losses of a message takes after its last byte was sent, in the mean.
+    """Return the mean time that repairing random losses takes after the last byte of a message was sent.
 
-    What was lost before its last bandwidth-delay product is repaired meanwhile.
+    Only losses in its last bandwidth-delay product count, as earlier ones are repaired by then.
     """
     last_bytes = min(it.sent_bytes, bdp_bytes(pipe_at(net, it.index)))
     any_lost = 1.0 - math.pow(passing, last_bytes / model_at(net, it.model).segment_bytes)
@@ -190,9 +190,9 @@ def _repair_s(net: Network, it: Connection, passing: float) -> float:
 
 
 def stop(net: Network, it: Connection, spare: int, until_s: float) -> None:
-    """Let the kernel take no more until then; infinity: what it has not taken is lost with the process.
+    """Let the kernel take no more until ``until_s``. If that is infinite, bytes that it has not taken are lost.
 
-    ``spare``: a transfer that is used for the rest of a message that is begun, or not at all.
+    ``spare``: a transfer for the part of the present message that the kernel has not taken; freed if there is none.
     """
     if _is_stopped(net, it) or not _keep_rest(net, it, spare):
         drop_transfer(net, spare)
@@ -209,7 +209,10 @@ def _is_stopped(net: Network, it: Connection) -> bool:
 
 
 def _keep_rest(net: Network, it: Connection, spare: int) -> bool:
-    """Let the process keep what the kernel has not taken of what is to be sent. Return whether ``spare`` is used."""
+    """Let the process keep the part of the present message that the kernel has not taken, as the transfer ``spare``.
+
+    Return whether there is such a part.
+    """
     if it.sending == NONE or it.rest != NONE:
         return False
     flow = flow_class_at(net, it.flow_class)
@@ -234,7 +237,7 @@ def _keep_rest(net: Network, it: Connection, spare: int) -> bool:
 
 
 def _taken_bytes(net: Network, it: Connection) -> float:
-    """Return how much of what is to be sent the kernel has taken at most."""
+    """Return how many bytes to be sent the kernel has taken, at most."""
     model = model_at(net, it.model)
     queued_bytes = 0.0
     if model.loss_based and not it.unlimited and path_at(net, it.path).is_wan and it.open:
@@ -250,7 +253,7 @@ def _delivered(net: Network, it: Connection) -> float:
 
 
 def _begin_burst(net: Network, it: Connection, size_bytes: float) -> None:
-    """Begin a burst after idle time, or go on with one after a gap of less than a round trip."""
+    """Begin a burst after idle time. After a gap of less than a round trip, the former burst continues."""
     if net.now - it.idle_since_s >= it.rtt_s:
         it.burst_begin_s = net.now
         it.recent_bytes = 0.0
@@ -260,11 +263,11 @@ def _begin_burst(net: Network, it: Connection, size_bytes: float) -> None:
 
 
 def _standing_queue_s(net: Network, it: Connection) -> float:
-    """Return what the standing queue of other connections before the narrowest link takes to drain."""
+    """Return the time in which the other connections' standing queue before the narrowest link drains."""
     narrowest = path_at(net, it.path).narrowest
     if narrowest == NONE:
         return 0.0
-    number = link_at(net, narrowest).first_standing  # which has stood longest
+    number = link_at(net, narrowest).first_standing  # the connection that has had a standing queue for longest
     if number == it.index:
         number = it.standing_after
     if number == NONE or connection_at(net, number).standing_since_s + it.rtt_s > net.now:
@@ -274,7 +277,7 @@ def _standing_queue_s(net: Network, it: Connection) -> float:
 
 
 def _stand_before(net: Network, it: Connection, number: int) -> None:
-    """Keep a queue before a link."""
+    """Note that this connection keeps a standing queue before a link, from now on."""
     link = link_at(net, number)
     it.standing_at = number
     it.standing_since_s = net.now
@@ -301,7 +304,7 @@ def _stand_no_more(net: Network, it: Connection) -> None:
 
 
 def _limit_round(net: Network, it: Connection) -> None:
-    """Cap the flow such that it sends what is left of the window in what is left of the round."""
+    """Cap the flow so that it sends the rest of the window in the rest of the round."""
     if it.open:
         _cap(net, it, _open_rate(net, it))
         return
@@ -312,7 +315,7 @@ def _limit_round(net: Network, it: Connection) -> None:
             _cap(net, it, _open_rate(net, it))
             return
     waiting_bytes = it.waiting_bytes + left_bytes(net, flow_class_at(net, it.flow_class))
-    left = it.window_bytes - (delivered - it.round_base)  # may still be sent in this round
+    left = it.window_bytes - (delivered - it.round_base)  # bytes that may still be sent in this round
     if it.network_limited:
         rate = math.inf
     elif waiting_bytes <= left * (1 + 1e-9):
@@ -331,9 +334,9 @@ def on_round_end(net: Network, it: Connection) -> None:
 
 
 def _open_rate(net: Network, it: Connection) -> float:
-    """Return the rate of a window that fills the path."""
+    """Return the rate that an open window allows."""
     burst_bytes = it.burst_bytes + it.waiting_bytes
-    if burst_bytes + it.sent_bytes <= it.full_bytes:  # asked for with every message
+    if burst_bytes + it.sent_bytes <= it.full_bytes:  # a quick test, as every message calls this
         return math.inf
     narrowest = path_at(net, it.path).narrowest
     if narrowest == NONE or burst_bytes + left_bytes(net, flow_class_at(net, it.flow_class)) <= it.full_bytes:
@@ -345,7 +348,7 @@ def _open_rate(net: Network, it: Connection) -> float:
 
 
 def _cap(net: Network, it: Connection, rate: float) -> None:
-    if it.down_since_s == math.inf:  # else it stands still until the retransmission
+    if it.down_since_s == math.inf:  # otherwise the sender stands still until the retransmission
         set_cap(net, it.flow_class, rate if rate < it.limit else it.limit)
 
 
@@ -359,7 +362,7 @@ def _end_burst(net: Network, it: Connection) -> None:
 
 
 def path_changed(net: Network, it: Connection) -> None:
-    """Take note of a changed link of the path. While it is down, the sender does not notice."""
+    """Follow a changed link of the path. While the path is down, the sender does not notice changes."""
     path = path_at(net, it.path)
     if not path.is_up and pipe_at(net, it.index).capacity > 0:
         return
@@ -377,7 +380,7 @@ def weight_at(model: Model, rtt_s: float) -> float:
 
 
 def see_path(net: Network, it: Connection) -> None:
-    """Note the path as it is now."""
+    """Update the connection's pipe from the present state of the path."""
     path = path_at(net, it.path)
     pipe = pipe_at(net, it.index)
     flow = flow_class_at(net, it.flow_class)
@@ -394,7 +397,7 @@ def see_path(net: Network, it: Connection) -> None:
 
 
 def take_limits(net: Network, it: Connection) -> None:
-    """Take what path and window allow."""
+    """Update the connection's limits from path and window, and the cap of its flow."""
     pipe = pipe_at(net, it.index)
     it.limit = min(it.private_capacity, it.rate_limit)
     it.full_bytes = bdp_bytes(pipe) + pipe.queue_bytes if model_at(net, it.model).loss_based else math.inf
@@ -405,10 +408,10 @@ def take_limits(net: Network, it: Connection) -> None:
 
 
 def state_changed(net: Network, it: Connection) -> None:
-    """Take note that a link of the path, or of that of its acknowledgements, has gone down or come up."""
+    """Handle that a link of the path, or of the path of its acknowledgements, has gone down or come up."""
     if not path_at(net, it.path).works:
         if it.sending != NONE:
-            # what was delivered until now is acknowledged a round trip later
+            # acknowledgements for bytes delivered until now still arrive, within a round trip
             _stand_still(net, it, net.now + it.rtt_s)
     elif it.down_since_s < math.inf:
         floor_s = model_at(net, it.model).retransmission_floor_s
@@ -418,7 +421,7 @@ def state_changed(net: Network, it: Connection) -> None:
 
 
 def _stand_still(net: Network, it: Connection, since_s: float) -> None:
-    """Hear no acknowledgement after ``since_s``."""
+    """Stop sending. The sender gets no acknowledgement after ``since_s``."""
     it.down_since_s = min(since_s, it.down_since_s)
     set_cap(net, it.flow_class, _STALLED_BYTES_PER_S)
 

@@ -1,10 +1,10 @@
 """Weighted max-min fair sharing of links by flow classes; ``classes`` describes the model.
 
-No flow's rate can be raised without lowering that of a flow whose rate per weight is not larger. Progressive filling
-(Bertsekas and Gallager, Data Networks, 6.5.2) finds that: raise one level, the rate per weight, for all classes
-together; freeze the classes of a link when it is full, a class when it meets a limit of its own; continue with the
-others. The levels at which that would happen are kept in a heap; that of a link rises when other links freeze some of
-its classes, so it is checked again when it is taken from the heap.
+Max-min fairness: no flow's rate can be raised without lowering the rate of a flow whose rate per weight is not larger.
+Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2) finds these rates. It raises one level, the rate per
+weight, for all classes together. It freezes the classes of a link when the link is full, and a class when it meets its
+own limit, and continues with the others. A heap holds the levels at which this would happen. The level of a link rises
+when other links freeze some of its classes, so it is checked again when it is taken from the heap.
 
 ``solve`` solves after changes, for the links and classes that they can affect. It skips whatever cannot have changed:
 
@@ -14,8 +14,8 @@ its classes, so it is checked again when it is taken from the heap.
 * one shared link that holds all classes (one port that all senders send to) is not filled step by step, and needs no
   heap (``_level_of_port``).
 
-The network counts what a solve deals with: ``changes`` (classes and links), ``reached`` (links of the component),
-``visited`` (its classes), ``ends`` (classes whose next flow ends at a known time, as a heap).
+Fields of the network count the entries of the solver's lists: ``changes`` (changed classes and links), ``reached``
+(links of the component), ``visited`` (its classes), ``ends`` (classes with a flow, in a heap by the end of the next).
 """
 
 # ruff: noqa: PLR1730  (min and max are slow here)
@@ -38,8 +38,8 @@ from testbed.simulation.flows.pools import (
 from testbed.simulation.flows.records import FlowClass, Link, Network
 from testbed.simulation.machine.record import NONE
 
-SAME = 1e-12  # relative: levels, or instants, that differ by less are equal (some thousand rounding errors of 2e-16)
-_SPARE = 1e-9  # relative: a cap this much above a rate certainly does not limit it
+SAME = 1e-12  # levels or instants with a smaller relative difference are equal (thousands of rounding errors of 2e-16)
+_SPARE = 1e-9  # a cap that exceeds a rate by this relative difference certainly does not limit it
 
 # ---- a binary heap of levels -----------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ def _pop_level(net: Network, size: int) -> int:
     return size
 
 
-# ---- when the next flow of each class ends: a binary heap, in which a class is moved whose rate has changed ----------
+# ---- a binary heap of the ends of each class's next flow; a class moves in it when its rate changes ------------------
 
 
 def _put_end(net: Network, place: int, at_s: float, number: int) -> None:
@@ -104,7 +104,7 @@ def _put_end(net: Network, place: int, at_s: float, number: int) -> None:
 
 
 def _settle(net: Network, number: int, it: FlowClass) -> None:
-    """Move a class to where its end belongs in the heap; add it if it is not there."""
+    """Move a class to its place in the heap of ends; add it if it is not there."""
     place = it.place
     if place <= 0:
         net.ends += 1
@@ -137,7 +137,7 @@ def _settle(net: Network, number: int, it: FlowClass) -> None:
 
 
 def drop_end(net: Network, it: FlowClass) -> None:
-    """Remove a class from the heap, if it is there."""
+    """Remove a class from the heap of ends, if it is there."""
     place = it.place
     if place <= 0:
         return
@@ -195,7 +195,7 @@ def take_due(net: Network) -> int:
 
 
 def _reach(net: Network, number: int) -> None:
-    """Let a solve visit a link, once."""
+    """Add a link to those that this solve visits, unless it is there already."""
     link = link_at(net, number)
     if link.mark != net.stamp:
         link.mark = net.stamp
@@ -204,8 +204,10 @@ def _reach(net: Network, number: int) -> None:
 
 
 def _find_component(net: Network) -> None:
-    """Extend the links that are reached to the connected component of links and classes: all that share a link,
-    directly or through others. A link with one active class connects nothing; it only limits that class."""
+    """Extend the reached links to the connected component: all links and classes that are connected by shared links.
+
+    A link with only one active class connects nothing; it only limits that class.
+    """
     net.visited = 0
     i = 0
     while i < net.reached:
@@ -214,7 +216,7 @@ def _find_component(net: Network) -> None:
         link.left = link.capacity
         weights = 0.0
         classes = 0
-        known = 1 if link.count > 1 else 0  # shared links of these classes that are known: this one
+        known = 1 if link.count > 1 else 0  # known shared links of these classes: at most the present one
         place = link.head
         while place >= 0:
             hop = hop_at(net, place)
@@ -248,7 +250,7 @@ def _visit(net: Network, number: int, it: FlowClass, known: int) -> None:
 
 
 def _port(net: Network) -> int:
-    """Return the link that all classes share, if that is the only one that any of them share; else -1."""
+    """Return the link that all visited classes share, if none of them shares another link; otherwise -1."""
     port = NONE
     for i in range(net.reached):
         number = reached_at(net, i).link
@@ -264,9 +266,9 @@ def _port(net: Network) -> int:
 def _level_of_port(net: Network, port: Link) -> float:
     """Return the level at which ``port`` is full; infinite if the classes' own limits do not fill it.
 
-    That is Newton's method for the sum of min(limit, level · share): what those leave that a level would give more than
-    their limit is shared by the others, at a new level. From the last one on, the first step may fall; from there on
-    the level rises, until none is left that has a lower limit.
+    It solves sum of min(limit, level · share) = capacity by Newton's method: classes whose limit is below their share
+    at the present level get their limit, and the others share what is left, at a new level. The search begins at the
+    level of the last solve. Its first step may go down; then the level rises until no further class meets its limit.
     """
     capacity = port.left
     lowest = capacity / port.weights
@@ -350,9 +352,9 @@ def _fill(net: Network) -> None:
         if link.open == 0:
             continue
         current = level
-        if link.weights > 0.0:  # else rounding has made it 0, and this is the level
+        if link.weights > 0.0:  # otherwise rounding has made it 0, and ``level`` is right
             current = link.left / link.weights
-        if current > level * (1.0 + SAME):  # classes were frozen since, at lower levels: more is left for each
+        if current > level * (1.0 + SAME):  # classes frozen since, at lower levels, have left more for the others
             size = _push_level(net, size, current, what)
             continue
         place = link.head
@@ -369,7 +371,7 @@ def _fill(net: Network) -> None:
 
 
 def _count_shared(net: Network, it: FlowClass) -> None:
-    """Recount the links that a class shares, and find what its other links allow it."""
+    """Recount the links that a class shares, and find the least capacity of its other links."""
     shared = 0
     own = math.inf
     for place in range(it.first_hop, it.last_hop):
@@ -423,7 +425,7 @@ def _unlink(net: Network, it: FlowClass) -> None:
 
 
 def remove(net: Network, it: FlowClass) -> None:
-    """Forget a class, whose flows have all ended, and what it has been served."""
+    """Remove a class, whose flows have all ended, from all lists, and reset its rate and service."""
     _unlink(net, it)
     drop_end(net, it)
     it.rate = 0.0
@@ -432,16 +434,18 @@ def remove(net: Network, it: FlowClass) -> None:
 
 
 def _cap_is_slack(it: FlowClass) -> bool:
-    """Whether nothing has changed in a class but its cap, which limits it neither before nor after."""
+    """Whether only the cap of a class has changed, and neither the old nor the new cap limits it."""
     rate = it.rate * (1.0 + _SPARE)
     return it.flows > 0.0 and it.flows == it.solved_flows and rate < it.cap and rate < it.solved_cap
 
 
 def _apply_changes(net: Network) -> None:
-    """Link classes that became active, remove those that ended, update those that share nothing. Reach the links that
-    need a solve."""
+    """Link classes that became active, remove those that ended, and update those that share nothing.
+
+    Add the links that need a solve to the reached ones.
+    """
     net.reached = 0
-    for i in range(net.changes):  # the lists first, so that what follows sees all of them
+    for i in range(net.changes):  # update all lists first, as the second loop needs them complete
         what = change_at(net, i).what
         if what < 0:
             link = link_at(net, -1 - what)
@@ -485,8 +489,7 @@ def _apply_change(net: Network, number: int, it: FlowClass) -> None:
 
 
 def _begin_with_shared(net: Network) -> None:
-    """Let a shared link be the first one, so that sums over a port are made in the order of its list, whatever has
-    changed."""
+    """Put a shared link first, so that sums over a port follow the order of its list, whatever has changed."""
     first = reached_at(net, 0)
     for i in range(1, net.reached):
         other = reached_at(net, i)
@@ -509,7 +512,7 @@ def _begin_with_shared(net: Network) -> None:
 
 
 def _compute_rates(net: Network) -> None:
-    """Compute new rates for the component of the links that are reached."""
+    """Compute new rates for the component of the reached links."""
     _begin_with_shared(net)
     _find_component(net)
     level = 0.0
@@ -532,7 +535,7 @@ def _compute_rates(net: Network) -> None:
         if rate == it.rate and it.updated_s != net.now and it.ends_s != math.inf:
             continue
         _advance(net, it, rate)
-        if _is_misplaced(net, it):  # most keep their place in the heap; a call for each would be slow
+        if _is_misplaced(net, it):  # most classes keep their place; calling _settle for each would be slow
             _settle(net, visit.flow_class, it)
 
 
@@ -548,7 +551,7 @@ def _is_misplaced(net: Network, it: FlowClass) -> bool:
 
 
 def solve(net: Network) -> float:
-    """Solve for what has changed. Return when the next flow ends."""
+    """Compute new rates after the changes. Return when the next flow ends."""
     net.stamp += 1
     _apply_changes(net)
     if net.reached > 0:
@@ -557,11 +560,11 @@ def solve(net: Network) -> float:
     return next_end_s(net)
 
 
-# ---- flows of which all is known at once -----------------------------------------------------------------------------
+# ---- flows that are all known in advance -----------------------------------------------------------------------------
 
 
 def _begin_flow(net: Network, number: int, flows: float, top: float) -> None:
-    """Let one entry of flows begin in an idle class; none: let them end."""
+    """Begin ``flows`` flows in an idle class, or end its flows if that is 0."""
     it = flow_class_at(net, number)
     it.flows = flows
     it.top = top
@@ -570,10 +573,10 @@ def _begin_flow(net: Network, number: int, flows: float, top: float) -> None:
 
 
 def simulate(net: Network, count: int, until_s: float) -> int:
-    """Simulate ``count`` flows until a given time, then remove those that are left. Return how many ended.
+    """Simulate ``count`` flows until ``until_s``, then remove those that are left. Return how many ended.
 
-    Flow ``i`` is in class ``i``, which is idle before. The ``Arrival`` says when each ended (infinite: not by
-    ``until_s``), the bytes left to carry, and the order in which they ended.
+    Flow ``i`` is in class ``i``, which must be idle. Its ``Arrival`` says when it ended (infinite: not by ``until_s``)
+    and how many bytes are left; together the ``Arrival`` records say in which order the flows ended.
     """
     started = 0
     ended = 0
@@ -608,7 +611,7 @@ def simulate(net: Network, count: int, until_s: float) -> int:
 
 
 def _remove_flows(net: Network, started: int, now: float) -> None:
-    """Remove all flows, and set what they had left to carry."""
+    """Remove all flows that have not ended, and set how many bytes they had left."""
     net.now = now
     net.changes = 0
     for number in range(started):

@@ -1,7 +1,7 @@
-"""What a connection has to send: messages by priority, but for those that the kernel has taken.
+"""The messages that a connection has yet to send: first those that the kernel has taken, then the others by priority.
 
-The kernel takes messages as long as less than TCP_NOTSENT_LOWAT waits in the socket unsent. Nothing overtakes what it
-has taken: neither that, nor what has left the sender and waits in a queue of the path.
+The kernel takes messages while fewer than TCP_NOTSENT_LOWAT bytes are unsent in the socket. No message overtakes bytes
+that the kernel has taken, in the socket or in a queue of the path.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from testbed.simulation.machine.record import NONE
 
 
 def overtakes(it: Connection, priority: float) -> bool:
-    """Return whether a message of this priority overtakes another, if the kernel has taken none of them."""
+    """Return whether a message of this priority overtakes any that the kernel has not taken."""
     return it.heap != NONE and priority > it.least_priority
 
 
@@ -29,7 +29,7 @@ def add_message(net: Network, it: Connection, number: int, priority: float) -> N
 
 
 def take_messages(net: Network, it: Connection, room_bytes: float) -> None:
-    """Let the kernel take messages until these are as long as ``room_bytes``, those before included."""
+    """Let the kernel take messages until it has at least ``room_bytes``, including those taken before."""
     while it.heap != NONE and it.taken_bytes < room_bytes:
         number = it.heap
         it.heap = without_first(net, number)
@@ -62,7 +62,7 @@ def next_message(net: Network, it: Connection) -> int:
 
 
 def drop_transfer(net: Network, number: int) -> None:
-    """Let Python use a transfer again."""
+    """Free a transfer, for Python to use again."""
     it = transfer_at(net, number)
     it.tells_start = False
     it.left = net.free

@@ -5,18 +5,18 @@ Notation: C capacity of the path (payload bytes/s), RTT without queues, BDP = C�
 
 slow start      W doubles each round trip, from W0 = 10 segments on, until the first limit (RFC 5681, 3.1; RFC 6928).
                 So a message of M bytes that is alone takes δ + K·RTT + (M - W0·(2^K - 1)) / C for the one-way delay δ
-                and K = min{k: W0·2^k >= min(BDP, what is left)} (Cardwell, Savage and Anderson 2000, section 3.2,
+                and K = min{k: W0·2^k >= min(BDP, bytes left)} (Cardwell, Savage and Anderson 2000, section 3.2,
                 without losses and delayed acknowledgements)
-growth          acknowledgements of d bytes add d. A window of which less than half is used does not grow (RFC 7661):
-                a round after idle time that sends d bytes makes it max(W, 2d). BBR's grows with whatever arrives
+growth          acknowledgements of d bytes add d. If less than half of a window is used, it does not grow (RFC 7661):
+                a round after idle time that sends d bytes makes W max(W, 2d). BBR's W grows with all that arrives
 first limit     the least of BDP, the receive window, and what losses allow (``loss_limit``). From there on the window
                 is ``open``: the flow sends at its share of the capacity, and the rest of W waits in the queue
 queue           W grows to BDP + Q, loses packets there, and is multiplied by β. Its mean is (1 + β) / 2·(BDP + Q), so
                 (1 + β) / 2·(BDP + Q) - BDP bytes stand in the queue (``standing_queue_bytes``). BBR leaves none
-bursts          after idle time a whole window comes at once, at the rate A of the sender's port. The queue takes
-                Q / (1 - C/A) of it, as it drains meanwhile, and loses the rest. W then goes on between β times that and
-                that, (1 + β) / 2 of it in the mean, and above grows by a segment per round trip (RFC 5681, 3.1)
-short queues    where β·(BDP + Q) < BDP the path is not always full: ``sawtooth_share`` of C is used
+bursts          after idle time a whole window comes at once, at the rate A of the sender's port. The queue, which
+                drains meanwhile, takes B = Q / (1 - C/A) of it and loses the rest. Then W varies between β·B and B, so
+                it is set to the mean (1 + β) / 2·B; from there it grows by a segment per round trip (RFC 5681, 3.1)
+short queues    if β·(BDP + Q) < BDP, the path is not always full: ``sawtooth_share`` of C is used
 idle            with ``slow_start_after_idle``, W halves for each retransmission timeout, down to W0 (RFC 2861)
 outage          W is one segment after a retransmission timeout (RFC 5681, 3.1); BBR keeps its own
 pacing          BBR sends a burst at 2/ln 2 times the best rate at which it was acknowledged so far (Cardwell et al.
@@ -31,10 +31,10 @@ from testbed.simulation.flows.pools import model_at, pipe_at
 from testbed.simulation.flows.records import Connection, Model, Network, Pipe
 from testbed.simulation.tcp_model import LEAST_RTT_S, TcpModel
 
-_MOST_HALVINGS = 60  # of an idle window; more would only underflow
-_FULL = 0.95  # a round that sent this share of its window was limited by the window; the rest is rounding
+_MOST_HALVINGS = 60  # halvings of an idle window; more would only underflow
+_FULL = 0.95  # the window limited a round that sent at least this share of it; the missing part is rounding
 _BBR_GAIN = 2 / math.log(2)
-_SHORTEST_RTT_S = 1e-4  # for the response functions, which diverge at 0: what host and switch take
+_SHORTEST_RTT_S = 1e-4  # time in host and switch; a lower bound for the response functions, which diverge at 0
 _LONGEST_TIMEOUT_S = 120.0  # Linux: TCP_RTO_MAX
 
 
@@ -58,7 +58,9 @@ def loss_limit(model: Model | TcpModel, rtt_s: float, loss: float, capacity: flo
 
 
 def found_again_s(since_s: float, up_s: float, rtt_s: float, floor_s: float) -> float:
-    """Return when a sender that hears nothing since ``since_s`` finds the path up again, which is so since ``up_s``.
+    """Return when a sender gets through again that had its last acknowledgement at ``since_s``.
+
+    The path works again from ``up_s`` on.
 
     A tail loss probe is sent after two round trips (RFC 8985, 7.2). Retransmissions follow, the first after RTO = RTT +
     ``floor_s``, each further one after twice that time (RFC 6298, 5.5).
@@ -71,7 +73,7 @@ def found_again_s(since_s: float, up_s: float, rtt_s: float, floor_s: float) -> 
     return at_s
 
 
-# ---- the path as a window sees it ------------------------------------------------------------------------------------
+# ---- quantities of the path ------------------------------------------------------------------------------------------
 
 
 def bdp_bytes(pipe: Pipe) -> float:
@@ -80,12 +82,12 @@ def bdp_bytes(pipe: Pipe) -> float:
 
 
 def _burst_room_bytes(pipe: Pipe) -> float:
-    """Return what the queue takes of a burst, as it drains meanwhile."""
+    """Return how many bytes of a burst the queue takes without loss, as it drains meanwhile."""
     return pipe.queue_bytes / (1 - pipe.capacity / pipe.port) if pipe.capacity < pipe.port else math.inf
 
 
 def standing_queue_bytes(pipe: Pipe, beta: float) -> float:
-    """Return what long transfers leave in the queue, in the mean; see ``queue``."""
+    """Return the mean number of bytes that long transfers keep in the queue; see "queue" above."""
     bdp = bdp_bytes(pipe)
     return min(pipe.queue_bytes, max(0.0, (1 + beta) / 2 * (bdp + pipe.queue_bytes) - bdp))
 
@@ -116,7 +118,7 @@ def begin_window(net: Network, it: Connection) -> None:
 
 
 def burst_rate(net: Network, it: Connection) -> float:
-    """Return the rate at which a burst leaves that is smaller than the window."""
+    """Return the rate at which a burst leaves if it is smaller than the window."""
     model = model_at(net, it.model)
     if model.loss_based:
         return math.inf
@@ -125,7 +127,7 @@ def burst_rate(net: Network, it: Connection) -> float:
 
 
 def follow_pipe(net: Network, it: Connection) -> None:
-    """The path has changed."""
+    """Update the window's limits from the connection's pipe, which has changed."""
     model = model_at(net, it.model)
     pipe = pipe_at(net, it.index)
     receive_limit = model.window_limit_bytes / pipe.rtt_s if pipe.rtt_s > 0 else math.inf
@@ -139,7 +141,7 @@ def follow_pipe(net: Network, it: Connection) -> None:
 
 
 def begin_window_burst(net: Network, it: Connection, idle_s: float, delivered: float, burst_bytes: float) -> None:
-    """Begin to send so many bytes after at least a round trip without anything to send."""
+    """Begin a burst of ``burst_bytes``, after at least a round trip with nothing to send."""
     it.follows_full = False
     it.network_limited = False
     it.round_end_s = -math.inf
@@ -159,7 +161,7 @@ def begin_window_burst(net: Network, it: Connection, idle_s: float, delivered: f
 
 
 def next_round(net: Network, it: Connection, delivered: float, round_trip_s: float) -> None:
-    """Grow by what the last round has sent, and begin another, which takes ``round_trip_s``."""
+    """Let the window grow by the bytes of the last round, and begin a new round of ``round_trip_s``."""
     if it.round_end_s > -math.inf:
         sent_bytes = delivered - it.round_base
         full = sent_bytes >= _FULL * it.window_bytes
@@ -171,7 +173,7 @@ def next_round(net: Network, it: Connection, delivered: float, round_trip_s: flo
 
 
 def end_window_burst(net: Network, it: Connection, delivered: float, burst_bytes: float, took_s: float) -> None:
-    """Grow by what has been sent until now, as nothing is left to send. The burst has left within ``took_s``."""
+    """Let the window grow at the end of a burst, which took ``took_s`` to leave."""
     was_open = it.open
     _grow(net, it, delivered - it.round_base)
     it.follows_full = False
@@ -185,7 +187,7 @@ def end_window_burst(net: Network, it: Connection, delivered: float, burst_bytes
 
 
 def begin_after_outage(net: Network, it: Connection, delivered: float) -> None:
-    """Begin again with a retransmission."""
+    """Begin again after an outage, with a retransmission."""
     model = model_at(net, it.model)
     if model.loss_based:
         it.window_bytes = min(it.window_bytes, model.segment_bytes)
@@ -197,7 +199,7 @@ def begin_after_outage(net: Network, it: Connection, delivered: float) -> None:
 
 
 def _grow(net: Network, it: Connection, sent_bytes: float) -> None:
-    """Grow by what was acknowledged, to the mean of a long transfer's window at most."""
+    """Let the window grow after ``sent_bytes``, but not above the mean window of a long transfer."""
     model = model_at(net, it.model)
     if it.window_bytes >= it.threshold_bytes:
         grown_bytes = it.window_bytes + model.segment_bytes * sent_bytes / it.window_bytes
