@@ -25,7 +25,7 @@ CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are 
 class OverlayGroup:
     """A server, ``root``, and the children that contribute to it, in rank order, as one of these nodes sees them.
 
-    chunk_bytes  up to which size keys travel together
+    chunk_bytes  size up to which keys travel together
     sums         whether relays add up what they pass on
     routes       whether each contribution and each reply travels by itself: they belong to no common round
     policy       this node's own

@@ -1,12 +1,12 @@
-"""A user's script as a worker's exchange: carries out the requests that its thread makes.
+"""A user's script as a worker's exchange: carries out the requests of the script's thread.
 
-The script has the loop over steps, so nobody can tell it when a round begins. Its thread stands still in each request,
-however, and goes on only with the answer. So the driver lets it go on: ``run`` until the request that ends a round is
-answered and the next one is there, ``settle`` until the script stands where a checkpoint can be made of it.
+The script contains the loop over steps, so the driver cannot tell it when a round begins. But the script's thread waits
+in each request until it is answered. So the driver controls when the script continues: ``run`` continues it until the
+request that ends a round is answered and the next request is there; ``settle`` until a checkpoint can be made.
 
-The script really computes (``World.compute`` of kind ``USER_CODE``), and a training step then takes what the worker's
-device takes, counted from where the script began to compute. A push of the script's own ends as many steps as the
-algorithm has in a round, unless the script has told of each by ``store.step``.
+The script really computes (``World.compute`` of kind ``USER_CODE``). A training step then takes the modelled time of
+the worker's device, counted from when the script began to compute. A single push of the script ends as many steps as
+the algorithm has in a round, unless the script has reported each step by ``store.step``.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _MEETING = "all scripts to make as many steps, and to call finish() or store.bar
 class ScriptExchange(Exchange):
     """Carries out the requests of one script (``testbed.kvstore.session``), each by a method of its own.
 
-    values  the values that the script holds in the end, by key
-    rounds  the number of rounds done
+    values  the script's final values, by key
+    rounds  the number of completed rounds
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class ScriptExchange(Exchange):
         self._thread = thread
         if self._world.call_from_thread is not None:
             thread.on_posted = partial(self._world.call_from_thread, self._on_posted)
-        self._next: Request | None = None  # of the script, not yet carried out
-        self._answer: Any = None  # to the one before
+        self._next: Request | None = None  # the script's request that is not yet carried out
+        self._answer: Any = None  # to the request before
         self._ended = False
         self._over: Callable[[RoundDone], None] = lambda done: None
-        self._round = -1  # the last one that the driver has asked for
-        self._stands = False  # while all begin to train, or write
+        self._round = -1  # the last round that the driver has asked for
+        self._stands = False  # the script's time stands still: all workers begin to train, or write a checkpoint
         self._is_kept = False  # this run has made a checkpoint, or begins with one
-        self._unkept_round = -1  # after which a checkpoint was due
+        self._unkept_round = -1  # the last round after which a checkpoint was due
         self._resumed: State = {}
         self.evaluation = Evaluation(self._world, plan, None)
         self.workers = job.workers
@@ -91,15 +91,15 @@ class ScriptExchange(Exchange):
         self._job = job
         self._membership = session.membership
         self._peers = session.peers
-        self._has_state = hands_over(plan)  # others that join need this script's objects, as it does theirs
+        self._has_state = hands_over(plan)  # a joining script takes over another script's objects
         self._next_step = 0
-        self._carrying_out: Future[None] | None = None  # of what the script has posted
+        self._carrying_out: Future[None] | None = None  # set when the posted requests are carried out
         if self._has_state:
             self._peers.states.provide = self._provide
         self._get_objects: Callable[[], Tensor] | None = None
         self._get_optimizer: Callable[[], Tensor] | None = None
-        self._taken: State | None = None  # from another worker
-        self._declared_steps = sync_setup.local_steps(plan)  # no algorithm assigns scripts others
+        self._taken: State | None = None  # state taken over from another worker
+        self._declared_steps = sync_setup.local_steps(plan)  # by round; scripts are never assigned other steps
         self._plan = plan
         self._buckets = Buckets(())
         self._began_s = self._world.now()
@@ -107,14 +107,14 @@ class ScriptExchange(Exchange):
         self._untimed = 0
         self._round_began_s = self._world.now()
         self._next_round: dict[int, int] = {}  # by key
-        self._taken_keys: set[int] = set()  # whose new values the script has, in this round
-        self._round_keys: set[int] = set()  # the same, of the whole round before
-        self._timed_steps = 0  # steps whose modelled time has passed
-        self._local_steps = 0  # of this round, so far
+        self._taken_keys: set[int] = set()  # keys whose new values the script has taken in this round
+        self._round_keys: set[int] = set()  # keys whose values it took in the whole round before
+        self._timed_steps = 0  # rounds whose steps have taken their modelled time
+        self._local_steps = 0  # steps reported in this round so far
         self._pushed_steps: dict[int, int] = {}  # by round: the steps that its first push has ended
         self._barriers = self.rounds = 0
         self._has_final_values = self._score_may_be_early = False
-        self._values: list[Sequence[Tensor]] = []  # by key, each in the pieces in which it has come
+        self._values: list[Sequence[Tensor]] = []  # by key: the pieces in which the value arrived
         self.values: list[Tensor] = []
         self._get_parameters: Callable[[], list[Tensor]] | None = None
         self._get_rates: Callable[[], str] = str
@@ -150,7 +150,7 @@ class ScriptExchange(Exchange):
         shapes = shapes_to_declare(self._plan, shapes_of(dimensions), codec)
         await self._store.declare(declared(self._buckets.sizes, shapes=shapes, codec=compression))
         if optimizer is not None:
-            self._has_state = False  # values at the servers are all that there is
+            self._has_state = False  # the servers have the optimizer, so their values are the whole state
         if state is not None:
             self._load_state(state)
             self._peers.begun(after)
@@ -182,19 +182,19 @@ class ScriptExchange(Exchange):
         return self.rounds
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
-        """Let the script go on until the round is over. It may end several by one call, of which it takes no values."""
+        """Continue the script until the round is over. One request may end several rounds if it takes no values."""
         self._over = over
         self._round = round_
         await self._go_on(lambda what: self.rounds > round_)
 
     async def settle(self) -> None:
-        """Let the script go on to the end of its step, where a checkpoint can be made."""
+        """Continue the script to the end of its step, where a checkpoint can be made."""
         self._unkept_round = self.rounds - 1
         await self._go_on(lambda what: what in (BETWEEN_STEPS, "push", "exchange"))
 
     @property
     def can_keep(self) -> bool:
-        """Whether the script stands between two steps of ``store.steps``, after the driver's round and no later one."""
+        """Whether the script is between two steps of ``store.steps``, with the driver's round as its last complete one."""
         at_end_of_step = self._next is not None and self._next[0] == BETWEEN_STEPS
         return at_end_of_step and self.rounds == self._round + 1 and self._store.idle
 
@@ -206,7 +206,7 @@ class ScriptExchange(Exchange):
         return FinalScore(rounds - 1, changed=False)
 
     async def _go_on(self, stops: Callable[[str], bool]) -> None:
-        """Carry out requests until the script ends, or makes one that ``stops`` it: that is then the next one."""
+        """Carry out requests until the script ends, or makes a request for which ``stops`` is true; keep that one."""
         while (request := await self._request()) is not None:
             what, arguments = request
             if stops(what):
@@ -215,7 +215,7 @@ class ScriptExchange(Exchange):
             self._answer = await self._requests[what](*arguments)
 
     async def _request(self) -> Request | None:
-        """Return the script's next request, after all that it has posted before; ``None``: it has ended."""
+        """Return the script's next request once all posted ones are carried out; ``None``: the script has ended."""
         if self._stands:
             await self._begin_again()
         if self._next is not None or self._ended:
@@ -234,7 +234,7 @@ class ScriptExchange(Exchange):
         return self._next
 
     async def _begin_again(self) -> None:
-        """Let the script's time go on when all have begun to train, or have written."""
+        """Let the script's time go on, now that all have begun to train, or have written a checkpoint."""
         self._stands = False
         self._restart()
         self._round_began_s = self._world.now()
@@ -278,7 +278,7 @@ class ScriptExchange(Exchange):
             self._store.drop(other, before.answer)
         round_ = self._next_round.get(key, 0)
         if round_ > self.rounds and key in self._taken_keys:
-            self._round_is_over(self.rounds)  # the script takes no more of it
+            self._round_is_over(self.rounds)  # the script takes no more values of that round
         if round_ == self.rounds:
             self._note_done()
         self._next_round[key] = round_ + 1
@@ -341,7 +341,7 @@ class ScriptExchange(Exchange):
         return [parameters[str(number)] for number in range(len(parameters))], state["optimizer"]
 
     async def _take_over(self) -> State:
-        """Return what another worker has after the round before this script's first one, if that is needed."""
+        """Return another worker's state from before this script's first round; empty if it is not needed."""
         if self._taken is None:
             needed = self._has_state and self._membership.joined_late and self.rounds > 0
             self._taken = await self._peers.state_after(self.rounds - 1) if needed else {}
@@ -349,11 +349,11 @@ class ScriptExchange(Exchange):
         return self._taken
 
     def _note_done(self) -> None:
-        """Note that the script has taken the values of the last round: it has made another call since."""
+        """Note that the script has taken the values of the last round, because it has made another call since."""
         self._peers.states.done(self.rounds - 1)
 
     async def _provide(self) -> State:
-        """Return what a script that joins needs; as work of the script's own, for which its turn has to end."""
+        """Return the state that a joining script needs. It is made as work of this script, after its turn has ended."""
 
         def state() -> State:
             with self._thread.in_place():
@@ -366,7 +366,7 @@ class ScriptExchange(Exchange):
         return await self._world.compute(Work(USER_CODE, self.rounds), state)
 
     async def between_steps(self, step: int, get: Callable[[], Tensor]) -> None:
-        """Note where the script stands. If a checkpoint was due here, the driver has had it made."""
+        """Note that the script is between steps. If a checkpoint was due here, the driver has had it made."""
         self._get_objects = get
         self._note_done()
         if self._unkept_round == self.rounds - 1 and not self._store.idle:
@@ -388,7 +388,7 @@ class ScriptExchange(Exchange):
                 "barriers": self._barriers,
                 "round_keys": " ".join(map(str, sorted(self._round_keys))),
             }
-            # servers may have sums of gradients; a resumed script begins with parameters all the same
+            # the values may be sums of gradients; a resumed script begins with parameters all the same
             values = self._current_values()
         state |= under("value", {str(key): value for key, value in enumerate(values)})
         state |= under("next", {str(key): round_ for key, round_ in self._next_round.items()})
@@ -411,7 +411,7 @@ class ScriptExchange(Exchange):
         self._round_keys = set(map(int, state.get("round_keys", "").split()))
 
     def _tell_end(self) -> None:
-        """Warn if the script made no step, or steps after its last exchange: they make the result doubtful."""
+        """Warn if the result is doubtful: the script made no step, or made steps after its last exchange."""
         if self.rounds == self._timed_steps == self._local_steps == 0:
             message = "the script made no step: it got no batch, or did not enter its loop"
             self._world.record("warning", message=message, cause=NO_STEP)
@@ -454,9 +454,10 @@ class ScriptExchange(Exchange):
         await self._meet(max([rounds_begun, *self._next_round.values()]))
 
     async def _meet(self, rounds_begun: int | None) -> None:
-        """Wait for the workers that come to this barrier: a worker that joins does if it begins with an earlier round.
+        """Wait at a barrier for all other workers that will come to it.
 
-        rounds_begun  by this worker; ``None``: all workers come, whatever round they join with
+        rounds_begun  rounds begun by this worker: a joining worker comes to this barrier if its first round is earlier;
+                      ``None``: all workers come, whatever their first round
         """
         self._barriers += 1
         if self._job.continues:
@@ -478,7 +479,7 @@ class ScriptExchange(Exchange):
         self._untimed += 1 if on else -1  # such blocks may be nested
         if on and self._untimed == 1:
             self._untimed_s = self._world.now()
-        elif not self._untimed:  # what has waited within the block has begun the step anew
+        elif not self._untimed:  # a request that waited within the block has restarted the step
             self._began_s += self._world.now() - max(self._untimed_s, self._began_s)
 
     async def take_score(self, accuracy: float | None, loss: float | None) -> None:
@@ -498,9 +499,9 @@ class ScriptExchange(Exchange):
         self._began_s = self._world.now()
 
     def _on_key(self, key: int, round_: int) -> None:
-        """End the round of single pushes and pulls, if the script has now taken the keys that it takes in a round.
+        """End a round of single pushes and pulls when the script has taken the values of all keys that it uses.
 
-        These are the keys that it took in the round before; all, in its first round. It need not push or pull others.
+        These are the keys that it took in the round before; in its first round, all keys.
         """
         while round_ > self.rounds:
             self._round_is_over(self.rounds)
@@ -510,7 +511,7 @@ class ScriptExchange(Exchange):
                 self._round_is_over(round_)
 
     def _round_is_over(self, round_: int, steps: int | None = None, waited_s: float = 0.0) -> None:
-        """Report the end of a round; ``steps``: by default those that the first push has ended, or the script told."""
+        """Report the end of a round. ``steps``: by default those that its first push ended, or the script reported."""
         pushed_steps = self._pushed_steps.pop(round_, 0)
         if steps is None:
             steps = pushed_steps or max(1, self._local_steps)

@@ -1,13 +1,13 @@
 """A user's script in a thread of its own, which runs only while its node lets it.
 
-The node and the script take turns: ``resume`` runs the script until its next call of the API and returns that request;
-the node carries it out and resumes with the answer. Exactly one of the two runs at any time, in both worlds, so a
-script need not know in which world it runs, and in virtual time the order of everything is the simulator's. One
-exception: what a script posts without waiting for an answer is carried out by a real node while the script runs on. So
-pushes leave one after the other while the next ones are made, and small ones together.
+The node and the script take turns. ``resume`` runs the script until its next call of the API, and returns that request.
+The node carries it out and resumes the script with the answer. Exactly one of the two runs at any time, in both worlds.
+So a script need not know in which world it runs, and in virtual time the simulator decides the order of all events.
+There is one exception: a script may post a request without waiting for an answer. A node of the real world carries it
+out while the script runs on. So pushes leave while the script makes the next ones, and small pushes leave together.
 
-Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``), a module
-``__main__``, modules that lie beside it, and arguments (none) of its own, which are put in place while it runs.
+Scripts share a process in the virtual world. So each script has random generators (torch, numpy, ``random``), a module
+``__main__``, imported modules from its own folder, and arguments (none) of its own. They are in place while it runs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.results.failures import Cause, cause_of
 from testbed.training.seeds import seed_for
 
-_END_S = 5.0  # that an abandoned script has to unwind; it stands in a call of the API, so this is ample
-_PATIENCE = 0.9  # of a step's deadline: the waits of its peers began at about the same time, and explain less
-_MOST_POSTED = 64  # requests that are not carried out yet: a script that is faster waits
-_POSTED_BYTES = 64 << 20  # of all of them together, beside the last one
-_TURN = threading.Lock()  # one script of a process at a time, as they share the generators
+_END_S = 5.0  # time for an abandoned script to unwind; it waits in a call of the API, so this is ample
+_PATIENCE = 0.9  # of a step's deadline, to fail before its peers, whose errors would explain less
+_MOST_POSTED = 64  # posted requests that may be pending; a script that posts more waits
+_POSTED_BYTES = 64 << 20  # of all pending requests except the last
+_TURN = threading.Lock()  # one script of a process runs at a time, as scripts share the generators
 
 
 def start_script(plan: Plan, node: NodePlan, job: ScriptJob, watch: ScriptWatch | None = None) -> ScriptThread:
@@ -73,7 +73,7 @@ class ScriptThread:
         self._deadline_s = deadline_s
         self._watch = watch
         self.posted: deque[tuple[Posted, str, tuple[Any, ...]]] = deque()  # requests to be carried out, in order
-        self.on_posted: Callable[[], object] | None = None  # called when there are any; None: every request waits
+        self.on_posted: Callable[[], object] | None = None  # called when a request is posted; None: posting waits, too
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._generators = _seeded(seed)
@@ -86,9 +86,9 @@ class ScriptThread:
         self.ended = False
 
     def resume(self, answer: Any) -> Any:
-        """Continue with ``answer``. Return the next request, None at the end.
+        """Continue the script with ``answer``. Return its next request, or None at its end.
 
-        Raise ``RunFailed`` if the script fails or makes no call before the deadline: ``NODE: FILE:LINE: TYPE: TEXT``.
+        Raise ``RunFailed`` (``NODE: FILE:LINE: TYPE: TEXT``) if the script fails, or makes no call before the deadline.
         """
         with self.in_place():
             if self._watch:
@@ -109,7 +109,7 @@ class ScriptThread:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put in place what is the script's own: for its turn, or for a function of it that the node calls."""
+        """Put the script's generators, modules and arguments in place, for its turn or to call one of its functions."""
         with _TURN:
             before = _generators()
             main = sys.modules["__main__"]
@@ -130,15 +130,15 @@ class ScriptThread:
                     self._modules.take()
 
     def ask(self, request: str, *arguments: Any) -> Any:
-        """Hand a request to the node and wait for the answer; to be called in the script's thread."""
+        """Hand a request to the node and wait for the answer. Call it in the script's thread."""
         if self._watch:
             self._watch.note(self, sys._getframe(1))
         self._requests.put((request, arguments))
         return self._take()
 
     def post(self, request: str, *arguments: Any) -> Posted:
-        """Hand a request to the node without waiting, unless many wait; to be called in the script's thread."""
-        waiting = self.posted.copy()  # the node takes them out meanwhile
+        """Hand a request to the node without waiting, unless many are pending. Call it in the script's thread."""
+        waiting = self.posted.copy()  # the node may take requests out meanwhile
         waiting_bytes = sum([each.size_bytes for each, _, _ in waiting])
         if self.on_posted is None or len(waiting) >= _MOST_POSTED or waiting_bytes > _POSTED_BYTES:
             return Posted(self.ask(request, *arguments))
@@ -146,7 +146,7 @@ class ScriptThread:
             self._watch.note(self, sys._getframe(1))
         posted = Posted(size_bytes=sum([each.nbytes for each in arguments if isinstance(each, torch.Tensor)]))
         self.posted.append((posted, request, arguments))
-        if len(self.posted) == 1:  # else the node has been told, and has not come to it
+        if len(self.posted) == 1:  # otherwise the node has been told already
             self.on_posted()
         return posted
 
@@ -175,7 +175,7 @@ class ScriptThread:
             code = compile(self._path.read_bytes(), str(self._path), "exec")
             exec(code, self._main.__dict__)
         except _Abandoned:
-            pass  # a ``resume`` that has waited for its turn meanwhile must end as well, for it holds that turn
+            pass  # but put None below: a ``resume`` that waits in this turn must end, too
         except SystemExit as exit_:
             end = exit_ if exit_.code not in (None, 0) else None
         except BaseException as error:

@@ -1,9 +1,9 @@
-"""Keeps on disk where the scripts of this process stand, for a process that ends without being able to say why.
+"""Keeps on disk which line each script of this process executes, in case the process ends without saying why.
 
-* A thread notes the place of the running script every 50 ms, which tells where the kernel's SIGKILL met it.
-* ``faulthandler`` writes the stacks of a crash, and those of a process that is asked for them by ``STACKS_SIGNAL``.
-* Before ``os.kill`` is called by a script, its place is noted; Python tells of that call beforehand.
-* An exception that ends a thread of a script ends the script: without that thread it would wait, or train on less.
+* A thread notes the running script's line every 50 ms. So the line is known if the kernel kills the process (SIGKILL).
+* ``faulthandler`` writes the stacks at a crash, and when the process receives ``STACKS_SIGNAL``.
+* An audit hook of Python notes the line before a script calls ``os.kill``.
+* An exception that ends one of a script's threads ends the script: without it, the script would hang or train on less.
 
 Python has no hook for ``os._exit``. When a process ends without a report, its parent looks for that call in the source
 of the script (``testbed.results.failures``).
@@ -33,9 +33,9 @@ from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, place_i
 
 _INTERVAL_S = 0.05
 _PLACE_BYTES = 1024
-_DUMP_S = 0.2  # that a process takes to dump its stacks
+_DUMP_S = 0.2  # time for a process to dump its stacks
 _GRACE_S = 1.0
-_WATCHED_ANEW_S = 1.0  # at turns that follow each other without a pause
+_WATCHED_ANEW_S = 1.0  # how often the watch for hangs is renewed while turns follow each other without a pause
 
 
 class Watched(Protocol):
@@ -53,7 +53,7 @@ _open: list[ScriptWatch] = []
 
 @cache
 def _listen_to_python() -> None:
-    """Let Python tell the open watches before a script sends a signal. It has no way to ask it to stop."""
+    """Have Python tell the open watches before a script sends a signal. An audit hook cannot be removed."""
 
     def tell(event: str, _: tuple[Any, ...]) -> None:
         if event == "os.kill":
@@ -76,9 +76,9 @@ class ScriptWatch:
         self._pid = os.getpid()
         self._current: Watched | None = None
         self._deadline_s = math.inf  # of the current turn
-        self._watched_s: float | None = None  # since when ``faulthandler`` waits for the end of a hang
-        self._lock = threading.Lock()  # of that
-        self._lines: dict[str, bytes] = {}  # by node: where its script was last seen
+        self._watched_s: float | None = None  # when ``faulthandler`` was last set to end a hang
+        self._lock = threading.Lock()  # guards ``_watched_s``
+        self._lines: dict[str, bytes] = {}  # by node: the last known line of its script
         with open(files.hidden(process, "place"), "w+b") as file:
             file.truncate(_PLACE_BYTES)
             self._place = mmap.mmap(file.fileno(), _PLACE_BYTES)
@@ -113,7 +113,7 @@ class ScriptWatch:
     # ---- turns --------------------------------------------------------------------------------------------------
 
     def begin_turn(self, script: Watched, deadline_s: float) -> None:
-        """From now on ``script`` runs. Its caller notices a hang by ``deadline_s``, unless the GIL is held."""
+        """Note that ``script`` runs from now on. The caller notices a hang after ``deadline_s`` if the GIL is free."""
         self._before = set(threading.enumerate())
         self._current = script
         if script.node in self._lines:
@@ -126,14 +126,14 @@ class ScriptWatch:
                 self._watch_for_hang()
 
     def end_turn(self) -> None:
-        """The script has made a call, or has ended; threads that it has started are its own."""
+        """Note that the script has made a call, or has ended. New threads are taken to be the script's."""
         script, self._current = self._current, None
         for thread in set(threading.enumerate()) - self._before:
             if script is not None:
                 self._owners[thread] = script
 
     def note(self, script: Watched, frame: FrameType | None) -> None:
-        """Write down where a script stands; nothing if no frame is the user's."""
+        """Write down the script's current line; do nothing if no frame is the user's."""
         if place := place_of_frame(frame, self.files.script):
             self._keep(script, place)
 
@@ -158,9 +158,9 @@ class ScriptWatch:
     # ---- a script that holds the interpreter ----------------------------------------------------------------------
 
     def _watch_for_hang(self) -> None:
-        """Let the process end unless this is called again before the deadline, which takes the interpreter's lock.
+        """End the process unless this is called again before the deadline, for which the GIL must be free.
 
-        That starts a thread, and ends the one before: so it is done now and then, and not at each turn.
+        Each call replaces a thread of ``faulthandler``. So it is called now and then, and not at each turn.
         """
         if self._handles_crashes and not self._closed.is_set():
             self._watched_s = time.monotonic()
@@ -174,7 +174,7 @@ class ScriptWatch:
     # ---- what a script does to its process ----------------------------------------------------------------------
 
     def before_kill(self, frame: FrameType) -> None:
-        """Note where a script stands that is about to send a signal, which may end this process."""
+        """Note the line of a script that is about to send a signal, which may end this process."""
         if (script := self._caller()) is not None:
             self.note(script, frame)
 
@@ -187,7 +187,7 @@ class ScriptWatch:
         return current if current and current.thread is thread else self._owners.get(thread, self._new(thread))
 
     def _new(self, thread: threading.Thread | None) -> Watched | None:
-        return None if thread in self._before else self._current  # it was started in this turn
+        return None if thread in self._before else self._current  # a new thread was started in this turn
 
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
@@ -199,7 +199,7 @@ class ScriptWatch:
     # ---- a script that hangs ------------------------------------------------------------------------------------
 
     def stacks(self, script: Watched) -> Cause:
-        """Return where a script and its child processes stand, with the stacks of all their threads."""
+        """Return the current lines of a script and its child processes, with the stacks of all their threads."""
         frames = sys._current_frames()
         frame = frames.get(script.thread.ident or 0)
         place = place_of_frame(frame, self.files.script)
@@ -214,7 +214,7 @@ class ScriptWatch:
         return Cause(place or self.files.script.name, what, "\n".join(texts))
 
     def _stacks_of_children(self) -> dict[int, str]:
-        """Ask forked children for their stacks; they have inherited the handler and the file."""
+        """Return the stacks of forked children, which have inherited the signal handler and the file."""
         texts = {}
         for child in [each.pid for each in psutil.Process(self._pid).children()]:
             begin = Path(self._dump.name).stat().st_size
