@@ -1,4 +1,4 @@
-"""What a schedule moves: chunks of one flat tensor, which may be added, or parcels of any size, only copied."""
+"""The buffers of a schedule: chunks of one flat tensor, which may be added, or parcels of any size, only copied."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Parts = tuple[Tensor, ...]
 
 
 class Flat:
-    """The values of a flat tensor, cut at ``bounds`` (``Schedule.bounds``), and those that take their place.
+    """A flat tensor, cut into chunks at ``bounds`` (``Schedule.bounds``), and the values that replace chunks.
 
-    No memory is written twice: sums are new tensors, and what a rank has received it sends on. So nothing is copied
-    before the result is put together.
+    No memory is written twice: sums are new tensors, and a rank sends received tensors on as they are. So nothing is
+    copied until the result is put together.
 
-    ``codec`` must have no memory and change nothing the second time (fp16, say; None for none): what a rank sends
-    through it, it holds itself from then on, so all ranks still end with the same bits.
+    ``codec`` (``None``: values travel as they are) must be without memory and idempotent, as fp16 is. When a rank sends
+    values through it, it replaces its own values by the decoded ones. So all ranks still end with the same bits.
 
-    Of sizes without numbers (torch's meta device) nothing is added or copied: chunks of one size are one tensor.
+    A tensor with a size but no numbers (torch's meta device) is never added or copied; equal chunks share one tensor.
     """
 
     def __init__(self, world: World, tensor: Tensor, bounds: tuple[int, ...], codec: Codec | None, round_: int) -> None:
@@ -58,7 +58,7 @@ class Flat:
     async def result(self, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the values of chunks ``start`` to ``stop`` (default: all) in memory of their own.
 
-        They have passed through the codec, as those of ranks that have sent them on.
+        They have passed through the codec, like the values of ranks that have sent theirs.
         """
         every = RankTransfer(0, start, len(self._bounds) - 1 if stop is None else stop)
         if self._codec is not None:
@@ -66,7 +66,7 @@ class Flat:
         return await self._joined(every.start, every.stop)
 
     async def _through(self, transfer: RankTransfer, mine: Tensor, codec: Codec) -> Parts:
-        """Return the payload of a range, which then holds what its receiver decodes."""
+        """Return the payload of a range, and replace the range's values by those that the receiver decodes."""
         parts = await coding.encode(self._world, codec, 0, mine, self._round)
         decoded = await self._decoded(parts, mine.numel(), codec)
         if not self._empty:
@@ -96,7 +96,7 @@ class Flat:
         self._replaced.update(dict.fromkeys(range(transfer.start, transfer.stop), values))
 
     async def _range(self, start: int, stop: int) -> Tensor:
-        """Return the values of some chunks, not to be changed: as they lie in memory, if they lie side by side."""
+        """Return the values of some chunks, not to be changed; they are copied only if they are not contiguous."""
         if self._empty:
             return _sized(self._bounds[stop] - self._bounds[start], self._dtype)
         pieces = self._pieces(start, stop)

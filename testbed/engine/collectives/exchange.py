@@ -1,14 +1,14 @@
 """The worker of data-parallel training without servers: gradients are summed, and all workers take the same step.
 
-Where the algorithm of synchronisation has local steps, what is summed is how far they have moved each worker's model,
-times what the worker counts for, and the step is the outer optimizer's. Rounds inside a data centre sum there alone.
+If the synchronisation algorithm has local steps, the workers sum the changes of their models, each multiplied by the
+worker's weight, and the outer optimizer makes the step. LAN rounds sum inside each data centre only.
 
 When a worker is lost, the others agree on the last round that any of them has completed (``engine.peers``). A worker
-that has not takes the state of one that has. The round after it is summed again, by a ring or tree of those that are
-left. A worker that joins takes the state as well.
+that has not completed it takes over the state of one that has. The present workers sum the next round again, around a
+new ring or tree. A worker that joins takes over the state as well.
 
-With ``overlap: buckets`` it sums a bucket as soon as the backward pass has made its gradients, while it makes those of
-earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The same sums of the same values come out.
+With ``overlap: buckets``, the worker sums a bucket as soon as the backward pass has made its gradients, while the pass
+goes on with earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The sums are the same.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def data_parallel_exchange(
     *,
     overlaps: bool,
 ) -> Callable[[PlaceInRun], AllReduceExchange]:
-    """Return what makes the exchange of a worker that sums contributions with all others, bucket by bucket.
+    """Return a function that makes the exchange of a worker, which sums contributions with all others by buckets.
 
     ``overlaps``: sum a bucket when its gradients are there, not after the whole backward pass.
     """
@@ -98,10 +98,10 @@ def data_parallel_exchange(
 
 
 class AllReduceExchange(ServerlessExchange):
-    """All workers end a round with the same bits; inside, all of a data centre.
+    """All workers end a WAN round with the same bits; all workers of a data centre end a LAN round with the same bits.
 
-    A round is over here when all its sums are (``Peers.progress``): then it is over for all, even if workers are lost.
-    A change of the membership before that makes it be summed again, from the memories with which it began.
+    A worker has completed a round when all its sums are there (``Peers.progress``). Then the round counts for all, even
+    if workers are lost. If the membership changes before, the round is summed again, from the codecs' earlier state.
     """
 
     _work: LocalWork
@@ -121,13 +121,13 @@ class AllReduceExchange(ServerlessExchange):
         self._make_reductions = make_reductions
         self._lan_rounds = sync_setup.lan_rounds(plan)
         gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
-        # with 'at: worker' steps are of the mean of all gradients, as they are with servers; otherwise of their sum
+        # with 'at: worker' a step follows the mean of all gradients, as it does with servers; otherwise their sum
         self._mean_of = len(plan.training_workers) if gradients and not optimizer_at_top(plan) else 1
         self._counts = LocalStepCounts(plan, self._world.node, [worker.name for worker in plan.training_workers])
         self._worked_s = 0.0  # the steps of the latest round, without an evaluation that is not ready yet
-        self._begun: list[State] = []  # what the sums remembered when the round began
+        self._begun: list[State] = []  # the state of the sums when the round began
         self._stepped: Future[None] = self._world.future()  # set when the values of the last round are there
-        self._ends = False  # that round said that the run ends: it does with the round whose steps are under way
+        self._ends = False  # the last round announced the end of the run, which then ends with the present round
         self.end: float = plan.training.rounds
 
     async def prepare(self, values: list[Tensor]) -> None:
@@ -218,7 +218,7 @@ class AllReduceExchange(ServerlessExchange):
     async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
         """Begin to sum a bucket.
 
-        Only a sum over all workers carries that the target is reached: other data centres do not hear one inside.
+        Only a sum over all workers announces that the target is reached: others would not hear it in one inside.
         """
         mine = [contributions[key] for key in self._buckets[number]]
         exchange = self._reduction(round_)
@@ -234,7 +234,7 @@ class AllReduceExchange(ServerlessExchange):
         while (sums := await self._summed(tasks, round_)) is None:
             await self.agree()
             if self._done > round_:
-                return  # another has completed it: its values are here
+                return  # another worker has completed the round, and this one has its values
             for one, memory in zip(self._reductions.across.sums, self._begun, strict=True):
                 one.load_state(memory)
             tasks = await self._begin_all(result, round_, reached)

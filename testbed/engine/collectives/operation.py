@@ -31,13 +31,13 @@ class Tag(NamedTuple):
 
 
 class CollectiveMail:
-    """One per node. Messages of a tag and a sender are taken in the order in which they were sent.
+    """A node's mail of collective operations. Messages of one tag and sender are taken in the order of sending.
 
-    ``company``: those who take part now. When that ends, so does what is under way, with ``MembershipChanged``.
+    ``company``: the workers that take part now. When it ends, operations under way raise ``MembershipChanged``.
     """
 
     def __init__(self, world: World, inbox: Inbox, peers: Peers | None = None) -> None:
-        """``peers``: of workers whose membership may change."""
+        """``peers``: given if the membership of workers may change."""
         self._world = world
         self._peers = peers
         self._arrived: dict[_Place, deque[Message]] = {}
@@ -78,7 +78,7 @@ class CollectiveMail:
         return message
 
     def receive(self, source: str, tag: Tag) -> Coroutine[Any, Any, Message]:
-        """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait."""
+        """Wait for the next message of this tag from ``source``; it must not have arrived yet. Only one may wait."""
         place = (*tag, source)
         assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
         future = self._awaited[place] = self._world.future()
@@ -88,7 +88,7 @@ class CollectiveMail:
     def _on_message(self, message: Message) -> None:
         meta = message.meta
         if not self.company.has_sent(message):
-            return  # of an operation that has ended, though not all know that yet
+            return  # the message is of an operation that has ended, which its sender does not know yet
         place = (meta["group"], message.key, meta["pipe"], message.sender)
         awaited = self._awaited.pop(place, None)
         if awaited is not None:
@@ -100,9 +100,9 @@ class CollectiveMail:
 
 
 async def unless_changed(work: Callable[[], Awaitable[T]]) -> tuple[bool, T | None]:
-    """Return whether ``work`` has ended before the membership changed, and its result. A task of it does not raise.
+    """Return whether ``work`` ended before the membership changed, and its result, so that a task of this never raises.
 
-    ``work`` is called when the task begins: a run may end before, and nothing is left that was never awaited.
+    ``work`` is called only when the task begins. So if the run ends before, no coroutine is left without an ``await``.
     """
     try:
         return True, await work()
@@ -113,10 +113,10 @@ async def unless_changed(work: Callable[[], Awaitable[T]]) -> tuple[bool, T | No
 class Operation:
     """One operation at one rank.
 
-    group            its ranks, and their company
-    tag              of its first pipe
+    group            the names of its ranks, and their company
+    tag              tag of its first pipe
     round, priority  training round and urgency of its messages
-    flag             whether a rank that this one has heard of, directly or not, raised it
+    flag             whether this rank raised the flag, or one from which it has received, directly or through others
     """
 
     def __init__(

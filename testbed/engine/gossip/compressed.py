@@ -29,7 +29,7 @@ KEY = 0
 
 
 class KnownModel(Remembering):
-    """A model as far as another worker knows it. ``known``: x̂, the same bits at both ends; new after every message."""
+    """A sender's model as its receiver knows it. ``known``: x̂, the same bits at both ends; new after every message."""
 
     remembers: ClassVar[tuple[str, ...]] = ("known", "_decoder")
 
@@ -39,14 +39,14 @@ class KnownModel(Remembering):
         self.known = first
 
     async def take(self, parts: Sequence[Tensor], round_: int) -> Tensor:
-        """Return the model after a message."""
+        """Update the known model by a message, and return it."""
         message = Message(MessageKind.GOSSIP, KEY, round_, parts=tuple(parts))
         self.known = self.known + await coding.decode(self._world, self._decoder, message, self.known.numel())
         return self.known
 
 
 class SentModel(KnownModel):
-    """A worker's own model, at itself, which decodes what it sends as its receivers do: by a codec that does only that.
+    """A worker's own model as its receivers know it. The worker decodes its own messages, by a codec of their own.
 
     ``has_memory``: the codec keeps x − x̂ itself.
     """
@@ -60,7 +60,7 @@ class SentModel(KnownModel):
         self._last = first
 
     async def encode(self, model: Tensor, round_: int) -> coding.Parts:
-        """Return the payload that brings receivers nearer to ``model``."""
+        """Return a payload that moves the known model towards ``model``."""
         behind = model - (self._last if self._has_memory else self.known)
         parts = await coding.encode(self._world, self._codec, KEY, behind, round_)
         self._last = model
@@ -69,7 +69,7 @@ class SentModel(KnownModel):
 
 
 def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tuple[float, Tensor]]) -> Tensor:
-    """Return ``own`` less the weighted models that were sent, plus the weighted models that were received."""
+    """Return ``own`` minus the weighted known models sent (``told``), plus those received (``heard``)."""
     total = own.clone()
     for weight, known in told:
         total = torch.add(total, known, alpha=-weight)
@@ -81,12 +81,12 @@ def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tup
 class Compression(Remembering):
     """All models that one worker sends and receives, by the other's rank.
 
-    names     of the workers, by rank
-    kind      of codec, with what makes one for what a worker sends
-    first     what all workers know of each other's models before the first message
+    names     names of the workers, by rank
+    codec     kind of the codec, and a function that makes a codec for the messages of a named worker
+    first     the known model of every worker before the first message
     step      γ
-    together  whether every message goes to all neighbours alike, so that one ``SentModel`` is enough for all
-    pushes    whether a sender decides what its model counts for; else both ends use one weight
+    together  whether every message goes to all neighbours, so that one ``SentModel`` is enough
+    pushes    whether the sender decides the weight of its model; otherwise both ends use one weight
     """
 
     remembers = ("_sent", "_received")
@@ -135,7 +135,7 @@ class Compression(Remembering):
         return await self._world.compute(work, lambda: mixed(own, told, heard)), weight_after
 
     def _given(self, part: Part) -> Sequence[tuple[int, float]]:
-        """Return to whom this worker gives, with the weight that the receiver uses: else the sum would not stay."""
+        """Return the ranks that receive this worker's model, with the weights that they use: this preserves the sum."""
         if not self._pushes:
             return part.receives
         share = (1.0 - part.keep) / max(1, len(part.sends))

@@ -1,4 +1,4 @@
-"""The mean of all workers' models, which is scored while they train: outside the timed path, as every evaluation.
+"""The mean of all workers' models is scored while they train, outside the timed path like every evaluation.
 
 No worker has it. So all give their models to the one that evaluates, past the modelled network (``World.send_aside``),
 and it scores their mean. How far they are from it is the event ``consensus``.
@@ -19,7 +19,7 @@ from testbed.world import Future, World
 
 
 class MeanModel:
-    """The mean model at the worker that evaluates, and what this worker gives to that one.
+    """Computes and scores the mean model at the worker that evaluates; sends models to it at all others.
 
     on_reached  called when a mean is to be scored after the target has been reached
     """
@@ -37,7 +37,7 @@ class MeanModel:
         mail.peers.on_change.append(lambda _: self._check())
 
     async def give(self, to: str, round_: int, flat: Tensor) -> None:
-        """Let the worker ``to`` have this one's model after ``round_``."""
+        """Send this worker's model after ``round_`` to the worker ``to``."""
         if to == self._world.node:
             self._take(to, round_, flat)
         else:

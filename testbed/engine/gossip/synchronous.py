@@ -72,7 +72,7 @@ class SynchronousGossip(GossipAlgorithm):
         push: bool,
     ) -> None:
         super().__init__(world, parts)
-        self._reached = False  # the target, as far as this worker has announced
+        self._reached = False  # this worker has found that the target is reached
         self._every = plan.training.evaluate_every
         if plan.training.target is not None:
             self._evaluation.decide = self._decide
@@ -119,7 +119,7 @@ class SynchronousGossip(GossipAlgorithm):
             compression.load_state(below("compression", state))
 
     def give(self) -> State:
-        """Return what a worker that joins takes."""
+        """Return the state that a joining worker takes over."""
         return {"weight": self._weight} | under("model", self._model.state())
 
     def take(self, state: State) -> None:
@@ -134,7 +134,7 @@ class SynchronousGossip(GossipAlgorithm):
         return [phase.names[rank] for rank, _ in part.receives]
 
     def agree(self, agreed: Agreed) -> None:
-        """Mix with those who take part from the round on that follows all that have begun."""
+        """Mix with the present workers from the first round that no worker has begun yet."""
         self._peers.last = min(self._peers.last, agreed.last)
         if agreed.epoch > self._phases[-1].epoch:
             self._phases.append(self._phase(agreed.epoch, agreed.progress + 1))
@@ -151,7 +151,7 @@ class SynchronousGossip(GossipAlgorithm):
         return self._last_round + 1
 
     def start(self, first_round: int) -> None:
-        """Nothing: the first phase has begun."""
+        """Do nothing: the first phase has begun."""
 
     async def ready(self, round_: int) -> None:
         while not self._agrees:
@@ -172,10 +172,10 @@ class SynchronousGossip(GossipAlgorithm):
         over(RoundDone(round_, started_s, result))
 
     async def _decide(self, round_: int) -> bool:
-        """Return whether the target is reached by the scores that decide at the end of ``round_``.
+        """Return whether the target is reached by the scores that are used at the end of ``round_``.
 
-        A score decides once models have come from all, past the round that is scored: if it did earlier, this worker
-        would wait for the slowest one, which no algorithm of gossip does.
+        A score is used only after so many further rounds that this worker has heard of all others' models by then.
+        Otherwise it would wait for the slowest worker, which no gossip algorithm does.
         """
         phase = self._phases[0]
         rank = phase.names.index(self._world.node)
@@ -186,7 +186,7 @@ class SynchronousGossip(GossipAlgorithm):
         return self._evaluation.reached_by(scored)
 
     def score(self, round_: int) -> None:
-        """Let the mean of all models be scored, if that is due; the last one is scored when all have ended."""
+        """Have the mean of all models scored, if that is due. The final mean is scored when all workers have ended."""
         if round_ % self._every != self._every - 1 or round_ >= self._last_round:
             return
         phase = self._phases[0]
@@ -257,7 +257,7 @@ class SynchronousGossip(GossipAlgorithm):
             await self._world.wait(send, f"the sends of round {round_}")
 
     async def _mix(self, phase: MixingRounds, part: Part, round_: int) -> None:
-        """Take all models of this round, and mix them with the own one."""
+        """Wait for all models of this round, and mix them with this worker's own."""
         part, messages = await self._received(phase, part, round_)
         own = self._model.flat
         pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]
@@ -291,7 +291,7 @@ class SynchronousGossip(GossipAlgorithm):
 
 
 def mean_of(own: Tensor, part: Part, messages: Sequence[Message], number: int) -> Tensor:
-    """Return the weighted mean of this worker's tensor and those with that number in the messages."""
+    """Return the weighted mean of this worker's tensor and the tensors at that index in the messages."""
     total = own * part.keep
     for (_, weight), message in zip(part.receives, messages, strict=True):
         total += weight * message.parts[number]

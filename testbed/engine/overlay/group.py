@@ -69,7 +69,7 @@ class InOrder:
         return self._sent[chunk, member]
 
     def arrived(self, message: Message, member: int) -> Iterator[Message]:
-        """Yield the messages whose turn it is, now that this one is here."""
+        """Take a message that has arrived, and yield all messages that are now next in the order of their numbers."""
         where = (message.key, member)
         self._early[*where, message.meta["number"]] = message
         while (following := self._early.pop((*where, self._taken[where] + 1), None)) is not None:
@@ -85,30 +85,30 @@ class OverlayNode:
         self._group = group
         self._chunk_of_key: dict[int, Chunk] = {}
         self._chunks: dict[int, Chunk] = {}  # by name
-        self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer
+        self._trees: dict[int, Parents] = {}  # by chunk: the present tree; empty if the root schedules each transfer
         self._spreads: dict[int, Message] = {}  # by chunk: the last values
-        self._first: Mapping[str, int] = dict.fromkeys(group.members, 0)  # rounds of those that take part
+        self._first: Mapping[str, int] = dict.fromkeys(group.members, 0)  # by present member: its first round
         self._last_star = -1  # the last round that is made as a star
         self._meter = ThroughputMeter(world)
-        self._in_order = InOrder()  # where each travels by itself
+        self._in_order = InOrder()  # used if each contribution and reply travels by itself
         self._resumed: Mapping[str, Any] = {}  # the state of a checkpoint
         group.peers.on_agreed.append(self._on_agreed)
 
     def _on_agreed(self, agreed: Agreed) -> None:
-        """Make rounds that are under way as a star, and later ones with those who take part."""
+        """Make rounds under way as a star, and later rounds with the members that then take part."""
         self._first = self._group.first_rounds()
         self._last_star = max(self._last_star, agreed.progress)
 
     def _is_direct(self, rank: int, round_: int) -> bool:
-        """Return whether a member exchanges with the root directly: in a star, or as it has no part in the last round.
+        """Return whether a member exchanges with the root directly instead of by the tree or schedule.
 
-        So is, of all others, who takes no part.
+        It does in a round that is made as a star, in its own first round if it has joined, and if it takes no part.
         """
         first = self._first.get(self._group.members[rank])
         return round_ <= self._last_star or first is None or 0 < first >= round_
 
     def _tree(self, chunk: int, round_: int) -> Parents:
-        """Return the tree of a round; those who exchange directly are leaves right below the root."""
+        """Return the tree of a round; members that exchange directly are leaves right below the root."""
         tree = self._trees[chunk]
         return tree.without([rank for rank in range(len(self._group.members)) if self._is_direct(rank, round_)])
 
@@ -122,7 +122,7 @@ class OverlayNode:
             self._resume(self._resumed)
 
     def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds, as nothing is under way."""
+        """Return the state for a checkpoint, which is made between two rounds, when nothing is under way."""
         return {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class OverlayNode:
         await self._send(to, message)
 
     async def _send_along(self, path: Sequence[int], message: Message) -> None:
-        """Send to the first rank of a path; the message names the others, and so trees may change meanwhile."""
+        """Send to the first rank of a path. The message names the other ranks, so trees may change on its way."""
         await self._send(self._group.node(path[0]), with_meta(message, {**message.meta, "path": list(path[1:])}))
 
     async def _send(self, to: str, message: Message) -> None:
@@ -200,7 +200,7 @@ class InterceptedMail:
 
 
 class OverlayMail:
-    """Hands messages to the group that they name by its root: a node may be the root of one and a member of others."""
+    """Hands each message to its group, which it names by the root: a node may belong to several groups."""
 
     def __init__(self, mail: Mail) -> None:
         self._mail = mail
@@ -221,8 +221,8 @@ class OverlayMail:
 class ThroughputMeter:
     """Measures the throughput of transfers that arrive at this node: payload bytes over seconds.
 
-    A transfer begins when it was sent, as far as this end knows, or, if others from that sender were still arriving
-    then, at the end of those: the time in the sender's queue is no property of the link.
+    A transfer begins when it was sent, as far as the receiver knows. But if an earlier transfer from the same sender
+    was still arriving then, it begins at the end of that: the time in the sender's queue is no property of the link.
     """
 
     def __init__(self, world: World) -> None:
@@ -230,7 +230,7 @@ class ThroughputMeter:
         self._last_s: dict[str, float] = {}
 
     def bytes_per_s(self, message: Message) -> float:
-        """Return the throughput of a transfer that has arrived just now; to be called once for each."""
+        """Return the throughput of a transfer that has arrived just now. Call it once for each transfer."""
         now_s = self._world.now()
         begin_s = max(message.began_s, self._last_s.get(message.sender, 0.0))
         self._last_s[message.sender] = now_s

@@ -194,7 +194,7 @@ class ScriptExchange(Exchange):
 
     @property
     def can_keep(self) -> bool:
-        """Whether the script is between two steps of ``store.steps``, with the driver's round as its last complete one."""
+        """Whether the script is between two steps of ``store.steps``, and the driver's round is its last full one."""
         at_end_of_step = self._next is not None and self._next[0] == BETWEEN_STEPS
         return at_end_of_step and self.rounds == self._round + 1 and self._store.idle
 

@@ -82,7 +82,7 @@ class TreeOverlay(Overlay):
 
 
 class ScheduledOverlay(Overlay):
-    """Kept by the root alone; members ask it what to do with what they hold."""
+    """Only the root has this policy; members ask the root where to send the contributions or values that they hold."""
 
     @abstractmethod
     def __init__(self, setting: GroupSetting, options: Any) -> None: ...
@@ -96,14 +96,14 @@ class ScheduledOverlay(Overlay):
 
     @abstractmethod
     def arrived(self, transfer: OverlayTransfer, bytes_per_s: float) -> None:
-        """A transfer has ended, at that throughput; its target calls ``ready`` after it."""
+        """Note that a transfer has ended, with its throughput. Its target calls ``ready`` afterwards."""
 
     def reset(self) -> None:
-        """The membership has changed: no transfer is under way any more. Only where ``regroups`` is declared."""
+        """Forget all transfers under way, because the membership has changed. Called only with ``regroups``."""
         raise AssertionError(f"{type(self).__name__} declares no regroups")
 
     def regroup(self, chunk: int, members: Sequence[str]) -> None:
-        """From the next round of ``chunk`` on these members relay, in rank order. Only with ``regroups``."""
+        """Let these members (in rank order) relay from the next round of ``chunk`` on. Only with ``regroups``."""
         raise AssertionError(f"{type(self).__name__} declares no regroups")
 
 
