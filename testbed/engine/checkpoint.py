@@ -1,24 +1,25 @@
 """Checkpoints of a running job: all nodes stop between two rounds, write their state, and continue.
 
-1. Workers meet at a barrier after every n-th round. Each of them has the replies to all its pushes by then, so no
-   tensor is in flight that belongs to the algorithm, whatever the synchronisation: a consistent cut (Chandy and
-   Lamport, TOCS 3(1), 1985, reduced to stopping). DGT's late blocks are lost by it, as its accounts say.
-2. The scheduler releases the workers and tells the servers; all of them write, and meet at a second barrier.
-3. The scheduler makes the files a checkpoint (``commit``) and releases everyone.
+1. Workers meet at a barrier after every n-th round. By then each worker has the replies to all its pushes, so no tensor
+   of the algorithm is in flight, whatever the synchronisation. This is a consistent cut (Chandy and Lamport, TOCS 3(1),
+   1985, reduced to stopping). DGT loses its late blocks here, and its records say so.
+2. The scheduler releases the workers and tells the servers. They all write their states, and meet at a second barrier.
+3. The scheduler makes the files a checkpoint (``commit``) and releases all nodes.
 
-Where nodes may be lost and join, all who take part meet. A worker that joins begins with a round that none of the
-others at the barrier has begun, so before its first round it has the values of the same cut, and meets them there.
-From the first barrier to the end, no node is let in. If one is lost, all write once more, as the states of the others
-say who takes part. The manifest holds the membership: a run that resumes begins with those who took part.
+In a run in which nodes may be lost and join, all nodes that take part meet. A joining worker begins with a round that
+none of the workers at the barrier has begun. So before its first round it has the values of the same cut, and meets
+the others at that barrier. From the first barrier to the end of the checkpoint, no node may join. If a node is lost
+meanwhile, all write again, because the states say who takes part. The manifest holds the membership: a resumed run
+begins with the nodes that took part.
 
-A run that resumes begins at the second barrier: all nodes have loaded their states. In virtual time its scheduler
-releases them when the run before it did (``World.settle``), so that also times and all that follows from them, such as
-which of two asynchronous updates comes first, are those of a run that was never interrupted.
+A resumed run begins at the second barrier, when all nodes have loaded their states. In virtual time its scheduler
+releases them at the same instant as in the interrupted run (``World.settle``). So all times, and whatever depends on
+them, such as which of two asynchronous updates comes first, are those of a run that was never interrupted.
 
-On disk a checkpoint is a directory, absent or complete, whatever happens while it is written: every node writes its own
-file into ``.ckpt-000010.tmp``; the scheduler then writes the manifest with the files' SHA-256, gives the directory its
-name, and removes all before it but one. Nothing is pickled: files are read as tensors and plain values only
-(``torch.load`` with ``weights_only``).
+On disk a checkpoint is a directory that is either absent or complete, even if writing is interrupted. Each node writes
+its own file into ``.ckpt-000010.tmp``. The scheduler then writes the manifest with the files' SHA-256, renames the
+directory, and removes all earlier checkpoints but one. Files are read as tensors and plain values only (``torch.load``
+with ``weights_only``), so that they cannot run code.
 """
 
 from __future__ import annotations
@@ -54,14 +55,17 @@ KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Who took part when a checkpoint was made, as the scheduler knew it (``engine.scheduler``).
+    """The membership when a checkpoint was made, as the scheduler knew it (``engine.scheduler``).
 
-    absent      who took no part, in the order of their loss; ``new``: of these, who never had
-    waiting     of these, who had started again and waited to be let in, in that order
-    joined      membership epochs of those that had joined; ``first``: first rounds of workers of these, with servers
-    successors  by lost server
+    epoch       the membership epoch
+    absent      the nodes that took no part, in the order of their loss
+    new         the absent nodes that had never taken part
+    waiting     the absent nodes that had started again and waited to join, in that order
+    joined      by node that had joined: its membership epoch
+    first       by worker that had joined a run with servers: its first round
+    successors  by lost server: the replica that had taken over
     trained_s   seconds of training until then
-    left        of those absent, who had ended their part on purpose
+    left        the absent nodes that had ended their part on purpose
     """
 
     epoch: int = 0
@@ -76,15 +80,18 @@ class Members:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Who did not run."""
+        """The nodes that did not run: absent, and not waiting to join."""
         return tuple(name for name in self.absent if name not in self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that was read and verified: the last round that all have finished, when, and every node's state.
+    """A checkpoint that was read and verified.
 
-    ``same_clock``: its times are of the clock of the run that begins with it.
+    round       the last round that all workers had finished
+    states      by node: its state
+    instant     when the checkpoint was made
+    same_clock  whether the checkpoint's times are times of the resumed run's clock
     """
 
     path: Path
@@ -97,9 +104,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What ``manifest.json`` holds: SHA-256 and node of every file. ``of_another_run``: it was copied from that.
+    """The content of ``manifest.json``.
 
-    cut  of a pipeline, by worker: the segments of the model that it holds; empty of other runs
+    files           by file: its SHA-256
+    nodes           by file: the node that wrote it
+    of_another_run  whether the checkpoint was copied from another run
+    cut             in a pipeline, by worker: the segments of the model that it holds; empty in other runs
     """
 
     version: int
@@ -114,11 +124,13 @@ class _Manifest:
 
 
 class CheckpointFiles:
-    """The checkpoints of one run. ``resumed``: the one that it begins with; ``skipped``: unusable ones, with reasons.
+    """The checkpoints of one run.
 
-    ``with_states``: otherwise files are verified one by one, and ``resumed`` has no states: nodes elsewhere need them.
+    resumed      the checkpoint with which the run begins, if any
+    skipped      the unusable checkpoints, with reasons
+    with_states  whether ``resumed`` has the nodes' states; if not, the files are only verified, for nodes elsewhere
 
-    Raises ``ScenarioError`` when the newest usable one belongs to another job.
+    Raises ``ScenarioError`` if the newest usable checkpoint belongs to another job.
     """
 
     def __init__(self, directory: Path, plan: Plan, with_states: bool = True) -> None:
@@ -128,11 +140,11 @@ class CheckpointFiles:
         self._with_states = with_states
         self._resumes_clock = resumes_clock(plan)
         self.skipped: list[str] = []
-        self.failures = 0  # in a row, as the scheduler counts them
+        self.failures = 0  # number of failed checkpoints in a row, counted at the scheduler
         self.resumed = self._newest()
 
     def write(self, round_: int, node: str, state: Mapping[str, Any]) -> str:
-        """Write a node's state after ``round_``; return its SHA-256. Raise ``OSError``, as when the disk is full."""
+        """Write a node's state after ``round_``; return its SHA-256. Raise ``OSError``, for example on a full disk."""
         folder = self._temporary(round_)
         folder.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
@@ -145,7 +157,7 @@ class CheckpointFiles:
         return hashlib.sha256(data).hexdigest()
 
     def commit(self, round_: int, digests: Mapping[str, str], instant: Instant, members: Members) -> Path:
-        """Make the files of ``round_`` a checkpoint and remove old ones. On ``OSError`` earlier ones are kept."""
+        """Make the files of ``round_`` a checkpoint, and remove old checkpoints. An ``OSError`` leaves those intact."""
         folder = self._temporary(round_)
         path = self._directory / _folder_name(round_)
         files = {_file_name(node): digest for node, digest in digests.items()}
@@ -156,7 +168,7 @@ class CheckpointFiles:
         return path
 
     def discard(self, round_: int) -> None:
-        """Remove the files of ``round_``: a node could not write its own."""
+        """Remove the files of ``round_``, because a node could not write its file."""
         shutil.rmtree(self._temporary(round_), ignore_errors=True)
 
     def _temporary(self, round_: int) -> Path:
@@ -198,11 +210,12 @@ class CheckpointFiles:
 
 
 def complete(folder: Path, path: Path) -> None:
-    """Give the directory of a checkpoint whose files are all there its name; keep this one and the one before it.
+    """Rename the complete directory of a checkpoint; keep this checkpoint and the one before it.
 
-    Later ones could not be read when the run was resumed from an earlier one: they must not push this one out.
+    Later checkpoints may exist if the run was resumed from an earlier one because they were unreadable. They do not
+    count for the number of checkpoints kept, so this one is not removed in their favour.
     """
-    shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
+    shutil.rmtree(path, ignore_errors=True)  # may exist from before the run was resumed
     folder.rename(path)
     atomic.sync(path.parent)
     found = _found(path.parent)
@@ -211,7 +224,7 @@ def complete(folder: Path, path: Path) -> None:
 
 
 def _found(directory: Path) -> list[Path]:
-    """Return the checkpoints by round; the name of a later one than round 999999 is longer."""
+    """Return the checkpoints, sorted by round; names are longer after round 999999."""
     return sorted(directory.glob("ckpt-*"), key=lambda path: (len(path.name), path.name))
 
 
@@ -243,7 +256,7 @@ def _state_of(name: str, data: bytes) -> State:
 
 
 def _cut_of(plan: Plan) -> dict[str, str]:
-    """Return which segments of the model each worker of a pipeline holds; nothing of a run without one."""
+    """Return the segments of the model that each worker of a pipeline holds; empty for a run without a pipeline."""
     if plan.pipeline is None:
         return {}
     layout = layout_of(plan)
@@ -256,7 +269,7 @@ def _folder_name(round_: int) -> str:
 
 
 def in_main_memory(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state without tensors on a GPU, to be read where there is none."""
+    """Return a copy of a state with all tensors in main memory, so that it can be read without a GPU."""
     return {name: each.cpu() if isinstance(each, Tensor) and not each.is_meta else each for name, each in state.items()}
 
 
@@ -265,9 +278,12 @@ def _file_name(node: str) -> str:
 
 
 class Checkpointer:
-    """One node's part. ``resumed``: the run begins with a checkpoint, with this node's ``state`` at ``first_round``.
+    """One node's part in writing and loading checkpoints.
 
-    ``checkpoint``: that one.
+    resumed      whether the run begins with a checkpoint
+    checkpoint   that checkpoint; ``None`` if not ``resumed``
+    state        this node's state in it
+    first_round  the first round of this run
     """
 
     def __init__(self, world: World, membership: Membership, plan: Plan, files: CheckpointFiles | None) -> None:
@@ -292,24 +308,24 @@ class Checkpointer:
         return self._every > 0 and (round_ + 1) % self._every == 0 and 0 < round_ + 1 < self._rounds
 
     async def resume(self) -> None:
-        """Return when all nodes have loaded their states, at the moment at which the checkpoint was made."""
+        """Return when all nodes have loaded their states; in virtual time, at the instant of the checkpoint."""
         await self._membership.barrier(f"{SAVED}{self.first_round - 1}", deadline_s=self._deadline_s)
 
     async def save(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        """Write a worker's state after ``round_``. Return when all have written, or it is skipped."""
+        """Write a worker's state after ``round_``. Return when all nodes have written, or the checkpoint is skipped."""
         released = await self._membership.barrier(f"{CHECKPOINT}{round_}", deadline_s=self._deadline_s)
         if not released.get("skipped"):
             await self._write(round_, state)
 
     def serve(self, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        """Write a server's state whenever the workers stand still."""
+        """Write a server's state at each checkpoint, while the workers stand still."""
         if self._every:
             self._membership.on_checkpoint = lambda round_: self._world.spawn(
                 self._write(round_, state), f"checkpoint of round {round_}"
             )
 
     async def _write(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        """Write the state, and again if another node is lost before all have written."""
+        """Write the state. Write it again if a node is lost before all nodes have written."""
         files = self._files
         node = self._world.node
         assert files is not None
@@ -340,14 +356,14 @@ async def commit(
     cut: tuple[Instant, Members],
     wait_s: float,
 ) -> None:
-    """Make the files of ``digests`` a checkpoint, or discard them where a node could not write (an empty digest).
+    """Make the files of ``digests`` a checkpoint. Discard them if a node could not write its own (an empty digest).
 
-    ``cut``: when it is made, and who takes part.
+    ``cut``: the instant of the checkpoint, and the membership
     """
     failed = ", ".join(node for node, digest in digests.items() if not digest)  # each has recorded a warning
 
     def make() -> str:
-        """Return why there is no checkpoint."""
+        """Commit or discard the files. Return the reason if there is no checkpoint, otherwise an empty text."""
         why = f"{failed} could not write"
         try:
             if not failed:

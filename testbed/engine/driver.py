@@ -1,6 +1,6 @@
-"""The life of a training worker, the same in every paradigm; what differs is its ``Exchange``.
+"""Runs a training worker from start to end, in the same way in every paradigm; only its ``Exchange`` differs.
 
-1. It takes first values, those of the others if it joins them, or those of the checkpoint with which the run begins.
+1. It takes first values: common ones, the others' if it joins late, or those of the checkpoint in a resumed run.
 2. It waits until all workers begin.
 3. Round after round it computes and exchanges. Between two rounds it may leave, or write a checkpoint.
 4. It ends with the result, which one worker scores.
@@ -18,9 +18,9 @@ from testbed.state import State, Stateful, below, under
 
 
 class RoundDriver:
-    """Leads one worker through the run. To be made when its session has joined.
+    """Runs one worker's training. Create it after the worker's session has joined.
 
-    leaves  whether it has ended its part on purpose, before the run's end
+    leaves  whether the worker has ended its part on purpose, before the run's end
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class RoundDriver:
         files: CheckpointFiles | None,
         departure: Departure | None = None,
     ) -> None:
-        """``learner``: what the state of this worker's model is in, beside that of ``exchange``.
+        """``learner`` holds the part of this worker's state that ``exchange`` does not hold.
 
-        ``departure``: decides when this worker leaves, in a paradigm whose workers may.
+        ``departure`` decides when this worker leaves, in a paradigm whose workers may leave.
         """
         self._world = session.world
         self._membership = session.membership
@@ -49,7 +49,7 @@ class RoundDriver:
         self.leaves = False
 
     async def run(self) -> int:
-        """Train to the end. Return the number of rounds that are done: 0 of a worker that does not train."""
+        """Train to the end. Return the number of rounds done; 0 if the worker does not train."""
         await self._begin()
         if not self._node.trains:
             return 0
@@ -60,10 +60,10 @@ class RoundDriver:
         if exchange.end > 0:
             self._evaluation.begin(self._plan.training.rounds, exchange.workers, checkpointer.checkpoint)
         if self._membership.joined_late and round_ < exchange.end:
-            await self._keep(round_ - 1)  # the others meet after the round before
+            await self._keep(round_ - 1)  # the others meet for a checkpoint after the previous round
         while await self._begins(round_):
             await exchange.run(round_, self._over)
-            if round_ < exchange.end:  # else the values of the round before have said that there is none after it
+            if round_ < exchange.end:  # else the previous round's late values have ended the run
                 round_ += 1
                 await self._between(round_)
         final = await exchange.finish(round_)
@@ -71,7 +71,7 @@ class RoundDriver:
         return round_
 
     async def _begins(self, round_: int) -> bool:
-        """Return whether this worker does ``round_``, when it may begin."""
+        """Wait until ``round_`` may begin. Return whether this worker does the round."""
         if self.leaves:
             return False
         await self._exchange.ready(round_)
@@ -80,7 +80,7 @@ class RoundDriver:
         return round_ < self._exchange.end
 
     async def _between(self, round_: int) -> None:
-        """Leave before ``round_``, or write a checkpoint, if it is time for that and the run goes on."""
+        """If the run goes on, leave before ``round_`` or write a checkpoint, whichever is due."""
         if round_ >= self._exchange.end:
             return
         if self._departure is not None and self._departure.due(round_ - 1):
@@ -116,7 +116,7 @@ class RoundDriver:
         self._exchange.score(done.round)
 
     async def _keep(self, round_: int) -> None:
-        """Write a checkpoint after ``round_``, if one is due, and no values that come late say that the run ends."""
+        """Write a checkpoint after ``round_``, if one is due and no late values end the run."""
         if not self._checkpointer.due(round_):
             return
         await self._exchange.settle()

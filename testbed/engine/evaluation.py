@@ -1,11 +1,11 @@
-"""Accuracy beside the training, not inside its time: values are copied, and scored outside the timed path.
+"""Evaluation: values are copied and scored outside the timed path, so that it takes no time of the training.
 
-The score of round r decides at round r + ``every`` whether training stops, so that the round at which a run stops
-depends on the mathematics and not on how fast a score was computed. The target is reached when two scores in a row
-meet it, as one alone may be luck; ``testbed.results.summary.at_target`` reads the same from a run's table.
+The score of round r decides at round r + ``every`` whether training stops. So the round at which a run stops depends
+on the mathematics, not on the time that a score takes. The target is reached when two scores in a row meet it, as a
+single one may be luck; ``testbed.results.summary.at_target`` finds the same round in a run's table.
 
-Where workers do not wait for each other, a global server scores the model (``global_model``), and not the worker that
-``Evaluation`` is for.
+If workers do not wait for each other and have servers, a global server scores the model (``global_model``), not a
+worker by ``Evaluation``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Snapshot:
 class Scores:
     """Scores one model after the other.
 
-    reached_in  the round of the second score in a row that met the target; ``None``: none has yet
+    reached_in  the round of the second score in a row that met the target; ``None`` before that
     """
 
     def __init__(self, world: World, evaluate: Evaluate, target: Target | None) -> None:
@@ -47,7 +47,7 @@ class Scores:
         self._evaluate = evaluate
         self._target = target
         self._snapshot: _Snapshot | None = None
-        self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
+        self._snapshot_age_s = 0.0  # age of a resumed snapshot when its checkpoint was made
         self._met = False  # whether the latest score meets the target
         self.reached_in: int | None = None
 
@@ -57,17 +57,17 @@ class Scores:
 
     @property
     def round(self) -> int | None:
-        """The round of the model that is being scored; ``None``: of none."""
+        """The round of the model that is being scored; ``None`` if no model is."""
         return self._snapshot.round if self._snapshot is not None else None
 
     def take(self, round_: int, epoch: int, values: list[Tensor], time_s: float) -> None:
-        """Start scoring ``values``, the model's after ``round_``, in that pass over the data, at ``time_s``."""
+        """Start scoring ``values``: the model after ``round_``, in the given epoch, taken at ``time_s``."""
         assert self._snapshot is None, "the score before has not been collected"
         score = self._world.aside(lambda: self._evaluate(values))
         self._snapshot = _Snapshot(round_, epoch, time_s, score)
 
     async def collect(self) -> None:
-        """Wait for the score that is under way, if there is one, and record it."""
+        """Wait for the score in progress, if any, and record it."""
         if self._snapshot is None:
             return
         snapshot, self._snapshot = self._snapshot, None
@@ -89,12 +89,12 @@ class Scores:
         self._met = met
 
     def resume(self, resumed: Checkpoint | None) -> None:
-        """Note that training begins anew with the checkpoint whose state was loaded."""
+        """After loading a checkpoint's state, convert the time of its snapshot to this run's clock."""
         if resumed is not None and not resumed.same_clock and self._snapshot is not None:
             self._snapshot.time_s = max(0.0, self._world.now() - self._snapshot_age_s)
 
     async def state(self) -> State:
-        """Return what is known of the target, and a score that is not collected yet."""
+        """Return the state of the target, and the score that is not collected yet, if any."""
         state: State = {"above": int(self._met)}
         if self.reached_in is not None:
             state["reached_in"] = self.reached_in
@@ -121,15 +121,15 @@ class Scores:
 
 
 class Evaluation:
-    """One worker evaluates, of those that take part the first; at the others every method does nothing.
+    """One worker's part in evaluation. Only the first training worker evaluates; at others the methods do nothing.
 
-    Where the membership may change, ``done_by`` says who that is: when it is lost, the next one goes on.
+    If the membership may change, ``done_by`` sets the worker that evaluates, so that another one can go on.
 
-    active  whether this worker evaluates: it comes first, and no server scores the model
+    active  whether this worker evaluates: it is the first, and neither a server nor a script scores the model
     """
 
     def __init__(self, world: World, plan: Plan, learner: Learner | None) -> None:
-        """``learner``: what scores its model; ``None``: a script does, and reports it."""
+        """``learner``: scores its model; ``None``: the user's script scores the model and reports the score."""
         training = plan.training
         self._world = world
         self._learner = learner
@@ -138,7 +138,7 @@ class Evaluation:
         self._at_top = is_scored_at_top(plan)
         self._is_first = world.node == plan.training_workers[0].name
         self._scores = Scores(world, self._evaluate, training.target)
-        # of gossip: whether the target is reached, as far as a round is to know of it
+        # in gossip: returns whether a round may already know that the target is reached
         self.decide: Callable[[int], Awaitable[bool]] | None = None
 
     @property
@@ -154,7 +154,7 @@ class Evaluation:
         return self._is_first and not self._at_top and self._learner is not None
 
     def done_by(self, worker: str) -> None:
-        """Let this worker evaluate; to be called between two rounds only."""
+        """Let ``worker`` evaluate from now on. Call this only between two rounds."""
         self._is_first = worker == self._world.node
 
     def begin(self, rounds: int, workers: int, resumed: Checkpoint | None = None) -> None:
@@ -173,7 +173,7 @@ class Evaluation:
         return self._scores.reached
 
     def needs_model(self, round_: int) -> bool:
-        """Return whether this worker is to have the whole model after ``round_``; asked before its push."""
+        """Return whether this worker needs the whole model after ``round_``. Call this before the push of the round."""
         return self.active and (self.due(round_) or self._scores.reached or round_ == self._rounds - 1)
 
     def due(self, round_: int) -> bool:
@@ -181,21 +181,21 @@ class Evaluation:
         return self.active and round_ % self._every == self._every - 1
 
     def after_round(self, round_: int) -> None:
-        """Copy the new values and start scoring them, every ``every`` rounds."""
+        """Every ``every`` rounds, copy the new values and start scoring them."""
         if self.due(round_):
             self._take(round_)
 
     async def decided(self, round_: int) -> bool:
-        """Return whether this worker knows in ``round_`` that the target is reached, where ``decide`` says so."""
+        """Return whether this worker evaluates and ``decide`` says in ``round_`` that the target is reached."""
         return self.active and self.decide is not None and await self.decide(round_)
 
     def reached_by(self, round_: int) -> bool:
-        """Return whether the scores up to that of ``round_``, all of which are collected, have reached the target."""
+        """Return whether the scores up to ``round_``, which must all be collected, have reached the target."""
         reached_in = self._scores.reached_in
         return reached_in is not None and reached_in <= round_
 
     def take(self, round_: int, values: list[Tensor], time_s: float) -> None:
-        """Start scoring values that are not the learner's own; the score before has been collected."""
+        """Start scoring values that are not the learner's own. The previous score must have been collected."""
         self._scores.take(round_, self._model.epoch, values, time_s)
 
     async def score(self, round_: int, values: list[Tensor], time_s: float) -> None:
@@ -204,7 +204,7 @@ class Evaluation:
         await self._scores.collect()
 
     async def finish(self, round_: int, *, changed: bool = False) -> None:
-        """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
+        """Score the final values. ``changed``: whether they changed after the end of the last round, ``round_``."""
         if not self.active:
             return
         if changed or self._scores.round != round_:
@@ -213,7 +213,7 @@ class Evaluation:
         await self._scores.collect()
 
     async def state(self) -> State:
-        """Return what a checkpoint keeps: at the first worker, what it knows of scores."""
+        """Return the state for a checkpoint: the scores at the worker that evaluates, nothing at others."""
         return await self._scores.state() if self._is_first else {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -226,9 +226,9 @@ class Evaluation:
 
 
 def trained_before(now_s: float, resumed: Checkpoint | None) -> dict[str, Any]:
-    """Return what the event ``train`` at ``now_s`` says of a run that begins with a checkpoint.
+    """Return the fields of the event ``train`` at ``now_s`` for a resumed run; none for any other run.
 
-    In virtual time the clock goes on, so that the run's training has the length of one that was not interrupted.
+    In virtual time the clock goes on after a checkpoint, so training takes as long as in an uninterrupted run.
     """
     if resumed is None:
         return {}

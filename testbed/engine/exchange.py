@@ -1,6 +1,6 @@
-"""What paradigms differ in: how the workers of a run make new values from what each has computed in a round.
+"""The part of a worker that depends on the paradigm: how workers make new values from their results of a round.
 
-``engine.driver`` leads a worker through its life, and asks its ``Exchange`` for what follows from the paradigm.
+``engine.driver`` runs a worker from start to end, and calls its ``Exchange`` for all that depends on the paradigm.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from testbed.state import State
 class RoundDone:
     """A round that is over at this worker.
 
-    started_s  when its local work began
-    result     of its local work
-    waited_s   how long servers held its new values back for others; ``None`` where no server does
-    learning_rates  of a script's optimizer, as text; empty for built-in training, whose Plan has them
+    started_s       when its local work began
+    result          the result of its local work
+    waited_s        seconds for which servers held its new values back for other members; ``None`` without servers
+    learning_rates  those of a script's optimizer, as text; empty for built-in training, whose Plan has them
     """
 
     round: int
@@ -33,14 +33,14 @@ class RoundDone:
 
 @dataclass(frozen=True, slots=True)
 class FinalScore:
-    """The round after which the final values are, and whether they have changed since that round was over."""
+    """The last round before the final values, and whether the values have changed since the end of that round."""
 
     round: int
     changed: bool
 
 
 class Exchange(ABC):
-    """One worker's side of a paradigm. The driver calls its methods in the order in which they stand here:
+    """One worker's side of a paradigm. The driver calls the methods in this order:
 
         await exchange.begin(None, after=-1)
         round_ = await exchange.meet(None)
@@ -53,7 +53,7 @@ class Exchange(ABC):
 
     evaluation  scores the model at one of the workers
     workers     the number of workers that begin to train together
-    end         the number of rounds of this run, as far as this worker knows: it begins none from this one on
+    end         the number of rounds of this run, as far as this worker knows; it does not begin round ``end``
     """
 
     evaluation: Evaluation
@@ -62,32 +62,32 @@ class Exchange(ABC):
 
     @abstractmethod
     async def begin(self, state: State | None, after: int) -> None:
-        """Take the values with which all workers begin, or which the others have where this one joins them.
+        """Take first values: those with which all workers begin or, if this worker joins late, those of the others.
 
-        state  what ``state`` returned when the checkpoint was made with which the run begins; ``None``: with none
-        after  the round after which that was; -1: none
+        state  the state that ``state`` returned for the checkpoint from which the run resumes; ``None``: no checkpoint
+        after  the last round before that checkpoint; -1: no checkpoint
         """
 
     @abstractmethod
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
-        """Return this worker's first round, when all workers begin to train.
+        """Wait until all workers begin to train; return this worker's first round.
 
-        resume  returns when all nodes have loaded the checkpoint with which the run begins; ``None``: with none
+        resume  waits until all nodes have loaded the checkpoint from which the run resumes; ``None``: no checkpoint
         """
 
     async def ready(self, round_: int) -> None:  # noqa: B027 - optional
-        """Return when it is known who takes part in ``round_``."""
+        """Return when this worker knows which nodes take part in ``round_``."""
 
     @abstractmethod
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
-        """Do the local work of a round, and exchange what it has made.
+        """Do the local work of a round, and exchange its results.
 
-        over  to be called when new values are there: at the end of this round or, where they come during the next
-              one's local work, then
+        over  must be called when the new values are there: at the end of this round, or during the next round's local
+              work if the values come that late
         """
 
     def score(self, round_: int) -> None:
-        """Begin to score the model after ``round_``, if that is due and this worker is the one that does it."""
+        """Begin to score the model after ``round_``, if a score is due and this worker evaluates."""
         self.evaluation.after_round(round_)
 
     async def settle(self) -> None:  # noqa: B027 - optional
@@ -95,13 +95,13 @@ class Exchange(ABC):
 
     @property
     def can_keep(self) -> bool:
-        """Whether a checkpoint can be made, after ``settle``: of a script only between two of its steps."""
+        """Whether a checkpoint can be made now, after ``settle``; for a script only between two of its steps."""
         return True
 
     @abstractmethod
     def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds and after ``settle``."""
+        """Return the state for a checkpoint; called between two rounds, after ``settle``."""
 
     @abstractmethod
     async def finish(self, rounds: int) -> FinalScore:
-        """End with the run's result, after so many rounds. Return when it is to be scored."""
+        """End training after ``rounds`` rounds, with the run's result. Return the round for the final score."""

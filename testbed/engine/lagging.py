@@ -1,7 +1,7 @@
-"""Gradients whose answers come rounds later, while the worker goes on (``SyncPolicy.lags``).
+"""Workers that go on training while replies to their gradients come rounds later (``SyncPolicy.lags``).
 
-A worker that has pushed the gradient of round r begins round r + 1 unless values of more than ``staleness`` rounds are
-on their way. Values are taken in the order of their rounds, so that all workers make the same steps.
+After pushing the gradient of round r, a worker begins round r + 1 unless values of more than ``staleness`` rounds are
+on their way. It takes values in the order of their rounds, so that all workers make the same steps.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from testbed.engine.reply import Value
 from testbed.state import Remembering
 from testbed.world import World
 
-RECENT = 200  # rounds of which one has had the shortest delay
+RECENT = 200  # number of past rounds from which the shortest delay is taken
 
 
 class Arrivals(Remembering):
-    """How long rounds take that are on their way together.
+    """Measures how long a round's values take to come if several rounds are on their way at the same time.
 
-    took  seconds that the last one took beyond the delay, and the delay: the shortest time until a first value was
-          there. What a round waited for the one before it does not count: there is no more between two arrivals than
-          one round takes. Empty before the first arrival
+    took  two times in seconds, empty before the first arrival: the time that the last round took beyond the delay, and
+          the delay itself, the shortest time from a push to the round's first value. The first time is at most the
+          time between two arrivals, so that it does not include waiting behind the previous round
     """
 
     remembers = ("took", "_first_s", "_last_s")
 
     def __init__(self) -> None:
         self.took: tuple[float, ...] = ()
-        self._first_s: list[float] = []  # of each of the last rounds
-        self._last_s = 0.0  # when the last value of the round before was there
+        self._first_s: list[float] = []  # by recent round: seconds from the push to the first value
+        self._last_s = 0.0  # when the last value of the previous round came
 
     def note(self, pushed_s: float, values: Sequence[Value]) -> None:
-        """The ``values`` of a round are here whose contributions were pushed at ``pushed_s``."""
+        """Note that all ``values`` of a round are here. Its contributions were pushed at ``pushed_s``."""
         first = min(values, key=lambda value: value.arrived_s)
         last_s = max(value.arrived_s for value in values)
         waited_s = max(value.control.waited_s for value in values)
@@ -49,7 +49,7 @@ class Arrivals(Remembering):
 
 
 class Lagging(OneGradient):
-    """The work of one gradient, whose values come late: the exchange appends to ``pending``."""
+    """Local work of one gradient whose values come late: the exchange appends to ``pending``."""
 
     is_late = True
     remembers: ClassVar[tuple[str, ...]] = (*OneGradient.remembers, "staleness", "_early")
@@ -58,7 +58,7 @@ class Lagging(OneGradient):
         super().__init__(*parts)
         self.staleness = staleness
         self._keeps = False
-        self._early: dict[tuple[int, int], Tensor] = {}  # by round and key: what came at a checkpoint, for later
+        self._early: dict[tuple[int, int], Tensor] = {}  # by round and key: values received at a checkpoint, for later
 
     async def catch_up(self, world: World) -> None:
         while len(self._early_rounds) + len(self.pending) > self.staleness:
@@ -98,4 +98,4 @@ class Lagging(OneGradient):
 
 
 class LaggingOptimizerWork(Lagging, LocalOptimizerWork):
-    """The optimizer is the worker's own; servers answer with sums of gradients."""
+    """Local work with the worker's own optimizer; servers reply with late sums of gradients."""

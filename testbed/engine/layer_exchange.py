@@ -1,8 +1,8 @@
-"""Parameter servers with computation and communication that overlap, layer by layer (P3).
+"""Parameter servers with overlap of computation and communication, layer by layer (P3).
 
-A segment's gradients are pushed when its backward pass is done, and its next forward pass begins when its own new
-values are here, whatever others are still in flight. The same operations happen at the same values as in
-``ServerExchange``, so the same bits come out; only the waiting is shorter.
+A worker pushes a segment's gradients as soon as its backward pass is done. The segment's next forward pass begins as
+soon as its own new values are here, even if other values are still in flight. All operations and their inputs are the
+same as in ``ServerExchange``, so the results have the same bits; only the waiting is shorter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.world import Work, World
 
 @dataclass(slots=True)
 class _OpenRound:
-    """A round whose values are not all here. ``waited_s``: of the values that are."""
+    """A round whose values have not all come. ``waited_s``: the longest wait at servers of the values that have."""
 
     round: int
     started_s: float
@@ -35,9 +35,9 @@ class _OpenRound:
 
 
 class LayerExchange(ServerExchange):
-    """Pushes the gradient of one step; the optimizer stands at the top tier. A round is over during the next one.
+    """Pushes the gradient of one step; the optimizer is at the top tier. A round ends during the next one.
 
-    Segments take shares of the step's time, by floating-point operations; together exactly the step's time.
+    Each segment takes a share of the step's time, by its floating-point operations; the shares add up to the step.
     """
 
     def __init__(self, world: World, plan: Plan, node: NodePlan, parts: ServerParts, shape: ModelShape) -> None:
@@ -64,7 +64,7 @@ class LayerExchange(ServerExchange):
         return await super().finish(rounds)
 
     async def _forward(self, current: _OpenRound) -> None:
-        """Run all segments, each when its values are here; none once they say that the round before was the last."""
+        """Run each segment forward once its values are here. Stop when they say that the previous round was the last."""
         for segment, (share, _) in enumerate(self._shares):
             await self._take(segment)
             if current.round < self.end:
@@ -84,7 +84,7 @@ class LayerExchange(ServerExchange):
                 self._world.spawn(pushing, f"push key {key}")
 
     async def _take(self, segment: int) -> None:
-        """Load a segment's values after the round before; with those of the last segment that round is over."""
+        """Load a segment's values from the previous round. The last segment's values end that round."""
         before = self._before
         if before is None:
             return

@@ -1,9 +1,9 @@
-"""Paradigms from outside: a class says when and how workers mix their models, and all around it is the engine's.
+"""Users' own paradigms: a user's class decides when and how workers mix their models; the engine does the rest.
 
-Workers train alone between two rounds that mix. Such a round is over for all when it is over at one of them. When a
-worker is lost or joins before that, those who take part mix again, with the models that they had. A worker that joins
-begins after the last round that was mixed, with the model that one of the others had then. The last round always mixes,
-and ends with the mean of all models.
+Workers train alone between two mixing rounds. As soon as a mixing round is over at one worker, it counts as over for
+all. If a worker is lost or joins before that, the workers that take part mix again, with the models that they had. A
+joining worker begins after the last mixing round, with the model that another worker had then. The last round always
+mixes, and ends with the mean of all models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from testbed.training.learner import SegmentedLearner
 def mixing_exchange(
     plan: Plan, node: NodePlan, learner: SegmentedLearner
 ) -> Callable[[PlaceInRun], ServerlessExchange]:
-    """Return what makes the exchange of ``node``, a worker of a run with a paradigm from outside."""
+    """Return the function that makes the exchange of the worker ``node`` in a run with a user's own paradigm."""
     buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
     choice = plan.technique.paradigm
     paradigm = PARADIGMS.options(choice.kind, choice.options)
@@ -45,7 +45,7 @@ def mixing_exchange(
 
 
 class MixingExchange(ServerlessExchange):
-    """One worker. ``Peers.progress`` is the last round that was mixed."""
+    """One worker's exchange. ``Peers.progress`` is the last round that was mixed."""
 
     def __init__(
         self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets, paradigm: OwnParadigm
@@ -58,7 +58,7 @@ class MixingExchange(ServerlessExchange):
     async def prepare(self, values: list[Tensor]) -> None:
         work = serverless_work(self._plan, self._learner, values)
         self._model = OwnModel(self._world, self._plan, self._learner, work, values, factor=1.0)
-        self._mixed = self._model.state()  # after the last round that was mixed, for who joins
+        self._mixed = self._model.state()  # the state after the last mixing round, for joining workers
         self._workers = self._those_who_mix()
         self._peers.states.provide = self._provide
 
@@ -77,12 +77,12 @@ class MixingExchange(ServerlessExchange):
         over(RoundDone(round_, started_s, result))
 
     async def _mix(self, round_: int, mine: Tensor, *, ends: bool) -> None:
-        """Mix the model ``mine`` with those of the others. ``ends``: whether this worker knows that the run ends."""
+        """Mix the model ``mine`` with the others' models. ``ends``: whether this worker knows that the run ends."""
         while self._peers.progress is not None and self._peers.progress < round_:
             try:
                 mixed, all_end = await self._mixed_with_others(round_, mine, ends)
             except MembershipChanged:
-                await self.agree()  # which may bring the state of a worker that has mixed this round
+                await self.agree()  # may take over the state of a worker that has finished this mixing round
                 continue
             if not self.grouped:
                 await self.agree()

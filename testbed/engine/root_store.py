@@ -92,7 +92,7 @@ class WholeGradients:
     ) -> float:
         """Return the clipping factor of the gradient named ``whose``, once all its ``keys`` keys are here.
 
-        limit    the largest norm that is not clipped
+        limit    the largest norm of the workers' mean gradient that is not clipped
         workers  the number of workers whose gradients are summed
         """
         squares = self._squares.setdefault(whose, {})

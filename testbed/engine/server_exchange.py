@@ -1,4 +1,4 @@
-"""Workers with parameter servers: they push what their local work has made, and take the values that come back."""
+"""Workers with parameter servers: they push the contributions of their local work, and take the new values."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from testbed.world import Work, World
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """What a worker needs to exchange with servers.
+    """The parts with which a worker exchanges with servers.
 
-    has_state  whether workers that join need the state of another, as servers do not hold all of it
+    has_state  whether a joining worker needs another worker's state, because servers do not hold the whole state
     """
 
     store: KVWorker | InsideStore | SummedStore
@@ -51,7 +51,7 @@ class ServerParts:
 
 
 class ServerExchange(Exchange):
-    """Pushes every contribution, then takes every new value; or takes them during the next local work (streaming)."""
+    """Pushes all contributions, then takes all new values; late values (streaming, lagging) in later local work."""
 
     def __init__(self, world: World, plan: Plan, node: NodePlan, parts: ServerParts) -> None:
         self._world = world
@@ -75,11 +75,11 @@ class ServerExchange(Exchange):
         self._needs_loss = needs_loss(plan)
         self._weighs_tokens = sync_setup.weighs_tokens(plan)
         self._declared_steps = sync_setup.local_steps(plan)
-        self._assigned_steps = 0  # of every round, once a reply has named this worker
+        self._assigned_steps = 0  # local steps per round; 0 until a reply assigns steps to this worker
         self._is_master = node.name == plan.with_role("worker")[0].name
-        self._notes: dict[str, object] = {}  # travel with the first key of the next push
-        self._arrived: list[ReplyControl] = []  # while the steps of a later round go on (streaming, or lagging)
-        self._arrivals = Arrivals()  # of rounds that are on their way together
+        self._notes: dict[str, object] = {}  # notes for the first key of the next push
+        self._arrived: list[ReplyControl] = []  # controls that came during a later round (streaming, or lagging)
+        self._arrivals = Arrivals()  # durations of rounds whose values come late
         self.workers = plan.first_workers
         self.end: float = rounds_of_each(plan)
 
@@ -100,9 +100,9 @@ class ServerExchange(Exchange):
         return self._peers.first_round(self._world.node)
 
     async def _agree_on_first_values(self, joining: bool) -> None:
-        """Take the master worker's values, as every worker does, itself included: all start from equal bits.
+        """Take first values from the servers. The master worker sets them, and also pulls them, so all bits are equal.
 
-        A worker that joins a run in progress takes the values that the servers have.
+        A worker that joins a run in progress takes the servers' current values.
         """
         await self._declare()
         if self._is_master and not joining:
@@ -116,20 +116,20 @@ class ServerExchange(Exchange):
         before = self._peers.first_round(self._world.node) - 1
         if self._has_state and before >= 0:
             self._work.load_state(await self._peers.state_after(before))
-        # afterwards: who has given its state may have made the step of its next round, and counts that
+        # after loading the state: its giver may already have counted a step of its next round
         self._work.begin_at(sum(map(self._declared_steps, range(before + 1))))
         self._peers.states.done(before)
 
     @property
     def _sizes(self) -> tuple[int, ...]:
-        """Elements of all keys: the model's buckets, and the same again for each of the moments that are averaged."""
+        """The elements of each key: the model's buckets, then the same sizes again for each averaged moment."""
         return self._buckets.sizes * (1 + len(self._moments))
 
     async def _declare(self) -> None:
         await self._store.declare(declared(self._sizes, self._widths, self._shapes))
 
     async def _provide(self) -> State:
-        """Return what a worker that joins needs; as work, so that no step is changing it meanwhile."""
+        """Return the state that a joining worker needs. It is copied as work, so that no step changes it meanwhile."""
         work = Work("copy", size_bytes=4 * sum(self._learner.sizes))
         return await self._world.compute(work, lambda: in_main_memory(self._work.state()))
 
@@ -166,7 +166,7 @@ class ServerExchange(Exchange):
         await self._work.catch_up(self._world)
         began_s = self._world.now()
         result = await self._work.run(self._world, round_, self._assigned_steps or self._declared_steps(round_))
-        worked_s = self._world.now() - began_s  # without an evaluation that is not ready yet
+        worked_s = self._world.now() - began_s  # without the wait for an evaluation
         await self._note_target(round_)
         pushed_s = self._world.now()
         control = merge_controls(await self._synchronise(round_, result))
@@ -180,7 +180,7 @@ class ServerExchange(Exchange):
         self._peers.states.done(round_)
 
     async def _note_target(self, round_: int) -> None:
-        """Let the next push say that the run ends, if the target has been reached."""
+        """If the target has been reached, note for the next push that the run ends."""
         self._choose_who_evaluates()
         if await self.evaluation.before_push(round_):
             self._notes["last"] = True
@@ -191,14 +191,14 @@ class ServerExchange(Exchange):
 
     async def finish(self, rounds: int) -> FinalScore:
         changed = await self._work.finish(self._world)
-        if not self._widths:  # else only who evaluated before its last push has asked for the whole model
+        if not self._widths:  # else only the worker that evaluated before its last push has the whole model
             self._choose_who_evaluates()
         return FinalScore(rounds - 1, changed)
 
     async def _synchronise(self, round_: int, result: LocalResult) -> list[ReplyControl]:
-        """Push every bucket, then take every new value. The worker's notes travel with the first one.
+        """Push every bucket, the first one with the worker's notes. Then take the new values, unless they come late.
 
-        Return what the servers have said with the values that have come.
+        Return the controls that came with values since the last call.
         """
         if self._needs_loss:
             self._notes["loss"] = result.loss
@@ -260,17 +260,17 @@ class ServerExchange(Exchange):
         self._arrived += await self._receive(round_, keys, pushed_s)
 
     async def _wanted(self, round_: int) -> Mapping[int, Tensor]:
-        """Return the rows of tables that the batch after ``round_`` needs; tables that are not named come whole."""
+        """Return, by table, the rows that the batch after ``round_`` needs; other tables are pulled whole."""
         if not self._widths or self.evaluation.needs_model(round_):
             return {}
         return await self._world.compute(Work("copy", round_), lambda: self._learner.rows(round_ + 1))
 
     def final_values(self) -> list[Tensor]:
-        """Return the values that this worker ends with; none if it holds rows of different rounds."""
+        """Return this worker's final values; none if its table rows come from different rounds."""
         return [] if self._widths and not self.evaluation.active else self._learner.values()
 
     def _report(self, step_s: float, transfer_s: float) -> None:
-        """Note for the next push how long a step and a transfer took here, in seconds."""
+        """Note for the next push how many seconds a step and a transfer took at this worker."""
         took = self._arrivals.took if self._work.is_late else (transfer_s,)
         if self._needs_reports and took:
             report = tuple(round(max(0.0, each), 6) for each in (step_s, *took))

@@ -1,4 +1,4 @@
-"""Workers without servers: what those of all-reduce and of gossip have in common."""
+"""Workers without servers: the common part of all-reduce, gossip and users' own paradigms."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
-FIRST_VALUES_BYTES = 25_000_000  # of one message, where values of training are not cut into buckets
+FIRST_VALUES_BYTES = 25_000_000  # of one message of first values, if training itself cuts no buckets
 
 
 @dataclass(frozen=True, slots=True)
 class StepAndScore:
-    """How a worker makes a training step, and how the model is scored."""
+    """Makes a worker's training steps, and scores the model."""
 
     make_step: OwnStep
     evaluation: Evaluation
@@ -43,9 +43,9 @@ class StepAndScore:
 
 @dataclass(frozen=True, slots=True)
 class PlaceInRun:
-    """What a worker needs to exchange with others: its node, its session, its mail, and who they are.
+    """The parts with which a worker exchanges with others: its node, its session, its mail, and the other nodes.
 
-    own  how it makes a step, and how its model is scored, where both are not of this worker alone
+    own  makes steps and scores the model, if several workers do both together (a pipeline)
     """
 
     node: NodePlan
@@ -56,7 +56,7 @@ class PlaceInRun:
 
 
 class ServerlessExchange(Remembering, Exchange):
-    """An exchange of workers with each other. First values travel in ``buckets``."""
+    """An exchange among workers. First values are sent in ``buckets``."""
 
     def __init__(self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets) -> None:
         self._place = place
@@ -71,7 +71,7 @@ class ServerlessExchange(Remembering, Exchange):
         self.evaluation = place.own.evaluation if place.own else Evaluation(self._world, plan, learner)
         self._peers.on_change.append(lambda _: self.evaluation.done_by(self._peers.eldest))
         self._progress = NOTHING
-        self._company = self._peers.company  # with whom this worker exchanges
+        self._company = self._peers.company  # the nodes with which this worker exchanges
         self.workers = len(place.session.plan.training_workers)
 
     async def begin(self, state: State | None, after: int) -> None:
@@ -89,7 +89,10 @@ class ServerlessExchange(Remembering, Exchange):
             self.load_state(state)
 
     async def _first_values(self) -> tuple[list[Tensor], int]:
-        """Return a worker's first values, and what they are: a worker that joins a run in progress has none."""
+        """Return this worker's values and its progress: ``FIRST_VALUES``, or ``NOTHING`` if it joins late.
+
+        The progress is also ``NOTHING`` if the membership changes meanwhile.
+        """
         names = [
             worker.name for worker in self._plan.with_role("worker") if self._peers.joined_in(worker.name) is not None
         ]
@@ -102,26 +105,26 @@ class ServerlessExchange(Remembering, Exchange):
 
     @abstractmethod
     async def prepare(self, values: list[Tensor]) -> None:
-        """Make what exchanges ``values``, those with which training begins."""
+        """Prepare to exchange. ``values``: the values with which training begins."""
 
     @abstractmethod
     async def take_place(self, state: State, round_: int) -> None:
-        """Take the place of a worker that has done ``round_``, which this one has not; ``state`` is what it provides.
+        """Take over the ``state`` of a worker that has done ``round_``, which this worker has not done.
 
-        Set ``Peers.progress`` before anything is awaited.
+        Set ``Peers.progress`` before awaiting anything.
         """
 
     @abstractmethod
     async def regroup(self) -> None:
-        """Prepare to exchange with those who take part now; what is under way is made again with them."""
+        """Prepare to exchange with the nodes that take part now; exchanges in progress are repeated with them."""
 
     @property
     def grouped(self) -> bool:
-        """Whether this worker exchanges with those who take part now."""
+        """Whether this worker exchanges with the nodes that take part now."""
         return not self._company.ended
 
     async def agree(self) -> None:
-        """Return when all workers agree who takes part, and this one has what the others have."""
+        """Return when all workers agree on the membership, and this worker has the others' progress."""
         peers = self._peers
         while True:
             agreed, state = await peers.agreed(self._take_from)
@@ -131,7 +134,7 @@ class ServerlessExchange(Remembering, Exchange):
             if not company.ended:
                 break
         if peers.progress == NOTHING:
-            peers.progress = FIRST_VALUES  # no worker has any: these are the first
+            peers.progress = FIRST_VALUES  # no worker has first values: this worker's values are the first
         await self.regroup()
         self._company = company
 
@@ -144,7 +147,7 @@ class ServerlessExchange(Remembering, Exchange):
             await self.agree()
 
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
-        """Return the round after the last one that is done. Where workers agree, they do that first."""
+        """Return the round after the last round done. In a run that continues without lost nodes, agree first."""
         peers = self._peers
         if peers.continues:
             await peers.greet()
@@ -173,15 +176,15 @@ def serverless_worker(
 ) -> Callable[[Any], Awaitable[list[Tensor]]]:
     """Return the role of a worker of a run without servers.
 
-    make_own  makes what ``PlaceInRun.own`` is, before messages are read
-    company   the Plan of those with whom the worker exchanges, where these are not all
+    make_own  makes ``PlaceInRun.own``; called before messages are read
+    company   the Plan of the nodes with which the worker exchanges, if these are not all nodes
     """
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world, company)
         peers = session.peers
         mail = CollectiveMail(world, session.inbox, peers)
-        session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
+        session.inbox.drop(MessageKind.GOSSIP)  # until this worker has greeted the others, it expects none
         session.use(learner)
         own = make_own(session) if make_own is not None else None
         await session.join()
@@ -196,9 +199,9 @@ def serverless_worker(
 async def first_values(
     world: World, mail: CollectiveMail, learner: SegmentedLearner, buckets: Buckets, names: Sequence[str]
 ) -> list[Tensor]:
-    """Load the first worker's values at all workers, those that do not train included.
+    """Load the first worker's values at all workers, including those that do not train.
 
-    Return them by key, where the learner's own are.
+    Return the values in the order of keys, on the learner's device.
     """
     workers = Collectives(world, mail, names, name="start")
     workers.round = -1  # before training
@@ -218,5 +221,5 @@ async def first_values(
 
 
 def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
-    """Return the tensors of ``keys`` in ``flat``, which has them one after the other; ``sizes``: of all keys."""
+    """Split ``flat``, the joined tensors of ``keys``, into these tensors. ``sizes``: the elements of every key."""
     return list(torch.split(flat, [sizes[key] for key in keys]))
