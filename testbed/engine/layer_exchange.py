@@ -64,7 +64,7 @@ class LayerExchange(ServerExchange):
         return await super().finish(rounds)
 
     async def _forward(self, current: _OpenRound) -> None:
-        """Run each segment forward once its values are here. Stop when they say that the previous round was the last."""
+        """Run each segment forward once its values are here, unless they say that the previous round was the last."""
         for segment, (share, _) in enumerate(self._shares):
             await self._take(segment)
             if current.round < self.end:

@@ -1,4 +1,4 @@
-"""Where keys live and in which order they are sent: the shard and order axes of a Plan."""
+"""Places keys on servers and decides the order in which slices are sent: the shard and order axes of a Plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from testbed.training.learner import SegmentedLearner
 from testbed.training.options import MODELS, OPTIMIZERS
 from testbed.training.options.declarations import SCRIPT
 
-# From the elements of each key, the number of servers and the codec that a script has chosen.
+# Returns the slices, given the elements of each key, the number of servers, and the codec that a script has chosen.
 Slicer = Callable[[tuple[int, ...], int, str | None], tuple[Slice, ...]]
 
 
@@ -41,14 +41,14 @@ def _order(plan: Plan, script_codec: str | None = None) -> tuple[type[Order], An
 
 
 def _slices_are_chosen(options: Any) -> bool:
-    """Return whether the size of slices is chosen for the model, and not by the scenario."""
+    """Return whether the size of slices is chosen automatically for the model, not by the scenario."""
     return bool(getattr(options, "slice", WHOLE) == AUTO)
 
 
 def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
-    """Return whether results of slices have the bits that those of whole tensors have.
+    """Return whether cutting tensors into slices leaves the bits of all results unchanged.
 
-    ``script_codec``: that a script has chosen instead of the Plan's.
+    ``script_codec``: the codec that a script has chosen in place of the Plan's
     """
     if not plan.with_role("global_server"):
         return False
@@ -61,7 +61,7 @@ def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
 
 
 def _elements_are_alike(plan: Plan, script_codec: str | None = None) -> bool:
-    """Return whether codecs and the servers' optimizer treat an element alike in whatever tensor it stands."""
+    """Return whether codecs and the servers' optimizer treat each element the same, whatever tensor contains it."""
     technique = plan.technique
     codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
     whole_tensors = OPTIMIZERS[technique.optimizer.kind].whole_tensors and optimizer_at_top(plan)
@@ -70,14 +70,17 @@ def _elements_are_alike(plan: Plan, script_codec: str | None = None) -> bool:
 
 
 def shapes_to_declare(plan: Plan, shapes: Sequence[KeyShape], script_codec: str | None = None) -> dict[int, KeyShape]:
-    """Return the shapes of keys where a codec treats tensors by them, else none: only then do they travel."""
+    """Return the shapes of keys, by key, if a codec depends on them; otherwise none, and none are sent."""
     technique = plan.technique
     codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
     return dict(enumerate(shapes)) if any(codec.by_shape for codec in codecs) else {}
 
 
 def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:
-    """Return the elements of a row of each key that travels by rows. Raise ``ScenarioError`` if the Plan finds none."""
+    """Return, by key that travels by rows, the elements of a row; none unless the Plan has ``pull: rows``.
+
+    Raise ``ScenarioError`` if the Plan asks for rows, but the model has no such key.
+    """
     if plan.technique.paradigm.options.get("pull") != ROWS:
         return {}
     if not learner.widths:
@@ -88,7 +91,7 @@ def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:
 
 
 def order_of(plan: Plan) -> Order:
-    """Return what decides which slice is sent next."""
+    """Return the order, which decides which slice is sent next."""
     order, options = _order(plan)
     return order(options)
 
@@ -106,7 +109,7 @@ def needs_loss(plan: Plan) -> bool:
 
 
 def dgt_options(plan: Plan) -> Dgt.Options | None:
-    """Return the options of an order that sends blocks unreliably, ``None`` for any other."""
+    """Return the order's options if it sends blocks unreliably; otherwise ``None``."""
     order, options = _order(plan)
     return options if order.best_effort else None
 
@@ -115,22 +118,22 @@ def dgt_options(plan: Plan) -> Dgt.Options | None:
 def slicer_of(plan: Plan) -> Slicer:
     """Return the function that places keys by the shard axis and cuts them further by the order axis.
 
-    The function raises ``ScenarioError`` where servers would update slices with an optimizer of whole tensors. All
-    nodes share it, and what it has returned: most ask for the same slices.
+    The function raises ``ScenarioError`` if servers would update slices with an optimizer that needs whole tensors. All
+    nodes share the function and its cached results: most of them ask for the same slices.
     """
     return cache(_make_slicer(plan))
 
 
 def cut(slicer: Slicer, declaration: Declaration, servers: int) -> tuple[Slice, ...]:
-    """Return the slices of what a child declares to so many servers: tables are cut between rows only."""
+    """Return the slices of the keys that a child declares to ``servers`` servers; tables are cut only between rows."""
     slices = slicer(tuple(declaration.sizes.values()), servers, declaration.codec[0] if declaration.codec else None)
     return by_rows(slices, declaration.widths) if declaration.widths else slices
 
 
 def keys_together(plan: Plan, sizes: Sequence[int], script_codec: str | None = None) -> list[list[int]] | None:
-    """Return the keys that travel together, where slices are chosen for the model and no key is more urgent.
+    """Return the groups of keys that are sent together; ``None`` if each key is sent alone.
 
-    ``None``: each travels alone.
+    Keys are grouped only if the size of slices is chosen automatically and all keys have the same priority.
     """
     if not plan.with_role("global_server") or not _elements_are_alike(plan, script_codec):
         return None
@@ -160,15 +163,15 @@ def _make_slicer(plan: Plan) -> Slicer:
 
 
 def optimizer_at_top(plan: Plan) -> bool:
-    """Return whether the scenario's optimizer stands at the global servers, and not at workers."""
+    """Return whether the scenario's optimizer for gradients is at the global servers, not at workers."""
     is_gradient = sync_setup.contribution_of(plan) is Contribution.GRADIENT
     return is_gradient and plan.technique.optimizer.options.get("at") != "worker"
 
 
 def sums_in_steps(plan: Plan, tier: int) -> bool:
-    """Return whether servers of ``tier`` sum what a ``SummedCodec`` asks for, step by step (``summed_store``).
+    """Return whether servers of ``tier`` make the sums of a ``SummedCodec`` step by step (``summed_store``).
 
-    Sums of gradients have to come back, so that workers run the optimizer.
+    This requires that sums of gradients come back, so that workers run the optimizer.
     """
     choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
@@ -177,5 +180,8 @@ def sums_in_steps(plan: Plan, tier: int) -> bool:
 
 
 def gradients_of_a_step(plan: Plan) -> int:
-    """Return how many workers' gradients are summed in what an optimizer beside the workers' exchange steps along."""
+    """Return the number of workers whose gradients the input of an optimizer sums after an exchange among workers.
+
+    It is 1 if the input is a mean.
+    """
     return len(plan.training_workers) if optimizer_at_top(plan) else 1

@@ -1,4 +1,4 @@
-"""Local steps of which each round sends one fragment of the model (``policy.sync.streaming``)."""
+"""Local steps in rounds that each send one fragment of the model (``policy.sync.streaming``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.world import World
 
 
 def check_fragments(fragments: int, tensors: int) -> None:
-    """Raise ``ScenarioError`` if a model of so many tensors has too few for each fragment to have one."""
+    """Raise ``ScenarioError`` if a model has fewer tensors than fragments: each fragment needs one."""
     if fragments > tensors:
         raise ScenarioError(
             f"sync.fragments: the model has {tensors} tensors, but {fragments} fragments need one each; "
@@ -27,7 +27,7 @@ def check_fragments(fragments: int, tensors: int) -> None:
 
 
 class StreamedSteps(LocalSteps):
-    """Keeps, besides the model that it trains, every fragment as it was after its last outer step."""
+    """Local steps with streaming. Besides the trained model, it keeps each fragment as of its last outer step."""
 
     remembers = (*LocalSteps.remembers, "_outer", "_kept", "_sent")
 
@@ -39,10 +39,9 @@ class StreamedSteps(LocalSteps):
         self.fragments = fragments_of([value.numel() for value in values], streaming.fragments)
         self._outer = [value.clone() for value in values]
         self.is_late = streaming.overlap_steps > 0
-        # values that came early, for a checkpoint
         self._keeps = False
-        self._kept = dict[int, Tensor]()
-        self._sent = dict[int, Tensor]()  # by key: the worker's own value when it was sent, where that is needed
+        self._kept = dict[int, Tensor]()  # by key: values received early, for a checkpoint
+        self._sent = dict[int, Tensor]()  # by key: the worker's own value when it was sent, for compensation
 
     def load(self, values: list[Tensor]) -> None:
         super().load(values)
@@ -79,7 +78,7 @@ class StreamedSteps(LocalSteps):
         self._keeps = False
 
     async def _take_all(self, world: World) -> None:
-        """Take what is on its way, and what has come early."""
+        """Take the values that are on their way, and those received early."""
         await self.take_pending()
         kept, self._kept = self._kept, {}
         if kept:
@@ -91,7 +90,7 @@ class StreamedSteps(LocalSteps):
         def mix() -> None:
             mine = self._optimizer.values()
             for key, received in values.items():
-                value = received.to(mine[key].device)  # what a checkpoint kept is in main memory
+                value = received.to(mine[key].device)  # a checkpoint's values are in main memory
                 self._outer[key] = value.clone()
                 if self._streaming.compensation is None:
                     mine[key].mul_(own).add_(value, alpha=1 - own)
@@ -102,7 +101,7 @@ class StreamedSteps(LocalSteps):
         await world.compute(copying(list(values.values())), mix)
 
     def _compensated(self, now: Tensor, new: Tensor, sent: Tensor) -> Tensor:
-        """Return a new value with the steps on top of it that the worker has made since it sent (CoCoDC)."""
+        """Return the new value, plus the compensated steps that the worker made since it sent its own (CoCoDC)."""
         streaming = self._streaming
         assert streaming.compensation is not None, "they are mixed"
         gradient = sent - now
@@ -112,7 +111,7 @@ class StreamedSteps(LocalSteps):
         return new - gradient - weight * correction
 
     async def finish(self, world: World) -> bool:
-        """End with the fragments as they were after their last outer steps: the same at all workers."""
+        """End with each fragment as of its last outer step: these are the same at all workers."""
         await self._take_all(world)
         await self.begin(world, self._outer)
         return True

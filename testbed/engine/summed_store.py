@@ -1,9 +1,9 @@
-"""Sums in several steps at servers: what a ``SummedCodec`` asks for is pushed, and comes back as the sum of all.
+"""Sums in several steps at servers: a child pushes each tensor that a ``SummedCodec`` asks for, and pulls its sum.
 
-In all-reduce each sum is one operation. At servers each is a key of its own, whose value after a round is the sum of
-what members have pushed: of a matrix under PowerSGD the key P, and then, made with the sum of that, the key Q. Servers
-know nothing of it. It is therefore done where workers run the optimizer, as sums come down to them; a local server does
-the same for the sum of its data centre.
+In all-reduce, each sum is one operation. With servers, each sum is a key of its own, whose value after a round is the
+sum of the members' pushes. For example, a matrix under PowerSGD has the key P, and then the key Q, which is computed
+with the sum of P. Servers need not know of this, but they must send sums back, so the workers run the optimizer. A
+local server does the same for the sum of its data centre.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from testbed.world import Future, World
 
 
 class SummedStore(Remembering):
-    """What a child has instead of a ``KVWorker``, with the same methods. ``contributors``: how many are summed."""
+    """Replaces a child's ``KVWorker``, with the same methods. ``contributors``: the number of summed children."""
 
     remembers = ("_codec", "_store")
 
@@ -38,8 +38,8 @@ class SummedStore(Remembering):
         self._store = store
         self._codec = codec
         self._contributors = contributors
-        self._further: dict[int, tuple[int, ...]] = {}  # by key: the keys of what is summed beside the tensor itself
-        self._sizes: dict[int, int] = {}  # of these keys
+        self._further: dict[int, tuple[int, ...]] = {}  # by key: the keys of its further sums
+        self._sizes: dict[int, int] = {}  # by key of a further sum: its elements
         self._under_way: dict[tuple[int, int], Future[Value]] = {}
 
     @property
@@ -51,7 +51,7 @@ class SummedStore(Remembering):
         return not self._under_way and self._store.idle
 
     async def declare(self, declaration: Declaration) -> None:
-        """As ``KVWorker.declare``; the shapes are for the codec, which is here."""
+        """As ``KVWorker.declare``, but without shapes: only the codec needs them, and it is at this node."""
         keys = {number: replace(key, shape=None) for number, key in declaration.keys.items()}
         for number, key in declaration.keys.items():
             if key.shape is not None:
@@ -71,7 +71,7 @@ class SummedStore(Remembering):
         return await self._store.pull(keys, newest)
 
     def push(self, push: KeyPush) -> Coroutine[Any, Any, None]:
-        """As ``KVWorker.push``; ``notes`` travel with the first of the sums."""
+        """As ``KVWorker.push``; the first of the sums carries the ``notes``."""
         assert push.wanted is None, "tables travel whole here"
         self._under_way[push.key, push.round] = self._world.spawn(self._summed(push), f"sum key {push.key}")
         return _done()
@@ -106,11 +106,11 @@ class SummedStore(Remembering):
 
 
 async def _done() -> None:
-    """The push has begun: its parts are sent as the sums before them come."""
+    """Return at once: the push has begun as a task, and sends each part when it has the sums before it."""
 
 
 def with_sums(world: World, plan: Plan, node: NodePlan, store: KVWorker) -> KVWorker | SummedStore:
-    """Return what pushes for ``node``: ``store``, or what makes sums in several steps with it."""
+    """Return the store with which ``node`` pushes: ``store``, or one around it that sums in several steps."""
     server = plan.node(node.parents[0])
     tier = 1 if server.role == "server" else 2
     if not sums_in_steps(plan, tier):
