@@ -1,4 +1,4 @@
-"""Whether workers wait for each other, as the technique declares it; and so, what ``training.rounds`` counts."""
+"""Whether workers wait for each other, which the technique declares, and therefore what ``training.rounds`` counts."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def is_asynchronous(plan: Plan) -> bool:
 
 
 def shares_rounds(plan: Plan) -> bool:
-    """Return whether ``training.rounds`` is a mean over the workers, of which fast ones make more and slow ones fewer.
+    """Return whether ``training.rounds`` is a mean over the workers, as fast workers make more rounds than slow ones.
 
-    A script makes the steps of its own loop.
+    This never holds for a script, which makes the steps of its own loop.
     """
     return is_asynchronous(plan) and MODELS[plan.training.model.kind].takes != SCRIPT
 
 
 def rounds_of_each(plan: Plan) -> float:
-    """Return how many rounds a worker makes at most: infinitely many where all share them."""
+    """Return the most rounds that a worker makes: infinity if ``training.rounds`` is a mean over the workers."""
     return math.inf if shares_rounds(plan) else plan.training.rounds
 
 
 def is_scored_at_top(plan: Plan) -> bool:
-    """Return whether a global server scores the model, which lives there, as no worker has the newest one."""
+    """Return whether a global server evaluates the model, because no worker has the newest model."""
     return shares_rounds(plan) and bool(plan.with_role("global_server"))

@@ -1,4 +1,4 @@
-"""Scenario to Plan: a pure function. The same scenario gives the same Plan, byte for byte."""
+"""Makes the Plan of a scenario, by a pure function. The same scenario gives the same Plan, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from testbed.scenario.topology.topology import generated
 
 
 def build_jobs(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
-    """Return the jobs of a file with their Plans, and what they share. Raise ``ScenarioError``."""
+    """Return the jobs of a file with their Plans, and the network that they share. Raise ``ScenarioError``."""
     jobs = []
     problems: list[str] = []
     for job in read.jobs:

@@ -1,4 +1,4 @@
-"""Code from outside that made a Plan or that it names: which files, and whether they still are the same."""
+"""The files of users' code that a Plan names or that took part in making it, and the check that they are unchanged."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ AXES: dict[str, Axis[Any]] = {
     )
 }
 
-_DECIDED = (SCHEDULES.name, PLACEMENTS.name)  # their tasks, and the stages of workers, are in the Plan
+_DECIDED = (SCHEDULES.name, PLACEMENTS.name)  # nodes do not need their code: the Plan has the tasks and the stages
 
 
 def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile, ...]:
-    """Return the files of all techniques that are not shipped, each once, in a fixed order. Import them."""
+    """Import all techniques that are not shipped. Return their files, each once, in a fixed order."""
     found: dict[tuple[str, str], CodeFile | None] = {}
     for part in (technique, training):
         for field in fields(part):
@@ -53,7 +53,7 @@ def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile,
 
 
 def code_of_pipeline(options: Pipeline | None) -> tuple[CodeFile, ...]:
-    """Return the files of what is not shipped of a pipeline, as ``code_of`` does."""
+    """Import a pipeline's techniques that are not shipped, and return their files, as ``code_of`` does."""
     if options is None:
         return ()
     parts = (
@@ -67,7 +67,7 @@ def code_of_pipeline(options: Pipeline | None) -> tuple[CodeFile, ...]:
 
 
 def check_code(plan: Plan) -> None:
-    """Raise ``ScenarioError`` unless files that nodes need still have the content that they had for the Plan."""
+    """Raise ``ScenarioError`` if a file that nodes need has changed since the Plan was made."""
     for file in plan.code:
         if file.axis not in _DECIDED and sha256_of(Path(file.path)) != file.sha256:
             raise ScenarioError(

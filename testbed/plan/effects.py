@@ -1,21 +1,22 @@
-"""The algebra of faults: what the faults that are active on one target amount to together. Pure.
+"""The algebra of faults: the combined effect of all active faults on one target. Pure functions.
 
-Every back end takes its faults from here, so that overlapping ones mean the same everywhere. The laws do not depend on
-the order in which faults begin or end; what is left when one ends is what the others make of the target alone.
+Every back end uses this module, so that overlapping faults have the same effect everywhere. The laws do not depend on
+the order in which faults begin or end. When a fault ends, the effect is that of the other faults alone.
 
 down                        a link is up when no ``down`` is active, its own outages and rates of 0 included
-rate, delay                 the worst counts: the lowest rate, the longest delay, the link's own value included
-loss                        the largest share counts, with its burst; of equal shares, the longest burst
+rate, delay                 the lowest rate and the longest delay count, the link's own values included
+loss                        the largest share counts, with its burst; of equal shares, the one with the longest burst
 corrupt, duplicate, reorder the largest share counts, the link's own value included
 slow                        factors multiply, the device's own slowdown included
 kill, join, leave           a node is present when it has joined and not left, and no ``kill`` is active
-pause                       a process stands still while any ``pause`` is active that began in its life; one that begins
-                            while the node, or its server, is absent has no process to stop
-nan, disk_full              the rounds of all faults together
-attack                      the one that began last counts; of one round, the strongest, and then the last by name
+pause                       a process stands still while any ``pause`` is active that began in its lifetime; a pause
+                            that begins while the node, or its server, is absent has no effect
+nan, disk_full              the union of the rounds of all faults
+attack                      the fault that began last counts; if several began in one round, the strongest, and among
+                            equally strong ones the last by name
 
-Faults of links and devices are written into the series that every back end follows; ``testbed.plan.fault_clock`` has
-those that must be carried out while a run goes on (a process that is killed).
+Faults of links and devices are written into the series that every back end follows. Faults that must be carried out
+during a run, such as killing a process, are in ``testbed.plan.fault_clock``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LAWS: dict[str, Callable[[float, Sequence[float]], float]] = {
     **dict.fromkeys(("delay", "corrupt", "duplicate", "reorder"), lambda own, active: max((own, *active))),
     "slow": lambda own, active: own * math.prod(sorted(active)),  # sorted: products of floats depend on the order
 }
-# by kind: the trace that a fault changes, and the field with the value that the link has otherwise
+# by kind: the trace that a fault changes, and the link's field with the undisturbed value
 _CHANGED = {
     "down": ("state_trace", ""),
     "rate": ("rate_trace", "rate_bps"),
@@ -47,18 +48,18 @@ _CHANGED = {
 }
 MOST_POINTS = 1_000_000
 Law = Callable[[float, Sequence[FaultPlan]], float]
-_DIGITS = 9  # of seconds: two faults one after the other leave no gap between them by rounding
+_DIGITS = 9  # decimals of seconds: rounding leaves no gap between a fault and another that follows directly
 
 
 def worst_loss(own: tuple[float, float], active: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return share and burst of losses; ``own`` and ``active`` likewise."""
+    """Return the (share, burst) of losses that counts: of the link's ``own`` and those of the active faults."""
     return max((own, *active))
 
 
 def pieces(base: Series, faults: Sequence[FaultPlan]) -> Iterator[tuple[float, float, list[FaultPlan]]]:
     """Yield (time in s, value of ``base``, active faults) for every interval in which these stay the same.
 
-    ``base`` is written out: no fault begins or ends in the part that repeats. A fault of no length is never active.
+    No fault may begin or end in the part of ``base`` that repeats. A fault of length 0 is never active.
     """
     changes: defaultdict[float, list[int]] = defaultdict(list)
     for number, fault in enumerate(faults):
@@ -79,9 +80,9 @@ def pieces(base: Series, faults: Sequence[FaultPlan]) -> Iterator[tuple[float, f
 
 @dataclass(slots=True)
 class LinkState:
-    """The present values of a planned link, at first the Plan's own. ``take`` follows its traces.
+    """The present values of a planned link, which are at first the Plan's. ``take`` applies a new value of a trace.
 
-    ``rate_bps`` is the last rate above 0. ``jitter_s`` is what jitter adds to the delay now.
+    ``rate_bps`` is the last rate above 0. ``jitter_s`` is the jitter's present contribution to the delay.
     """
 
     plan: LinkPlan
@@ -93,8 +94,8 @@ class LinkState:
     duplication: float = field(init=False)
     reordering: float = field(init=False)
     jitter_s: float = field(init=False, default=0.0)
-    enabled: bool = field(init=False, default=True)  # by the trace of its state
-    outage: bool = field(init=False, default=False)  # by a rate of 0
+    enabled: bool = field(init=False, default=True)  # whether the state trace has the link up
+    outage: bool = field(init=False, default=False)  # whether the present rate is 0
 
     def __post_init__(self) -> None:
         for name in ("rate_bps", "delay_s", "loss", "corruption", "duplication", "reordering"):
@@ -103,16 +104,16 @@ class LinkState:
 
     @property
     def lost(self) -> float:
-        """Share of packets that do not get to the other end."""
+        """Share of packets that do not arrive, or arrive corrupted; 1 while the link is down."""
         return 1 - (1 - self.loss) * (1 - self.corruption) if self.up else 1.0
 
     @property
     def up(self) -> bool:
-        """Whether neither its state nor a rate of 0 has it down."""
+        """Whether the link is up: neither its state nor a rate of 0 has it down."""
         return self.enabled and not self.outage
 
     def take(self, what: str, value: float) -> None:
-        """Take note of a trace's new value. ``what``: ``state``, ``rate``, ``delay``, ``jitter`` or another field."""
+        """Apply a trace's new value. ``what``: ``state``, ``rate``, ``delay``, ``jitter`` or another field's name."""
         if what == "state":
             self.enabled = value > 0
         elif what == "rate":
@@ -124,26 +125,26 @@ class LinkState:
 
 
 class NodeEffects:
-    """Which nodes are absent or stopped, as the faults so far have it. Of one attempt of a run: a restart begins anew.
+    """Tracks which nodes are absent or stopped because of faults, in one attempt of a run. A restart needs a new one.
 
-    ``apply`` says what is to be done about a fault that begins or ends: (``kill`` | ``stop`` | ``continue`` | ``leave``
-    | ``start``, node). ``start`` is of a run whose other nodes have gone on; see ``starting``.
+    ``apply`` returns the actions for a fault that begins or ends: (``kill`` | ``stop`` | ``continue`` | ``leave`` |
+    ``start``, node). ``start`` occurs in a run whose other nodes have gone on; see ``starting``.
 
     asked  the nodes that have been asked to leave, in that order; some may have left since
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        # by node: why it is absent, each a fault's number or a kind, and whether that has an end
+        # by node: the reasons of its absence (a fault's number, or a kind), and whether each reason ends
         self._absent: defaultdict[str, dict[int | str, bool]] = defaultdict(dict)
-        self._stopped: defaultdict[str, set[int]] = defaultdict(set)  # by node: the pauses of its present process
+        self._stopped: defaultdict[str, set[int]] = defaultdict(set)  # by node: active pauses of its present process
         self.asked: list[str] = []
         for fault in plan.faults:
             for node in fault.targets if fault.kind == "join" else ():
                 self._absent[node]["join"] = True
 
     def apply(self, due: Due) -> list[tuple[str, str]]:
-        """Return what is to be done, in order of the targets."""
+        """Return the actions to take, in the order of the targets."""
         actions = [(self._action(due, node), node) for node in due.fault.targets]
         return [(action, node) for action, node in actions if action]
 
@@ -168,30 +169,33 @@ class NodeEffects:
         return "stop" if due.begins else "" if stopped else "continue"
 
     def left(self, nodes: Iterable[str]) -> None:
-        """Note who has left the run. After a round that the Plan names, nodes do so by themselves.
+        """Note which nodes have left the run, which they do by themselves after a round that the Plan names.
 
-        A server that goes with the last of its workers comes back with one that joins.
+        Only workers are noted: a server that left with the last of its workers comes back when one of them joins.
         """
         for node in nodes:
             if self._plan.node(node).role == "worker":
                 self._absent[node]["leave"] = False
 
     def _is_away(self, node: str) -> bool:
-        """Return whether a node has no process: it is absent, or its server. Who leaves ends its round before."""
+        """Return whether a node has no process, because it or its server is absent.
+
+        A leaving node does not count as away, as it first ends its round.
+        """
         return any(reason != "leave" for name in (node, *self._servers(node)) for reason in self._absent[name])
 
     def _servers(self, node: str) -> list[str]:
-        """Return the local server of a worker, with which it ends and starts; of other nodes none."""
+        """Return the local server of a worker, together with which it ends and starts; nothing for other nodes."""
         return [name for name in self._plan.node(node).parents if self._plan.node(name).role == "server"]
 
     def returns(self, node: str) -> bool:
-        """Return whether faults that have an end are all that keeps the node away."""
+        """Return whether all reasons of the node's absence end."""
         return all(self._absent[node].values())
 
     def starting(self, node: str) -> tuple[str, ...]:
-        """Return the nodes to start when ``node`` comes back: see ``needed_with``, without those that are absent.
+        """Return the nodes to start when ``node`` comes back: those of ``needed_with`` that are not absent.
 
-        None if its server is absent: it comes back with that.
+        Nothing if the node or its server is still absent; the node then starts together with its server.
         """
         if any(self._absent[name] for name in (node, *self._servers(node))):
             return ()
@@ -250,10 +254,12 @@ def _law(kind: str) -> Law:
 def overlaid(
     base: Series | None, usual: float, faults: Sequence[FaultPlan], law: Law, without: float | None = None
 ) -> Series | None:
-    """Return ``base`` (``usual``, if there is none) with ``faults`` by ``law``; ``base`` itself if they change nothing.
+    """Combine a series with faults by ``law``. Return ``base`` itself if the faults change nothing.
 
-    ``without``: the value that ``law`` has where no fault is active, if that is not the base's. A series that repeats
-    is written out until the last fault has ended (those for good: has begun), and repeats from then on.
+    base     the series without faults; ``None``: the constant ``usual``
+    without  the result where no fault is active, if it is not the value of the series
+
+    A series that repeats is written out until the last fault has ended (a permanent one: has begun), and repeats later.
     Raise ``ScenarioError`` if that takes too many points.
     """
     own = base or Series(times_s=(0.0,), values=(usual,))
@@ -281,7 +287,7 @@ def _or(without: float | None, value: float) -> float:
 
 
 def _written_out(base: Series, until_s: float) -> Series:
-    """Return the same function of time as a series that repeats from ``until_s`` on, or later."""
+    """Return the same function of time, written out so that it repeats only from ``until_s`` on, or later."""
     if not base.repeats:
         return base
     assert base.repeats_from_s == 0

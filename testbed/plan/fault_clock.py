@@ -1,7 +1,7 @@
-"""When faults are due: those of the Plan's faults that must be carried out while a run goes on. Pure.
+"""Tells when the Plan's faults are due that must be carried out or recorded during a run. It does no I/O.
 
-What runs the nodes reports the start of training and finished rounds, in every world, and takes the faults that are
-due. One clock serves a run through all of its restarts, so no fault happens twice.
+In every world, the launcher of the nodes reports the start of training and finished rounds to the clock, and takes the
+due faults from it. One clock serves all restarts of a run, so no fault happens twice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Any
 from testbed.plan.instant import Instant
 from testbed.plan.model import FaultPlan, Plan
 
-# kinds that must be carried out; of the others, only the event is recorded
+# kinds that must be carried out; for other kinds, only the event is recorded
 DONE_TO_NODES = ("kill", "pause", "join", "leave")
-_DIGITS = 9  # of seconds; of one instant, beginnings come before ends: what follows another directly leaves no gap
-IN_ROUNDS = ("nan", "disk_full", "attack", "leave")  # given a round, the node itself carries them out
+# Decimals of seconds. At one instant, faults begin before others end, so that successive faults leave no gap.
+_DIGITS = 9
+IN_ROUNDS = ("nan", "disk_full", "attack", "leave")  # if these have a round, the node itself carries them out
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The beginning or the end of a fault. ``planned_s`` is on the run's clock; ``number`` is the same of both."""
+    """The beginning or the end of a fault, both with the same ``number``. ``planned_s`` is on the run's clock."""
 
     fault: FaultPlan
     begins: bool
@@ -36,7 +37,7 @@ class Due:
         return self.planned_s + self.fault.for_s
 
     def event(self, now_s: float) -> dict[str, Any]:
-        """Fields of the ``fault`` event."""
+        """Return the fields of the ``fault`` event."""
         return {
             "fault": self.fault.kind,
             "targets": ", ".join(self.fault.targets),
@@ -52,10 +53,11 @@ class Due:
 class FaultClock:
     """See the module's docstring. Times are seconds on the run's clock.
 
-    absent     the nodes that do not run when the run begins, or goes on where a checkpoint was made
-    past       what was over when that was made, in order; ``resumed_s``: when it goes on
-    rounds_s   when faults have begun that a round begins, with their numbers in the Plan
-    paused_s   until when nodes stand still when it goes on
+    absent     the nodes that do not run when the run begins, or when it resumes from a checkpoint
+    past       the faults that were due before the checkpoint, in order
+    resumed_s  the time at which the run resumes from the checkpoint
+    rounds_s   (number in the Plan, time of beginning) of each fault that a finished round has begun
+    paused_s   by node: the time until which it stands still, in a resumed run
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -67,13 +69,13 @@ class FaultClock:
         self.paused_s: Mapping[str, float] = {}
         self._timed = [fault for fault in plan.faults if fault.at_s is not None]
         self._by_round = [fault for fault in plan.faults if fault.at_s is None and fault.kind not in IN_ROUNDS]
-        self._done = (-1, 0.0)  # of a run that goes on: the last round, and the seconds of training, before it
+        self._done = (-1, 0.0)  # for a continued run: the last round and the seconds of training of the earlier run
         self._heap: list[tuple[float, bool, int, Due]] = []
         self._count = itertools.count()
         self.training_since_s: float | None = None
 
     def started(self, now_s: float) -> None:
-        """Record the start of training; of several starts, the first counts."""
+        """Record the start of training. Only the first call counts."""
         if self.training_since_s is None:
             self.training_since_s = now_s
             round_, trained_s = self._done
@@ -84,18 +86,19 @@ class FaultClock:
                 self._pass(round_, now_s)
 
     def goes_on(self, round_: int, trained_s: float, absent: Iterable[str]) -> None:
-        """Record that the run goes on after ``round_`` of one that had trained for ``trained_s``, on another clock.
+        """Record that the run continues an earlier one, on a new clock.
 
-        ``absent``: the nodes that took no part then.
+        round_, trained_s  the last round of the earlier run, and its seconds of training
+        absent             the nodes that took no part in the earlier run at its end
         """
         if self.training_since_s is None:
             self._done = (round_, trained_s)
             self.absent = frozenset(absent)
 
     def resumed(self, round_: int, instant: Instant, absent: Iterable[str] = ()) -> None:
-        """Record that the run resumes one that went on until ``instant``, with its clock. What was due then is over.
+        """Record that the run resumes an earlier one at ``instant``, with the same clock. Faults due by then are past.
 
-        ``absent``: the nodes that took no part then.
+        ``absent``: the nodes that took no part in the earlier run at that instant.
         """
         if self.training_since_s is None:
             self.absent = frozenset(absent)
@@ -122,7 +125,7 @@ class FaultClock:
 
     @property
     def due_s(self) -> float:
-        """Time of the next call of ``take``; infinite: not yet known, or never."""
+        """The time at which ``take`` must be called next; infinite: not yet known, or never."""
         return self._heap[0][-1].planned_s if self._heap else math.inf
 
     def take(self, now_s: float) -> Iterator[Due]:
@@ -139,7 +142,7 @@ class FaultClock:
 
 
 def expendable(plan: Plan) -> frozenset[str]:
-    """Return the nodes without which the run can continue, if its recovery is to continue."""
+    """Return the nodes without which the run can continue; none unless ``recovery.on_failure`` is ``continue``."""
     if plan.recovery.on_failure != "continue":
         return frozenset()
     roles = {"worker", "server", "replica"} | ({"global_server"} if plan.recovery.replicas else set())
@@ -147,7 +150,7 @@ def expendable(plan: Plan) -> frozenset[str]:
 
 
 def needed_with(plan: Plan, node: str) -> tuple[str, ...]:
-    """Return the nodes to start when ``node`` comes back: it, and its server and workers if they have ended with it."""
+    """Return the nodes to start when ``node`` comes back: itself, its local server, and a local server's workers."""
     own = plan.node(node)
     servers = [name for name in own.parents if plan.node(name).role == "server"]
     return (*servers, node, *(own.children if own.role == "server" else ()))

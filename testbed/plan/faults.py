@@ -1,4 +1,4 @@
-"""Faults of a scenario as data of the Plan: which nodes or links each one hits, and when."""
+"""Turns the faults of a scenario into data of the Plan: which nodes or links each fault hits, and when."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from testbed.scenario import Scenario
 from testbed.settings.faults import MEMBER_KINDS, Fault
 from testbed.suggest import nearest, nearest_or_all
 
-_SHOWN = 8  # of the names, in a hint
+_SHOWN = 8  # names shown in a hint
 
 
 def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
-    """Return every fault with its targets and times, by time. Raise ``ScenarioError`` for one without targets."""
+    """Return every fault with its targets and times, in order of time. Raise ``ScenarioError`` for invalid faults."""
     problems: list[str] = []
     found: list[FaultPlan] = []
     for index, fault in enumerate(scenario.faults):
@@ -37,17 +37,17 @@ def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
 
 
 def by_time(faults: Iterable[FaultPlan]) -> tuple[FaultPlan, ...]:
-    """Return faults by time, and then those that a round begins, by round."""
+    """Return the faults in order of time, followed by those that begin with a round, in order of rounds."""
     return tuple(sorted(faults, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
 
 
 def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:
-    """Raise ``ScenarioError`` for faults that begin after the run: its last round, or its deadline.
+    """Raise ``ScenarioError`` for faults that begin after the run's last round or its deadline.
 
-    Asked last, as deadlines are longer where faults slow links and devices down.
+    Call this after deriving the deadlines, which are longer if faults slow links and devices down.
     """
     rounds: float = scenario.training.rounds
-    if scenario.workload is not None and scenario.is_program:  # whose rounds are not known
+    if scenario.workload is not None and scenario.is_program:  # the number of its rounds is not known
         rounds = math.inf
         deadline_s = scenario.workload.timeout_s
     found = ((index, *_too_late(fault, rounds, deadline_s)) for index, fault in enumerate(scenario.faults))
@@ -61,7 +61,7 @@ def _at(scenario: Scenario, index: int, key: str, problem: str) -> str:
 
 
 def _too_late(fault: Fault, rounds: float, deadline_s: float) -> tuple[str, str]:
-    """Return the key of a fault that the run ends before, and the problem."""
+    """Return (key, problem) if the fault would begin after the end of the run; else two empty texts."""
     if fault.round is not None and fault.round >= rounds:
         return "round", f"{fault.round} is not before training.rounds ({rounds}); the fault would never happen"
     key, begins_s = ("at", fault.at_s) if fault.sometime is None else ("sometime", fault.sometime.start_s)
@@ -75,7 +75,7 @@ def _key(fault: Fault) -> str:
 
 
 def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[tuple[str, ...], str]:
-    """Return names, and what is wrong if there are none."""
+    """Return the names of the targets, and a problem if there are none."""
     sites = [site.name for site in network.sites]
     if fault.data_center is not None and fault.data_center not in sites:
         return (), f"no data centre named '{fault.data_center}' ({nearest_or_all(fault.data_center, sites, _SHOWN)})"
@@ -100,7 +100,7 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
 
 
 def _link_meant(wanted: str, able: Sequence[str]) -> str:
-    """Return which link may be meant: as written in one direction or in both; else in either form."""
+    """Return a hint at the link that may be meant: for one direction (``a>b``), for both (``a<>b``), or both forms."""
     both = [name.replace(">", "<>") for name in able]
     if ">" in wanted:
         return nearest_or_all(wanted, both if "<>" in wanted else able, _SHOWN)
@@ -150,9 +150,9 @@ def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
 
 
 def _able(fault: Fault, nodes: tuple[NodePlan, ...]) -> list[NodePlan]:
-    """Return what a fault of this kind can hit.
+    """Return the nodes that a fault of this kind can hit.
 
-    Only workers that train have gradients and devices, all but the scheduler write checkpoints.
+    Only workers that train have gradients and devices; all nodes but the scheduler write checkpoints.
     """
     if fault.kind in ("nan", "attack", "slow"):
         return [node for node in nodes if node.role == "worker" and node.trains]
@@ -168,21 +168,21 @@ def _named(fault: Fault, nodes: Sequence[NodePlan]) -> tuple[str, ...]:
 
 
 def _leaving(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
-    """Return the workers that leave; the server of a data centre leaves with the last of its workers."""
+    """Return the workers that leave. If the fault names a local server, all its workers leave, and it with the last."""
     named = set(_named(fault, _able(fault, nodes)))
     trains = [node for node in nodes if node.role == "worker" and node.trains]
     return tuple(node.name for node in trains if node.name in named or named.intersection(node.parents))
 
 
 def _draws(seed: str) -> Iterator[float]:
-    """Yield numbers in [0, 1) that depend on a text and their position only."""
+    """Yield pseudo-random numbers in [0, 1) that depend only on ``seed`` and on their position."""
     for number in count(1):
         digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
         yield int.from_bytes(digest[:8], "big") / 2**64
 
 
 def _picked(names: tuple[str, ...], most: int | None, draws: Iterator[float]) -> tuple[str, ...]:
-    """Return ``most`` of ``names`` (or all), in their order."""
+    """Return ``most`` names drawn at random (``None``: all names), in the order of ``names``."""
     if most is None:
         return names
     ranked = sorted((next(draws), name) for name in names)

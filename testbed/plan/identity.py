@@ -1,4 +1,4 @@
-"""Whether two Plans of one scenario have the same technique, however it is called."""
+"""Tells whether two Plans of one scenario have the same technique, even if they name it differently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.settings.job import Choice
 def identity_of(plan: Plan) -> str:
     """Return a text that is equal for Plans of one scenario with one technique, pipeline and central data centre.
 
-    A single global server holds the whole model, however it is divided.
+    With a single global server, the sharding makes no difference, as this server holds the whole model.
     """
     technique = plan.technique
     if len(plan.with_role("global_server")) == 1:

@@ -1,11 +1,11 @@
-"""The instant at which a run goes on where a checkpoint was made."""
+"""The instant at which a checkpoint was made, where a run can resume."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 ConnectionState = dict[str, bool | int | float | str]
-"""What a connection over which nothing is in flight remembers, by name; a text is a float that is not finite."""
+"""The state of a connection with no bytes in flight, by name. Non-finite floats are written as texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class Instant:
 
     In virtual time also:
 
-    faults_s     when faults have begun that a round begins, with their numbers in the Plan, in that order
-    paused_s     until when nodes stand still
-    connections  of each node to others, in the order in which they were made; several to a node that is folded
+    faults_s     (number in the Plan, time of beginning) of each fault that a finished round has begun, in that order
+    paused_s     by node: the time until which it stands still
+    connections  by node and peer: the connections in the order in which they were made; several if the peer is folded
     """
 
     at_s: float

@@ -1,9 +1,9 @@
-"""Several jobs on one network: ordinary Plans, and the Plan of the network, which has the nodes of all jobs.
+"""Several jobs on one network. Each job has an ordinary Plan, and the Plan of the network has the nodes of all jobs.
 
-A job's Plan is the one that it would have alone, but for addresses. What jobs share is the network: links with their
-traces and faults, and background traffic. A world makes its network from the Plan of the network, in which no two nodes
-have one name: nodes of the first job keep theirs, and ``tokyo/worker0`` of a later job ``text`` is
-``tokyo/text.worker0``. So the first job's network is the one that it has alone, to the last bit.
+A job's Plan is the one that it would have alone, except for addresses. Jobs share the network: its links with their
+traces and faults, and background traffic. A world makes its network from the Plan of the network, in which node names
+are unique: nodes of the first job keep their names, and ``tokyo/worker0`` of a later job ``text`` becomes
+``tokyo/text.worker0``. So the network of the first job is the same as if the job were alone, to the last bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbed.settings.run import Background, Exact
 
 @dataclass(frozen=True, kw_only=True)
 class SharedNetwork:
-    """What jobs share. ``faults``: those of links, which are also in the links' traces."""
+    """The network that jobs share. ``faults``: the faults of links, which the links' traces include as well."""
 
     network: NetworkPlan
     background: tuple[Background, ...] = ()
@@ -28,9 +28,9 @@ class SharedNetwork:
 class Job:
     """One job of a run.
 
-    name     its own; empty: it is the run's only one, and the run's directory is its own
-    start_s  when its nodes start, in seconds of the run
-    prefix   what the network puts before the names of its nodes
+    name     the job's name; empty: it is the only job of the run, and uses the run's directory itself
+    start_s  when the job's nodes start, in seconds on the run's clock
+    prefix   the network's prefix for the names of the job's nodes
     """
 
     plan: Plan
@@ -45,7 +45,7 @@ class Job:
 
 
 def plan_of_network(jobs: Sequence[Job], network: NetworkPlan) -> Plan:
-    """Return the Plan from which a world makes the network of these jobs; of one job it is its own."""
+    """Return the Plan from which a world makes the network of these jobs; for a single job, the job's Plan."""
     first = jobs[0].plan
     if len(jobs) == 1:
         return first

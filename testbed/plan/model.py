@@ -1,7 +1,7 @@
 """The Plan: everything that a back end needs to know, fully expanded, as plain frozen data.
 
-A Scenario is what a person may write; a Plan is what a machine executes. Back ends and analysis read only this.
-It is JSON (``to_json``/``from_json``), pure, and the same for the same scenario and seed, byte for byte.
+A person writes a Scenario; a machine executes a Plan. Back ends and analysis read only the Plan. It is written as JSON
+(``to_json``, ``from_json``), and is the same for the same scenario and seed, byte for byte.
 Times are seconds since the start of training, rates are bits per second, sizes are bytes.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 PLAN_VERSION = 1
 DECLARED = "declared"
 
-# What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
-# above the highest, two cores cannot move a LAN's packets through a queue.
+# The limits of emulation: below the lowest rate, one frame would block a link for seconds, even if the rate rises
+# meanwhile; above the highest, two cores cannot move a LAN's packets through a queue.
 EMULATED_LOWEST_RATE_BPS = 64e3
 EMULATED_LAN_CEILING_BPS = 2e9
 OFFLOADED_LAN_BPS = 500e6  # from this rate on, nodes of an emulated LAN hand frames of up to 64 KB to their ports
@@ -47,11 +47,11 @@ class NodePlan:
     """One process. ``rank`` counts within the role over the whole run, in data-centre order.
 
     role        ``worker`` | ``server`` (tier 1, one LAN) | ``global_server`` (tier 2) | ``replica`` | ``scheduler``
-    parents     the servers this node pushes to (several: keys are sharded over them); empty for the top tier. Where
+    parents     the servers that this node pushes to (several: keys are sharded over them); empty for the top tier. If
                 the workers of a data centre sum among themselves, the first of them pushes for all
     children    the nodes that push to this one, in rank order
     trains      whether a worker contributes gradients (the master worker of a central party may not)
-    stage       of a pipeline: what a worker computes, or whose parameters a server has; ``None`` without one
+    stage       the stage of a pipeline that a worker computes, or whose parameters a server has; ``None``: no pipeline
     address     IPv4 address inside the emulated network; ``None`` when the back end has no addresses
     """
 
@@ -74,8 +74,8 @@ class LinkPlan(OneWay):
 
     A ``rate_trace`` holds bits per second and replaces ``rate_bps`` while training runs; 0 is an outage: the link is
     down. The queue is a byte-limited FIFO. ``state_trace`` is 1 while the link is up, 0 while it is down and loses
-    everything. ``burst_trace``, ``corruption_trace``, ``duplication_trace``, ``reordering_trace``: those values, as
-    faults change them.
+    everything. ``burst_trace``, ``corruption_trace``, ``duplication_trace`` and ``reordering_trace`` hold the values of
+    these fields as faults change them.
     """
 
     queue_bytes: int
@@ -90,13 +90,13 @@ class LinkPlan(OneWay):
 
     @property
     def lost(self) -> float:
-        """Share of packets that do not arrive, or not as they were sent."""
+        """Share of packets that do not arrive, or arrive corrupted."""
         return 1 - (1 - self.loss) * (1 - self.corruption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePlan:
-    """A data centre: its gateway is a vertex of the WAN; its nodes hang on one LAN switch."""
+    """A data centre: its gateway is a vertex of the WAN; its nodes are connected to one LAN switch."""
 
     name: str
     index: int
@@ -107,21 +107,21 @@ class SitePlan:
 
     @property
     def emulated_lan_delay_s(self) -> float:
-        """What emulation adds to the delay of cables and switch."""
+        """The delay that emulation adds to that of its own cables and switch."""
         return self.lan_delay_s if self.lan_delay_s >= EMULATED_LAN_DELAY_FLOOR_S else 0.0
 
     @property
     def is_unshaped(self) -> bool:
-        """Whether emulation leaves the LAN as the machine's memory is: faster than it can make, without delay."""
+        """Whether emulation does not shape the LAN: its rate is above what emulation can make, and its delay is 0."""
         return self.lan_rate_bps > EMULATED_LAN_CEILING_BPS and self.lan_delay_s == 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPlan:
-    """Sites, further routers, directed links, and for ordered pairs of sites the links of the path between them.
+    """Sites, other routers, directed links, and routes: the links of the path for ordered pairs of sites.
 
-    ``routing``: by what the shortest path is chosen (``topologies.graph``), for pairs of very many sites that are
-    simulated, of which ``routes`` has only those with the central one.
+    ``routing``: the measure of the shortest path (``topologies.graph``). In simulations of very many sites, ``routes``
+    has only the pairs with the central site, and other paths are computed by this measure on request.
     """
 
     sites: tuple[SitePlan, ...]
@@ -132,11 +132,11 @@ class NetworkPlan:
 
     @cached_property
     def _paths(self) -> dict[str, Paths]:
-        """Of the sites whose routes are left out, as far as they have been asked for."""
+        """The paths from sites without routes, as far as they have been requested."""
         return {}
 
     def between(self, source: str, target: str) -> tuple[str, ...]:
-        """Names of the links from one site to another. ``ScenarioError`` if there is no path."""
+        """Return the names of the links from one site to another. Raise ``ScenarioError`` if there is no path."""
         name = link_name(source, target)
         if name in self.routes:
             return self.routes[name]
@@ -156,15 +156,15 @@ class FaultPlan:
 
     kind      of nodes ``kill`` | ``pause`` | ``slow`` | ``join`` | ``leave``, and by round ``nan`` | ``disk_full`` |
               ``attack``; of links ``down`` | ``rate`` | ``loss`` | ``delay`` | ``corrupt`` | ``duplicate`` |
-              ``reorder``. ``slow`` and those of links are also in the node's slowdown and the link's traces, which is
-              where back ends take them from
+              ``reorder``. Faults of links, and ``slow``, are also written into the links' traces and the nodes'
+              slowdowns, from which back ends take them
     targets   names of nodes, or of directed links
     at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round; ``attack``:
               from it on; ``leave``: when it has finished that round itself)
     for_s     how long it lasts; infinite: for good
-    value     factor, rate in bit/s, share of packets, delay in s, number of rounds (``disk_full``), or strength
+    value     by kind: factor, rate in bit/s, share of packets, delay in s, number of rounds (``disk_full``) or strength
     burst     ``loss``: mean length of a burst of losses, in packets; 0: the link's own
-    attack    ``attack``: what the worker does to what it pushes, from ``round`` on
+    attack    ``attack``: how the worker changes its pushes, from ``round`` on
     """
 
     kind: str
@@ -184,7 +184,7 @@ class TrainingPlan(Training[Choice]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniquePlan:
-    """One value per axis. ``tier1`` is worker to local server (LAN), ``tier2`` is local to global server (WAN)."""
+    """One technique per axis. ``tier1``: worker to local server (LAN); ``tier2``: local to global server (WAN)."""
 
     paradigm: Choice
     sync_tier1: Choice
@@ -196,20 +196,22 @@ class TechniquePlan:
     overlay_tier1: Choice
     overlay_tier2: Choice
     shard: Choice
-    outer_optimizer: Choice = field(default_factory=lambda: Choice(kind=DECLARED))  # that of the synchronisation
+    outer_optimizer: Choice = field(default_factory=lambda: Choice(kind=DECLARED))  # default: as ``sync`` declares
     aggregation_tier1: Choice = Choice(kind="mean")  # noqa: RUF009 - a frozen value, which may be shared
     aggregation_tier2: Choice = Choice(kind="mean")  # noqa: RUF009 - a frozen value, which may be shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
-    """How the workers of a replica make each step together. ``TechniquePlan.paradigm`` is that of a stage's replicas.
+    """How the workers of a replica compute each step together.
 
-    cuts              the first segments of all parts but the first
-    tasks             by stage, the passes that it computes, in order: F0 is micro-batch 0 forward, B backward, W the
-                      gradients of weights; F0.1 is that of its second chunk. The schedule has made them
-    activation_bytes  of a micro-batch, as they travel from each part of the model to the next one, at most;
-                      ``gradient_bytes``: those of the gradients that come back
+    ``TechniquePlan.paradigm`` says how the replicas of one stage exchange gradients.
+
+    cuts              the numbers of the first segments of all parts but the first
+    tasks             by stage, the passes that it computes, in the order of the schedule. F0 is the forward pass of
+                      micro-batch 0, B0 its backward pass, W0 its gradients of weights; F0.1 is for the second chunk
+    activation_bytes  for each part but the last: the largest payload of a micro-batch's activations to the next part
+    gradient_bytes    for each part but the last: the largest payload of their gradients, which come back
     """
 
     stages: int
@@ -220,17 +222,17 @@ class PipelinePlan:
     activation_gradients: Choice
     recompute: bool = False
     error_feedback: bool = False
-    tasks: tuple[str, ...] = ()  # empty in Plans of an earlier release, as what follows
+    tasks: tuple[str, ...] = ()  # this and the next fields are empty in Plans of an earlier release
     activation_bytes: tuple[int, ...] = ()
     gradient_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask.
+    """See the module's docstring. Properties derived from the nodes are cached, as thousands of nodes use them.
 
-    summed_gradients  workers whose gradients one step of the optimizer adds up; 1 where the length of a gradient does
-                      not count. Steps of runs with other numbers are not as long, at an equal learning rate
+    summed_gradients  number of workers whose gradients one optimizer step sums; 1 if a gradient's length has no effect.
+                      With equal learning rates, runs with different numbers make steps of different lengths
     """
 
     version: int
@@ -259,11 +261,11 @@ class Plan:
 
     @property
     def is_spread(self) -> bool:
-        """Whether agents on the machines of a cluster start its nodes."""
+        """Whether agents on the machines of a cluster start the nodes."""
         return self.cluster is not None
 
     def node(self, name: str) -> NodePlan:
-        """The node of that name; ``KeyError`` if there is none."""
+        """Return the node of that name. Raise ``KeyError`` if there is none."""
         return self._by_name[name]
 
     @cached_property
@@ -276,36 +278,36 @@ class Plan:
         return {role: tuple(node for node in self.nodes if node.role == role) for role in roles}
 
     def with_role(self, role: str) -> tuple[NodePlan, ...]:
-        """All nodes of one role, in rank order."""
+        """Return all nodes of one role, in rank order."""
         return self._by_role.get(role, ())
 
     @property
     def title(self) -> str:
-        """Its name and where it runs, for a person."""
+        """The run's name and its back end, for messages."""
         return f"{self.name} on {self.back_end}"
 
     @property
     def facilities(self) -> Facilities:
-        """What the run has where it is made."""
+        """The facilities of the run's back end."""
         return BACK_ENDS[self.back_end]
 
     def simulated(self, simulation: Simulation) -> Plan:
-        """Return the Plan of the same run, simulated in this way."""
+        """Return the Plan of the same run on the back end ``simulate``, with these settings."""
         return replace(self, back_end="simulate", simulation=simulation)
 
     @property
     def is_emulated(self) -> bool:
-        """Whether its nodes are processes of this machine, or of others, behind emulated links."""
+        """Whether the nodes are processes behind emulated links."""
         return self.back_end == "emulate"
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is emulated in a kernel of its own, in virtual time."""
+        """Whether the run is emulated in a kernel of its own, in virtual time."""
         return self.back_end == "exact"
 
     @cached_property
     def has_wan(self) -> bool:
-        """Whether what data centres send each other crosses the links of the Plan; on loopback it does not."""
+        """Whether messages between data centres cross the links of the Plan, which they do not on loopback."""
         return self.facilities.has_wan and len(self.network.sites) > 1
 
     @cached_property
@@ -319,7 +321,11 @@ class Plan:
 
     @cached_property
     def late_comers(self) -> tuple[str, ...]:
-        """Names of the nodes that join later: those of the faults, and servers all of whose workers join, with them."""
+        """Names of the nodes that join later.
+
+        These are the targets of faults ``join``, all workers of a server that joins, and servers all of whose workers
+        join.
+        """
         named = {name for fault in self.faults if fault.kind == "join" for name in fault.targets}
         if not named:
             return ()
@@ -331,7 +337,7 @@ class Plan:
 
     @cached_property
     def first_workers(self) -> int:
-        """The number of training workers that begin together: of those that do not join later."""
+        """The number of training workers that take part from the start, without those that join later."""
         return len({worker.name for worker in self.training_workers}.difference(self.late_comers))
 
     @cached_property
@@ -341,7 +347,7 @@ class Plan:
         return frozenset(parents.union(worker.name for worker in self.training_workers))
 
     def site(self, name: str) -> SitePlan:
-        """The data centre of that name; ``KeyError`` if there is none."""
+        """Return the data centre of that name. Raise ``KeyError`` if there is none."""
         for site in self.network.sites:
             if site.name == name:
                 return site
@@ -349,18 +355,21 @@ class Plan:
 
 
 def monitor_of(plan: Plan) -> str:
-    """The node that all others keep a heartbeat connection to, and that ends last."""
+    """Return the name of the node to which all others keep a heartbeat connection, and which ends last."""
     schedulers = plan.with_role("scheduler")
     return (schedulers or plan.nodes)[0].name
 
 
 def resumes_clock(plan: Plan) -> bool:
-    """Return whether a run that begins with a checkpoint of another one goes on with its clock, as simulations do."""
+    """Return whether a run that resumes from another run's checkpoint continues its clock, as simulations do."""
     return not plan.facilities.has_processes
 
 
 def job_sha256(plan: Plan) -> str:
-    """Return the hash of what two runs must share for one to resume the other: all but place, pace and length."""
+    """Return the hash of everything that must be equal for one run to resume another.
+
+    The back end, the pace and the length of the runs may differ.
+    """
     training = plan.training
     nodes = [(node.name, node.role, node.parents, node.trains) for node in plan.nodes]
     job = (training.model, training.data, training.split, training.batch_size, training.compute)
@@ -374,26 +383,26 @@ def computes_in_real_time(plan: Plan) -> bool:
 
 
 def to_json(plan: Plan) -> bytes:
-    """Readable JSON, one value for one Plan. Infinity is written as ``null``."""
+    """Return the Plan as indented JSON. Infinity is written as ``null``."""
     return msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(plan)), indent=2)
 
 
 def from_json(text: bytes) -> Plan:
-    """Inverse of ``to_json``. ``msgspec.ValidationError`` when it is not a Plan."""
+    """Inverse of ``to_json``. Raise ``msgspec.ValidationError`` if the text is not a Plan."""
     try:
         plan = msgspec.json.decode(text, type=Plan)
     except msgspec.ValidationError:  # ``null`` may be infinity
         plan = msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)
-    # ``replace``: msgspec leaves out what has a default, and so would ``to_json``
+    # copy by ``replace``: msgspec does not set fields that have defaults, and ``to_json`` would leave them out
     return replace(plan)
 
 
 def completed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``to_json`` writes of a Plan with this content: keys that an earlier release lacks have defaults.
+    """Return the content of a Plan's JSON, completed by defaults for keys that an earlier release did not have.
 
-    ``msgspec.ValidationError`` when it is not a Plan.
+    Raise ``msgspec.ValidationError`` if it is not a Plan.
     """
-    plan = replace(msgspec.convert(_without_null(content), Plan))  # a new one, as msgspec leaves defaults out
+    plan = replace(msgspec.convert(_without_null(content), Plan))  # a copy, as msgspec does not set defaults
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(plan)))
     return found
 
@@ -402,7 +411,7 @@ _CONTAINERS = (dict, list)  # of JSON
 
 
 def _without_null(value: Any) -> Any:
-    """Without the keys that hold ``null``: their defaults say the same, and infinity has no other spelling in JSON."""
+    """Return the value without keys that hold ``null``, so that they get their defaults. JSON has no infinity."""
     if isinstance(value, dict):
         return {
             key: _without_null(entry) if isinstance(entry, _CONTAINERS) else entry

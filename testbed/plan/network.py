@@ -1,5 +1,6 @@
-"""The network of a Plan: sites, routes, and links with queues in bytes, traces as series, rates divided by the scale,
-times by the speed.
+"""Makes the network of a Plan: sites, routes and links.
+
+Links have queues in bytes and traces as series. Rates are divided by the topology's scale, trace times by its speed.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from topologies.traces.synthetic import make
 
 QUEUE_MARGIN_S = 0.02
 MIN_QUEUE_BYTES = 65_536
-ALL_PAIRS_LIMIT = 64  # of the sites of a simulated network whose routes are all computed beforehand
+ALL_PAIRS_LIMIT = 64  # the most sites of a simulated network for which the routes of all pairs are precomputed
 
 
 def build_links(topology: Topology, seed: int = 0) -> tuple[LinkPlan, ...]:
-    """Return the one-way links of a written-out topology. ``seed`` is of random traces."""
+    """Return the one-way links of a written-out topology. ``seed`` is for random traces."""
     divisors = topology.scale, topology.speed
     return tuple(_link(link, ends, divisors, seed) for ends, link in one_way(topology.links).items())
 
 
 def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
-    """Return one bandwidth-delay product of the link's own round trip and 20 ms more, and at least 64 KiB."""
+    """Return the bytes that the link sends in its own round-trip time plus 20 ms, but at least 64 KiB."""
     return max(MIN_QUEUE_BYTES, math.ceil(rate_bps * (2 * delay_s + QUEUE_MARGIN_S) / 8))
 
 
@@ -64,12 +65,12 @@ def _link(link: Link, ends: tuple[str, str], divisors: tuple[float, float], seed
 
 
 def _divided(value: float, scale: float) -> float:
-    """Return ``value / scale``; at scale 1 a whole number stays one, so that it is written as such."""
+    """Return ``value / scale``; at scale 1 the value itself, so that an integer is still written as one."""
     return value if scale == 1 else value / scale
 
 
 def _queue_bytes(queue: Queue | None, rate_bps: float, delay_s: float, scale: float) -> int:
-    """Return the length of a queue. One in bytes is divided by the scale; the others follow the divided rate."""
+    """Return the size of a queue. A size in bytes is divided by the scale; other units use the divided rate."""
     if queue is None:
         return default_queue_bytes(rate_bps, delay_s)
     if queue.unit == "bytes":
@@ -135,9 +136,9 @@ def _routes(
 ) -> dict[str, tuple[str, ...]]:
     """Return the links of the shortest path (``topologies.graph``) for ordered pairs of sites.
 
-    Not of every pair: every site to the central one and back, which are the only routes between the nodes of a
-    parameter server; three thousand sites would have nine million pairs. The virtual world computes others when asked.
-    Real networks, of at most 256 nodes, need them all beforehand.
+    Without ``every_pair``, these are the routes from every site to the central one and back, the only ones that
+    parameter servers use. All pairs would be nine million for three thousand sites; the virtual world computes other
+    routes on request. Real networks, of at most 256 nodes, need the routes of all pairs beforehand.
     """
     edges = [(link.source, link.target, link.delay_s) for link in links]
     central = next(site.name for site in sites if site.central)

@@ -1,8 +1,9 @@
-"""Which model of the network a simulation takes: packets, or flows where these would be too many.
+"""Chooses the network model of a simulation: packets, or flows if there would be too many packets.
 
-Packets predict best and cost most. So by default a run takes them if the Plan predicts at most ``MOST_PACKETS`` of data
-on the links between data centres, and in the LANs' frames, for all of its rounds: what takes at most some ten seconds.
-That is arithmetic on the Plan (``packets``), so that the same scenario takes the same model on every machine.
+The packet model is the most accurate and the slowest. By default, a run uses it if the Plan predicts at most
+``MOST_PACKETS`` data packets in all rounds, on the links between data centres and as LAN frames; these take about ten
+seconds at most. The prediction is arithmetic on the Plan (``packets``), so a scenario uses the same model on every
+machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from testbed.plan.timeouts import steps_of
 from testbed.scenario import Scenario
 from testbed.settings.run import Simulation
 
-_FORMER_WORDS = {"tcp": "flows", "emulated": "packets"}  # of scenarios that are older than this choice
+_FORMER_WORDS = {"tcp": "flows", "emulated": "packets"}  # words of older scenarios
 
 
 def simulation_of(
@@ -28,7 +29,7 @@ def simulation_of(
     training: TrainingPlan,
     sent: Sequence[Sent] = (),
 ) -> Simulation:
-    """Return how the virtual world runs, with the model of its network, and why it is this one."""
+    """Return the settings of the simulation, with the chosen network model and the reason for the choice."""
     word = _FORMER_WORDS.get(scenario.simulation.network, scenario.simulation.network)
     reason = "as simulation.network says"
     if scenario.run.facilities.has_processes:

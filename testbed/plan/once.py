@@ -1,4 +1,4 @@
-"""Values that follow from a Plan, computed once for all nodes of a process: a simulation has thousands of nodes."""
+"""Caches values derived from a Plan, for all nodes of a process: a simulation has thousands of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def once_per_plan(function: Callable[Concatenate[Plan, P], R]) -> Callable[Concatenate[Plan, P], R]:
-    """Return ``function``, which remembers its results for as long as the Plan lives that they were computed for.
+    """Make ``function`` remember its results for each Plan, as long as that Plan exists.
 
     Callers must not change a result. Arguments beside the Plan are positional and hashable.
 

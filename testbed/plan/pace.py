@@ -1,7 +1,7 @@
-"""How long a training step takes on a worker's device: its mean, its spread, and the times at which it is slowed down.
+"""The duration of a training step on a worker's device: its mean, its random variation, and its slow-downs over time.
 
-Pure, and the same in every world: the draw of a step depends on the run's seed, the node and the number of the step;
-slow-downs count from the beginning of the node's first step.
+It is the same in every world: the random factor of a step depends on the run's seed, the node and the step number;
+times of slow-downs count from the beginning of the node's first step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NORMAL = NormalDist()
 class Pacer:
     """The steps of one node, in order. ``duration_s`` must be asked once for every piece of a step.
 
-    codec_speed  how many times faster the node encodes and decodes than the table of costs says
+    codec_speed  how many times faster than in the table of costs the node encodes and decodes
     """
 
     def __init__(self, device: Device, seed: int, node: str, since_s: float | None = None) -> None:
-        """``since_s``: when training began, if that was in a life of the node before this one."""
+        """``since_s``: when training began, if an earlier process of the node began it."""
         self._device = device
         self.codec_speed = device.codec_speed
         self._draws = f"{seed}/step/{node}/"
@@ -38,17 +38,17 @@ class Pacer:
         self._first_s = since_s
 
     def state(self) -> State:
-        """Return, for a checkpoint, where draws and slow-downs are."""
+        """Return, for a checkpoint, the positions in the random draws and in the slow-downs."""
         return {"steps": self._steps_done} | ({} if self._first_s is None else {"first": self._first_s})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``. Slow-downs count as before if the run's clock goes on; else from the next step."""
+        """Inverse of ``state``. Slow-downs continue if the run's clock does; else they count from the next step."""
         self._steps_done = state["steps"]
         if self._first_s is not None:
             self._first_s = state.get("first")
 
     def duration_s(self, steps: float, now_s: float) -> float:
-        """Seconds that ``steps`` steps (or a share of one), begun at ``now_s``, take."""
+        """Return the seconds that ``steps`` steps (or a share of one), begun at ``now_s``, take."""
         self._first_s = now_s if self._first_s is None else self._first_s
         work_s = 0.0
         left = steps
@@ -61,12 +61,12 @@ class Pacer:
         return slowed_s(work_s, self._device.slowdown, now_s - self._first_s)
 
     def measured_s(self, processor_s: float, now_s: float) -> float:
-        """Seconds on this device, from ``now_s`` on, of what takes ``processor_s`` of the machine's processor."""
+        """Return the seconds on this device, from ``now_s``, for work that takes ``processor_s`` on the processor."""
         self._first_s = now_s if self._first_s is None else self._first_s
         return slowed_s(processor_s / self._device.speed, self._device.slowdown, now_s - self._first_s)
 
     def _factor(self, step: int) -> float:
-        """Lognormal with mean 1, by inversion of its distribution function."""
+        """Return the random factor of a step: lognormal with mean 1, by inversion of the distribution function."""
         if self._device.variation == 0:
             return 1.0
         digest = hashlib.sha256(f"{self._draws}{step}".encode()).digest()
@@ -76,7 +76,7 @@ class Pacer:
 
 
 def slowed_s(work_s: float, slowdown: Series | None, begin_s: float) -> float:
-    """Seconds for work that takes ``work_s`` unhindered, where ``slowdown`` says how many times slower it is when."""
+    """Return the seconds, from ``begin_s``, for work that takes ``work_s`` without ``slowdown`` (factors over time)."""
     if slowdown is None:
         return work_s
     now_s = begin_s
@@ -89,16 +89,16 @@ def slowed_s(work_s: float, slowdown: Series | None, begin_s: float) -> float:
 
 
 def longest_step_s(device: Device) -> float:
-    """A generous bound of a step's time, for deadlines: the slowest piece, and four standard deviations."""
+    """Return a generous bound of a step's time, for deadlines: with the largest slow-down and four deviations."""
     slowest = max(device.slowdown.values) if device.slowdown else 1.0
     sigma = math.sqrt(math.log1p(device.variation**2))
     return device.step_time_s * slowest * math.exp(4 * sigma)
 
 
 def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float], ...]:
-    """Return each segment's (forward, backward) share of a step's time: as measured, or by operations; the sum is 1.
+    """Return each segment's (forward, backward) share of a step's time, as measured or by operations; the sum is 1.
 
-    Raise ``ScenarioError`` if another model was measured.
+    Raise ``ScenarioError`` if the measured model has another number of segments.
     """
     layers = node.device.layers
     if not layers:

@@ -1,11 +1,11 @@
-"""How many packets of data a run sends, at most, and how few of them a simulation takes some ten seconds for.
+"""An upper bound of the data packets that a run sends, and the number that takes a simulation about ten seconds.
 
 Packets cost 0.3 to 0.5 µs of processor time each. They are counted by arithmetic on the Plan:
 
     rounds · sum over the nodes that send of (2 models, to its servers and back) · links on the way
 
-and of a pipeline the activations and their gradients of each step. Codecs of models, rounds that stay inside a data
-centre and a target that ends the run earlier make it less: it is an upper bound.
+and, for a pipeline, the activations and their gradients of each step. It is an upper bound, as codecs, rounds that stay
+inside a data centre, and a target that ends the run early reduce the number.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from testbed.policy.sync import SYNC
 
 MOST_PACKETS = 20_000_000
 _PACKET_S = 0.5e-6
-# of a segment, and of a frame of a LAN whose hosts offload segmentation
+# bytes of a TCP segment, and segments in a frame of a LAN whose hosts offload segmentation
 SEGMENT_BYTES = 1448
 FRAME_SEGMENTS = 45
 
 
 def packets_of(plan: Plan) -> int:
-    """Return an upper bound of the packets of data that the rounds of a Plan send."""
+    """Return an upper bound of the data packets that all rounds of a Plan send."""
     sent = tuple(sent_in_step(plan.pipeline, plan.nodes)) if plan.pipeline is not None else ()
     sync = plan.technique.sync_tier1
     steps = most_steps(SYNC[sync.kind], SYNC.options(sync.kind, sync.options), plan.training.rounds)
@@ -35,7 +35,7 @@ def packets_of(plan: Plan) -> int:
 
 
 def cure_of_flows(plans: Sequence[Plan]) -> str:
-    """Return how to simulate jobs packet by packet, as far as that takes some ten seconds."""
+    """Return the advice how to simulate jobs packet by packet, for as many rounds as take about ten seconds."""
     packets = sum(map(packets_of, plans))
     cure = "'simulation: {network: packets}'"
     if packets <= MOST_PACKETS or any(has_unknown_model(plan.training.model) for plan in plans):
@@ -54,7 +54,11 @@ def predicted_packets(
     sent: Sequence[Sent] = (),
     steps: int = 1,
 ) -> int:
-    """Return the same; ``sent``: by the stages of a pipeline, in each of ``steps`` of a round."""
+    """Return an upper bound of the data packets.
+
+    sent   the messages between the stages of a pipeline in each step
+    steps  steps of a round
+    """
     size_bytes = model_bytes(training.model, training.data)
     segments = math.ceil(size_bytes / SEGMENT_BYTES)
     in_frame = {site.name: FRAME_SEGMENTS if site.lan_rate_bps >= OFFLOADED_LAN_BPS else 1 for site in network.sites}
