@@ -1,7 +1,7 @@
-"""The connection of a command to a Ray cluster: joining it, with the code of this testbed, and listing its machines.
+"""The connection of a command to a Ray cluster: joins it, sends it the code of this testbed, and lists its machines.
 
-A command joins from a machine of the cluster. Everything that it starts there ends with its connection, also when the
-command is killed. Ray is imported here and nowhere else before: a command without a cluster does not need it.
+A command joins from a machine of the cluster. Everything that it starts in the cluster ends with its connection, also
+if the command is killed. Only ``import_ray`` imports Ray, so commands without a cluster do not need it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _JOIN = "ray start --address={address} --num-cpus=0"
 
 @dataclass(frozen=True, slots=True)
 class ClusterMachine:
-    """A machine that is in the cluster now, with what its raylet offers.
+    """A machine that is in the cluster now, with the resources that its raylet offers.
 
     slots   custom resources, such as ``emulate``
-    labels  ``dc`` and others, as given to ``ray start --labels``
+    labels  labels given to ``ray start --labels``, such as ``dc``
     """
 
     id: str
@@ -44,12 +44,12 @@ class ClusterMachine:
 
 
 def connect(address: str, working_directory: Path | None = None) -> None:
-    """Join the cluster at ``HOST[:PORT]``, or ``auto``: that of this machine. A second call with it does nothing.
+    """Join the cluster at ``HOST[:PORT]``, or this machine's cluster for ``auto``. A second call does nothing.
 
-    Machines get the code of this testbed by its content, and so the ``working_directory`` of tasks.
+    Ray sends the code of this testbed, and the ``working_directory`` of tasks, to the machines.
 
-    Raise ``ScenarioError`` for what is no address and ``CapabilityError`` if Ray is missing, nothing answers there, or
-    versions do not match.
+    Raise ``ScenarioError`` if the address is malformed or the process has joined another cluster, and
+    ``CapabilityError`` if Ray is missing, nothing answers at the address, or versions do not match.
     """
     ray = import_ray()
     place = address if address == "auto" else _reachable(address)
@@ -71,7 +71,7 @@ def connect(address: str, working_directory: Path | None = None) -> None:
 
 
 def machines() -> list[ClusterMachine]:
-    """Return the machines that are in the cluster now, by address."""
+    """Return the machines that are in the cluster now, sorted by address."""
     found = [_machine(node) for node in import_ray().nodes() if node["Alive"]]
     return sorted(found, key=lambda machine: (machine.address, machine.id))
 
@@ -95,7 +95,7 @@ def _machine(node: Mapping[str, Any]) -> ClusterMachine:
 
 
 def _reachable(address: str) -> str:
-    """Return the address with its port. Ray itself would wait for minutes for one that does not answer."""
+    """Return the address with its port. Raise if nothing answers there, for which Ray itself would wait for minutes."""
     if "://" in address:
         raise ScenarioError(
             f"--cluster {address}: give HOST:PORT, from a machine of the cluster; a machine joins as one that gets "

@@ -1,8 +1,8 @@
-"""Files on their way to the run directory: an agent tells what its nodes have written, and the driver writes it there.
+"""Copies files of nodes to the run directory: an agent sends what its nodes have written, and the driver writes it.
 
-The agent sends events while their files grow, and empties a file when the driver has all of it. It sends checkpoints
-and the files of failures when they are complete. Each machine has a part of a checkpoint, which is valid when the
-manifest and all files that the manifest names have arrived.
+The agent sends the bytes of event files while the files grow, and empties a file once it has sent all of it. It sends
+files of checkpoints and of failures when they are complete. Each machine has a part of a checkpoint. The checkpoint is
+valid when its manifest and all files that the manifest names have arrived.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """What was appended to a file of events, or the whole of another file; ``name``: in the run directory."""
+    """Bytes appended to an event file, or the whole of another file. ``name``: path in the run directory."""
 
     name: str
     data: bytes = field(repr=False)
 
 
 class WrittenFiles:
-    """The agent's side. ``directory``: where its nodes write."""
+    """The agent's side. ``directory``: the directory in which its nodes write."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._told_bytes: dict[Path, int] = {}
-        self._ended: set[Path] = set()  # parts of files of events to which nothing more is written
+        self._ended: set[Path] = set()  # parts of event files that are complete
         self._whole: dict[str, tuple[int, int]] = {}
 
     def new(self) -> Iterator[FilePiece]:
-        """Yield what has been written since the last call."""
+        """Yield the data that nodes have written since the last call."""
         found = parts(self._directory / EVENTS)
         for path, following in zip_longest(found, found[1:]):
             if path not in self._ended:
                 yield from self._appended(path)
                 if following is not None and writer_of(following) == writer_of(path):
                     self._ended.add(path)
-                    os.truncate(path, 0)  # its name stays: a node's next process numbers its parts by those there
+                    os.truncate(path, 0)  # but not removed: a node's next process continues the numbers of its parts
         for path in self._complete():
             try:
                 if self._whole.get(name := self._name(path)) != (version := _version(path)):
                     yield FilePiece(name, path.read_bytes())
                     self._whole[name] = version
-                    if path.suffix == ".pt":  # the driver has it; a checkpoint of another machine is of no use here
+                    if path.suffix == ".pt":  # the driver has it now, and this machine does not need it
                         path.unlink()
-            except FileNotFoundError:  # its directory has just got its final name
+            except FileNotFoundError:  # its directory has just been renamed to its final name
                 continue
 
     def put(self, piece: FilePiece) -> None:
-        """Write a file of the driver, which is not told again."""
+        """Write a file that the driver sent, and do not send it back."""
         path = self._directory / piece.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(piece.data)
         self._whole[piece.name] = _version(path)
 
     def forget_checkpoints(self) -> None:
-        """Remove all: another attempt may write others."""
+        """Remove all checkpoints here, as another attempt may write different ones."""
         shutil.rmtree(self._directory / CHECKPOINTS, ignore_errors=True)
         self._whole = {name: version for name, version in self._whole.items() if not name.startswith(CHECKPOINTS)}
 
@@ -84,14 +84,14 @@ class WrittenFiles:
             self._told_bytes[path] = file.tell()
 
     def _complete(self) -> Iterator[Path]:
-        """Yield the files that are sent in one piece: each got its name when it was complete."""
+        """Yield the files that are sent in one piece: a file gets its final name when it is complete."""
         yield from sorted((self._directory / FAILURES).glob("[!.]*.txt"))
         folders = sorted((self._directory / CHECKPOINTS).glob("*ckpt-*"), key=_round_of)
         for folder in folders:
             yield from sorted(path for path in folder.glob("[!.]*"))
 
     def _name(self, path: Path) -> str:
-        """Return its name in the run directory: of a checkpoint, the number says which."""
+        """Return the name of a file in the run directory; without the marks of an incomplete checkpoint."""
         folder, *rest = path.relative_to(self._directory).parts
         if folder == CHECKPOINTS:
             rest[0] = rest[0].lstrip(".").removesuffix(".tmp")
@@ -104,7 +104,7 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 class ReceivedFiles:
-    """The driver's side, of one agent. ``events``: the files of events in the run directory that came from it."""
+    """The driver's side, for one agent. ``events``: the event files in the run directory that came from this agent."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -130,7 +130,10 @@ class ReceivedFiles:
             _settle(path.parent)
 
     def _part(self, name: str) -> Path:
-        """Return the file of a part of a writer: an agent that took another's place numbers its own from 0 again."""
+        """Return the run directory's file for a part of an event file.
+
+        The driver numbers parts anew, as an agent that replaces a lost one begins again with part 0 of a node.
+        """
         if name not in self._parts:
             match = _PART.fullmatch(name)
             if match is None:
@@ -145,18 +148,18 @@ class ReceivedFiles:
 
 
 def _settle(folder: Path) -> None:
-    """Make a checkpoint of the files in ``folder`` if the last that was missing has come."""
+    """Turn ``folder`` into a checkpoint if all of its files have arrived."""
     manifest = folder / _MANIFEST
     if manifest.is_file() and all((folder / name).is_file() for name in json.loads(manifest.read_text())["files"]):
         complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
-        # a machine tells of checkpoints in their order: what is incomplete by now, a node could not write
+        # Machines send checkpoints in order: a node could not write the earlier ones that are still incomplete.
         remove_incomplete(folder.parent.parent, before=_round_of(folder))
 
 
 def remove_incomplete(directory: Path, before: float = math.inf) -> None:
-    """Remove what has come of checkpoints ``before`` a round that were given up: no machine sends any more of them.
+    """Remove incomplete checkpoints of rounds earlier than ``before``. No machine may still be sending them.
 
-    The next attempt may write the same rounds: a file of both would make a checkpoint.
+    The next attempt may write checkpoints of the same rounds, which must not contain files of the earlier attempt.
     """
     for folder in list((directory / CHECKPOINTS).glob(".ckpt-*.tmp")):
         if _round_of(folder) < before:
@@ -164,12 +167,12 @@ def remove_incomplete(directory: Path, before: float = math.inf) -> None:
 
 
 def _round_of(folder: Path) -> int:
-    """Return the round of a checkpoint, complete or not: names do not sort so after round 999999."""
+    """Return the round of a checkpoint, complete or not. From round 1000000 on, names do not sort by round."""
     return int(folder.name.removesuffix(".tmp").rpartition("-")[2])
 
 
 def checkpoint_files(checkpoint: Path, nodes: frozenset[str]) -> Iterator[FilePiece]:
-    """Yield those files of a checkpoint that ``nodes`` need."""
+    """Yield the files of a checkpoint that ``nodes`` need, and a manifest of these files."""
     about = json.loads((checkpoint / _MANIFEST).read_text())
     own = {name for name, node in about["nodes"].items() if node in nodes}
     about |= {key: {name: value for name, value in about[key].items() if name in own} for key in ("files", "nodes")}

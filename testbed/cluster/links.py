@@ -1,7 +1,8 @@
-"""Measurement of the real network between two machines: round trips, rate and losses of one TCP connection.
+"""Measures the real network between two machines: round-trip time, rate and losses of one TCP connection.
 
-One agent serves, in a process of its own, and the other one measures. It sends the token that the driver has given to
-both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES``.
+One agent serves, in a separate process, and the other measures. The measuring agent sends the token that the driver has
+given to both, then single bytes that the server echoes, then as many bytes as it can in ``SECONDS``, at most
+``MOST_BYTES``.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ TOKEN_BYTES = 16
 _LIMIT_S = 20.0
 _PIECE_BYTES = 1 << 16
 _COUNT = struct.Struct("!Q")
-_IP_MTU = 14  # linux/in.h: of the path, as far as TCP has found out
+_IP_MTU = 14  # linux/in.h: MTU of the path, as far as the kernel knows
 
 
 def serve(bind: str, token: bytes) -> tuple[int, Child]:
-    """Start a process that serves one measurement, at most for ``_LIMIT_S``. Return its port, and the process."""
+    """Start a process that serves one measurement, for at most ``_LIMIT_S``. Return its port and the process."""
     with socket.create_server((bind, 0)) as listener:
         return listener.getsockname()[1], fork(lambda _: _serve(listener, token))
 
@@ -52,7 +53,7 @@ def _serve(listener: socket.socket, token: bytes) -> int:
 
 
 def measure(to: tuple[str, int], source: str, token: bytes) -> dict[str, Any]:
-    """Return round-trip time (s), rate (bit/s), share of packets sent again and the path's MTU, or why it failed."""
+    """Return round-trip times (s), rate (bit/s), share of packets sent again and path MTU (bytes), or the failure."""
     try:
         with socket.create_connection(to, timeout=_LIMIT_S, source_address=(source, 0)) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -88,7 +89,7 @@ def _round_trip_s(sock: socket.socket) -> float:
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:
-    """Return the next ``size`` bytes of a socket. Raise ``ConnectionError`` if the connection ends before."""
+    """Return the next ``size`` bytes of a socket. Raise ``ConnectionError`` if the connection ends before that."""
     data = b""
     while len(data) < size:
         piece = sock.recv(size - len(data))

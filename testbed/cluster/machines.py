@@ -13,7 +13,7 @@ from testbed.settings.run import Cluster, Machines
 
 ANY_ADDRESS = "0.0.0.0"
 SLOT = "emulate"
-"""Name of the Ray resource of machines that may emulate. A run takes all of it, so a machine has one run at a time."""
+"""Name of the Ray resource of machines that may emulate. A run takes all of it, so a machine runs one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Placement:
     """A machine in a run, with its nodes.
 
     name         such as ``tokyo/machine0``
-    data_center  of its nodes
-    ports        on which each of its nodes listens (0: any)
+    data_center  data centre of its nodes
+    ports        port on which each of its nodes listens (0: any)
     bind         IP address on which its nodes listen
     inside       IP address at which nodes of the same data centre reach them
     advertise    IP address at which nodes of other data centres reach them
@@ -42,16 +42,16 @@ class Placement:
 
 
 def cluster_of(plan: Plan) -> Cluster:
-    """Return where the run is deployed."""
+    """Return the cluster settings of a Plan that is to be deployed."""
     assert plan.cluster is not None, "only a Plan for clusters is deployed"
     return plan.cluster
 
 
 def place(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[Placement, ...]:
-    """Return the machines of a run, and which nodes are on each.
+    """Return the machines of a run with their nodes.
 
-    A data centre's nodes go to its machines in turn, in the order of the Plan. Raise ``CapabilityError`` if a data
-    centre has fewer machines than the scenario asks for.
+    The nodes of a data centre are assigned to its machines in turn, in the order of the Plan. Raise ``CapabilityError``
+    if a data centre has fewer machines than the scenario asks for.
 
     found  the cluster's machines, by data centre
     """
@@ -79,7 +79,7 @@ def _placed(plan: Plan, name: str, wanted: Machines, machines: Sequence[ClusterM
 def placed_on(
     machine: ClusterMachine, wanted: Machines, name: str, data_center: str, ports: Mapping[str, int]
 ) -> Placement:
-    """Return the placement of the nodes that have ``ports`` on a machine. ``wanted`` may set their addresses."""
+    """Return the placement of nodes, with their ``ports``, on a machine. ``wanted`` may set their addresses."""
     bind = wanted.bind or machine.address
     inside = machine.address if bind == ANY_ADDRESS else bind
     return Placement(name, data_center, machine, ports, bind, inside, wanted.advertise or inside)

@@ -1,4 +1,4 @@
-"""The nodes of a run on several machines, for ``testbed.realtime.fleet``: agents start and watch them."""
+"""The nodes of a run on several machines, as ``testbed.realtime.fleet`` uses them: agents start and watch them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from testbed.processes.child import Line
 from testbed.realtime.node_processes import ProcessEnd
 from testbed.realtime.sockets import Address
 
-_END_LIMIT_S = 30.0  # that an agent has to end its nodes and to tell what they have written
+_END_LIMIT_S = 30.0  # time for an agent to end its nodes and to send what they have written
 _TIMES = ("t", "t0", "snapshot_t")
 
 
 class AgentProcesses:
-    """See ``testbed.realtime.node_processes.Processes``. One attempt of a run; ``number`` tells it from the others.
+    """The nodes of one attempt of a run; see ``testbed.realtime.node_processes.Processes``.
 
-    ``checkpoint``: that it begins with. ``wake``: an eventfd, which is emptied; nothing here waits for long.
+    ``number``: the number of the attempt. ``checkpoint``: the checkpoint with which it begins. ``wake``: an eventfd,
+    which ``wait`` reads; it does not end ``wait`` early, as no wait here is long.
     """
 
     def __init__(self, agents: Agents, number: int, wake: int, checkpoint: Path | None) -> None:
@@ -36,7 +37,7 @@ class AgentProcesses:
         agents.events.clear()
         try:
             self._begin_all(checkpoint)
-        except BaseException:  # an agent is lost: another attempt may follow
+        except BaseException:  # such as NodeLost, after which another attempt may follow
             self.__exit__()
             raise
 
@@ -54,7 +55,7 @@ class AgentProcesses:
         )
 
     def _addresses(self, agent: AgentHandle, ports: dict[str, dict[str, int]]) -> dict[str, Address]:
-        """Return where the nodes of one machine reach all nodes."""
+        """Return the addresses at which the nodes of an agent's machine reach all nodes."""
         data_center = agent.placement.data_center
         return {
             node: (other.placement.seen_from(data_center), port)
@@ -67,7 +68,7 @@ class AgentProcesses:
 
     def __exit__(self, *_: object) -> None:
         there = [agent for agent in self._agents if not agent.lost]
-        with suppress(NodeLost):  # one more is lost: what it has told is here
+        with suppress(NodeLost):  # if another agent is lost, the driver has what it sent before
             self._agents.ask_all({agent.name: ("end",) for agent in there}, _END_LIMIT_S)
         self._agents.take_all()
         self._running.clear()

@@ -1,7 +1,8 @@
-"""Agents on the machines of a Ray cluster: an actor on each of them has the agent as its child, and is asked by Ray.
+"""Agents on the machines of a Ray cluster. Each agent is the child of a Ray actor, through which the driver asks it.
 
-Ray carries the ticket, and with it the run's secrets, so where others can listen it has to be encrypted
-(``RAY_USE_TLS``). An actor ends with the driver, with its raylet, and with its machine; the agent ends with the actor.
+Ray transfers the ticket, which contains the run's secrets. So on networks where others can listen, Ray's connections
+must be encrypted (``RAY_USE_TLS``). An actor ends when the driver, its raylet or its machine ends; the agent ends with
+its actor.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from testbed.plan.model import Plan
 
 _LIMIT_S = 60.0
 _STOP_S = 10.0
-_THREADS = 8  # of an actor: its questions, its events and its clock are asked for at the same time
+_THREADS = 8  # of an actor, as the driver asks questions, and for events and the clock, at the same time
 
 
 class AgentActor:
-    """Runs on the agent's machine: its parent. A process with Ray's threads must not fork nodes itself."""
+    """The parent of an agent, on its machine. It does not fork nodes itself, as it has threads of Ray."""
 
     def __init__(self, ticket: Ticket) -> None:
         with suppress(PermissionError):
@@ -36,7 +37,7 @@ class AgentActor:
         return self._agent.call(question, *arguments, limit_s=limit_s)
 
     def clock_ns(self) -> int:
-        return time.monotonic_ns()  # the agent's own
+        return time.monotonic_ns()  # the agent, on the same machine, has the same clock
 
     def events(self, wait_s: float) -> list[Any]:
         return self._agent.events(wait_s)
@@ -94,12 +95,12 @@ class RayAgent:
     def _asked(self, method: Any) -> Any:
         try:
             return self._got(method.remote(), _STOP_S)
-        except ConnectionError:  # it is gone, and what it had started with it
+        except ConnectionError:  # the actor is gone, and its agent with it
             return None
 
 
 class RayAgents:
-    """See ``AgentStarter``."""
+    """Starts agents on the machines of a Ray cluster; see ``AgentStarter``."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -109,7 +110,7 @@ class RayAgents:
         return self
 
     def __exit__(self, *_: object) -> None:
-        connection.import_ray().shutdown()  # what this process has started there is ended
+        connection.import_ray().shutdown()  # ends everything that this process has started in the cluster
 
     def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
         there = connection.machines()
