@@ -1,10 +1,10 @@
-"""Collective operations among named nodes: what MPI and torch.distributed call by the same names.
+"""Collective operations among named nodes, with the names that MPI and torch.distributed use.
 
 All ranks call the same operations in the same order. A call takes its number at once and returns a coroutine, so that
-operations may overlap (``world.spawn``). Tensors are flat, and what is given to an operation must not change any more:
-other ranks may not have read it when this rank's part is done. Results are in memory of their own. Sums are taken in
-the order that the algorithm's module states, whatever arrives first: equal inputs give equal bits at every rank, in
-every world, in every run.
+operations may overlap (``world.spawn``). Tensors are flat. The caller must not change an operation's input any more,
+because other ranks may still have to read it when this rank's part is done. Results are in memory of their own. Sums
+are taken in the order that the algorithm's module states, whatever arrives first: equal inputs give equal bits at every
+rank, in every world, in every run.
 
 ``flag``: one bit that travels in the headers, without a message of its own. A rank that has a result has received,
 directly or not, from every rank that the result depends on, and so knows whether one of them raised its flag.
@@ -65,28 +65,31 @@ class Collectives:
         self._company = mail.company
 
     def all_reduce(self, tensor: Tensor, algorithm: Algorithm = ring) -> Call[Tensor]:
-        """The sum of all ranks' tensors, at every rank the same bits."""
+        """Return the sum of all ranks' tensors, with the same bits at every rank."""
         return _first(self.all_reduce_flagged(tensor, False, algorithm))
 
     def all_reduce_flagged(self, tensor: Tensor, flag: bool, algorithm: Algorithm = ring) -> Call[tuple[Tensor, bool]]:
-        """``all_reduce``, and whether any rank raised its flag (when there is at least one element)."""
+        """Return the result of ``all_reduce``, and whether any rank raised its flag (if there is any element)."""
         key = algorithm, self.shape.segments
         if key not in self._schedules:
             self._schedules[key] = algorithm(self.shape, self.rank)
         return self._summed(self._next(flag), tensor, self._schedules[key])
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
-        """Elements ``parts_of(n)[rank]`` of the sum; if there are any, whether a rank raised its flag. Ring order."""
+        """Return elements ``parts_of(n)[rank]`` of the sum, in ring order, and whether a rank raised its flag.
+
+        Without any elements, the flag is this rank's own.
+        """
         schedule = reduce_scatter(self.rank, self.size)
         return self._summed(self._next(flag), tensor, schedule, (self.rank, self.rank + 1))
 
     def parts_of(self, elements: int) -> list[tuple[int, int]]:
-        """First element and end of each rank's part of a tensor, for ``reduce_scatter``."""
+        """Return the first element and the end of each rank's part of a tensor, as in ``reduce_scatter``."""
         cuts = [elements * rank // self.size for rank in range(self.size + 1)]
         return list(pairwise(cuts))
 
     def reduce(self, tensor: Tensor) -> Call[Tensor]:
-        """The sum of all ranks' tensors at the first rank, over a chain; elsewhere ``tensor`` itself."""
+        """Return the sum of all ranks' tensors at the first rank, along a chain; elsewhere ``tensor`` itself."""
         schedule = chain_reduce(self.rank, self.size, self.shape.segments)
         operation = self._next()
         buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), self._codec, self.round)
@@ -98,15 +101,15 @@ class Collectives:
         return total()
 
     def broadcast(self, tensor: Tensor) -> Call[Tensor]:
-        """The first rank's tensor, exactly (no codec). Elsewhere ``tensor`` says only its size and type."""
+        """Return the first rank's tensor, exactly (no codec). Elsewhere ``tensor`` only gives size and type."""
         return self._broadcast(tensor, broadcast(self.rank, self.size, self.shape.segments))
 
     def chain_broadcast(self, tensor: Tensor) -> Call[Tensor]:
-        """The first rank's tensor, as ``broadcast``, over a chain: no rank sends it twice."""
+        """Return the first rank's tensor like ``broadcast``, but along a chain: no rank sends it twice."""
         return self._broadcast(tensor, chain_broadcast(self.rank, self.size, self.shape.segments))
 
     def broadcast_parts(self, parts: Parts) -> Call[Parts]:
-        """The first rank's parcel; other ranks need not know its size."""
+        """Return the first rank's parcel; other ranks need not know its size."""
         operation = self._next()
         buffer = Parcels({0: parts})
 
@@ -117,7 +120,7 @@ class Collectives:
         return parcel()
 
     def gather(self, tensor: Tensor) -> Call[list[Tensor]]:
-        """Every rank's tensor at the first rank, by rank; elsewhere nothing. They may differ in size and type."""
+        """Return every rank's tensor at the first rank, by rank; elsewhere nothing. Sizes and types may differ."""
         operation = self._next()
         buffer = Parcels({self.rank: (tensor,)})
 
@@ -128,7 +131,7 @@ class Collectives:
         return tensors()
 
     def scatter(self, tensors: Sequence[Tensor] = ()) -> Call[Tensor]:
-        """This rank's tensor of those that the first rank gives, one for each; the others give nothing."""
+        """Return this rank's tensor; only the first rank passes ``tensors``, one for each rank."""
         operation = self._next()
         buffer = Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors)})
 
@@ -139,7 +142,7 @@ class Collectives:
         return mine()
 
     def all_to_all(self, tensors: Sequence[Tensor]) -> Call[list[Tensor]]:
-        """What every rank gives for this one, by rank; ``tensors``: one for each rank. They may differ in size."""
+        """Return the tensors that all ranks send to this one, by rank. ``tensors``: one for each rank, of any size."""
         operation = self._next()
         buffer = Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors)})
 
@@ -151,7 +154,7 @@ class Collectives:
         return mine()
 
     def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
-        """Every rank's tensor, by rank; they may differ in size and type."""
+        """Return every rank's tensor, by rank; sizes and types may differ."""
 
         async def tensors(gathering: Call[tuple[list[Parts], bool]]) -> list[Tensor]:
             return [parts[0] for parts in (await gathering)[0]]
@@ -161,7 +164,7 @@ class Collectives:
     def all_gather_parts(
         self, parts: Parts, *, direct: bool = False, flag: bool = False
     ) -> Call[tuple[list[Parts], bool]]:
-        """Every rank's parcel, by rank, and whether a rank raised its flag.
+        """Return every rank's parcel, by rank, and whether a rank raised its flag.
 
         Parcels go around the ring, or (``direct``) from each rank to each other in one message.
         """

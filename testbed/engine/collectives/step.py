@@ -27,7 +27,7 @@ from testbed.world import Work, World
 
 
 class OptimizerStep(Remembering, ABC):
-    """``_optimizers``: of the keys, or of the pieces of keys, that this worker updates."""
+    """Makes the optimizer's steps. ``_optimizers``: one for each key, or piece of a key, that this worker updates."""
 
     remembers: ClassVar[tuple[str, ...]] = ("_optimizers",)
 
@@ -35,7 +35,7 @@ class OptimizerStep(Remembering, ABC):
 
     @abstractmethod
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
-        """Step in a round with the summed gradients of all keys, or of some; return the values of all keys."""
+        """Make a round's step with the summed gradients of all or some keys; return the values of all keys."""
 
     @abstractmethod
     def values(self) -> list[Tensor]:
@@ -47,7 +47,7 @@ class OptimizerStep(Remembering, ABC):
 
 
 class WholeStep(OptimizerStep):
-    """Every worker takes the whole step. ``workers``: whose gradients are summed."""
+    """Every worker makes the whole step. ``workers``: how many workers' gradients are summed."""
 
     def __init__(self, optimizer: Choice, values: Sequence[Tensor], workers: int, shapes: Sequence[KeyShape]) -> None:
         self._workers = workers
@@ -76,7 +76,7 @@ class WholeStep(OptimizerStep):
 
 
 class SharedStep(OptimizerStep):
-    """Each worker computes the norms of its share. It updates that share (``updates``), or all with all norms."""
+    """Each worker computes the norms of its share. It updates only its share (``updates``), or all keys."""
 
     remembers = ("_optimizers", "_values")
 
@@ -107,7 +107,7 @@ class SharedStep(OptimizerStep):
             return [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in cut]
 
         self._optimizers = make(self._stepped)
-        self._values = list(values) if updates else []  # of all keys, where this worker updates its share alone
+        self._values = list(values) if updates else []  # values of all keys, if this worker updates only its share
 
     def values(self) -> list[Tensor]:
         return self._values if self._updates else [one.value for one in self._optimizers]
@@ -144,13 +144,13 @@ class SharedStep(OptimizerStep):
         if total.is_meta:
             return [Norms(1.0, 1.0)] * len(self._sizes)
         roots = [Norms(sqrt(value), sqrt(gradient)) for value, gradient in total.tolist()]
-        # norms of 0 give no ratio: LARS does not adapt to small tensors, and a piece cannot tell the size of its tensor
+        # LARS must not adapt to small tensors, but its optimizer only sees a piece: norms of 0 prevent the adaptation
         return [
             norm if size >= self._adapt_from else Norms(0.0, 0.0) for size, norm in zip(self._sizes, roots, strict=True)
         ]
 
     def _work(self, round_: int, pieces: Sequence[Piece], reads: int) -> Work:
-        """Return the work of so many of the reads that a whole step makes of each element, for these pieces."""
+        """Return the work on ``pieces`` with ``reads`` of the reads of each element that make up a whole step."""
         elements = sum(piece.size for piece in pieces)
         return optimizer_work(self._optimizers, round_, round(elements * reads / self._reads))
 

@@ -1,4 +1,4 @@
-"""The child's side of DGT: cuts every push into blocks, sends the important ones reliably, the others by best effort.
+"""The child's side of DGT: cuts every push into blocks, sends important blocks reliably, the others by best effort.
 
 Zhou et al., FGCS 121, 2021 (see ``testbed.policy.order.dgt``). The contribution of block i to the model is a moving
 average of the mean magnitude of its n_i elements g:
@@ -67,10 +67,10 @@ class _SentKey(Remembering):
 
 
 class BlockSender(Remembering):
-    """Stands between a ``KVWorker`` and the world: ``send`` takes the place of ``World.send``.
+    """Stands between a ``KVWorker`` and the world: ``send`` replaces ``World.send``.
 
-    Pushes carry the training loss in their notes where k follows it. A checkpoint is made between two rounds: blocks
-    that may be asked for again are not among what it keeps.
+    If k follows the training loss, pushes carry the loss in their notes. A checkpoint is made between two rounds, so it
+    does not contain blocks that a server may ask for again.
     """
 
     remembers = ("draws", "_threshold", "_keys")
@@ -78,7 +78,7 @@ class BlockSender(Remembering):
     def __init__(
         self, world: World, inbox: Mail, options: Dgt.Options, chance: torch.Generator, pushes_in_flight: int = 1
     ) -> None:
-        """``pushes_in_flight``: how many pushes of a key may wait for their replies at a time."""
+        """``pushes_in_flight``: how many pushes of one key may wait for their replies at the same time."""
         self._world = world
         self._options = options
         self._chance = chance
@@ -92,7 +92,7 @@ class BlockSender(Remembering):
 
     @property
     def draws(self) -> Tensor:
-        """Where its stream of random numbers is."""
+        """The state of its random generator."""
         return self._chance.get_state()
 
     @draws.setter
@@ -103,7 +103,7 @@ class BlockSender(Remembering):
         """Send a push in blocks, any other message as it is."""
         if message.kind is not MessageKind.PUSH:
             return await self._world.send(to, message)
-        # servers of one data centre share a path, on which reliable parts for one would hold up the blocks for another
+        # servers of a data centre share a path, on which reliable parts for one would delay the blocks for another
         site = data_center_of(to)
         mine = self._world.future()
         before = self._turns.get(site)
@@ -162,7 +162,7 @@ class BlockSender(Remembering):
         return [first, *blocks]
 
     def _update_contributions(self, key: int, round_: int, payload: Tensor) -> tuple[int, _SentKey]:
-        """Return the elements of a block, and the key's memory with C(t) of this payload."""
+        """Return the number of elements of a block, and the key's state, with C(t) updated by this payload."""
         check_finite(key, payload)
         elements = elements_of(self._options, payload)
         count = dgt.block_count(payload.numel(), elements)
@@ -170,7 +170,7 @@ class BlockSender(Remembering):
             self._keys[key] = _SentKey(torch.zeros(count))
         state = self._keys[key]
         if state.before is not None and state.round == round_:
-            state.contributions, state.residual = state.before  # the membership has changed: it is sent once more
+            state.contributions, state.residual = state.before  # a repeated push: the membership has changed
         state.round = round_
         state.before = (state.contributions, state.residual)
         if payload.is_meta:
@@ -183,7 +183,7 @@ class BlockSender(Remembering):
         return elements, state
 
     def _scores(self, state: _SentKey) -> list[float]:
-        """Return what decides the order of the blocks; 0 for blocks that have only ever had zeros."""
+        """Return the score of each block, which decides the order; 0 for blocks that have only ever been zero."""
         if self._options.selection == dgt.CONTRIBUTION:
             scores = state.contributions
         elif self._options.selection == dgt.RANDOM:
@@ -195,7 +195,7 @@ class BlockSender(Remembering):
     def _keep(
         self, state: _SentKey, push: Message, table: Tensor, channels: list[int], blocks: dict[int, Message]
     ) -> None:
-        """Keep what the code lost of the blocks that were coded, and what may be asked for again."""
+        """Keep the residuals of 4-bit blocks, and the blocks that the server may ask for again."""
         if self._options.code == dgt.FOUR_BITS and not table.is_meta:
             state.residual = torch.zeros(table.shape)
             if self._options.late != dgt.SENDER_DROP:  # that baseline loses what it does not send, on purpose
@@ -212,7 +212,7 @@ class BlockSender(Remembering):
         kept = self._keys.get(message.key)
         sent = kept.sent.get(message.round) if kept else None
         if sent is None:
-            return  # asked of the process in whose place this one is
+            return  # the server asks for blocks of the process that this one has replaced
         self._world.spawn(self._send_again(message, sent), f"send blocks of key {message.key} again")
 
     async def _send_again(self, asked: Message, sent: Blocks) -> None:
@@ -225,7 +225,7 @@ def block_route(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> PushRo
     options = dgt_options(plan)
     if options is None or plan.node(node.parents[0]).role != "global_server":
         return PushRoute(world.send)
-    # where workers do not wait for each other, each of them may have a push of a key in flight
+    # if workers do not wait for each other, each of them may have a push of the key in flight
     pushes_in_flight = 1 if SYNC[plan.technique.sync_tier1.kind].waits else max(1, len(node.children))
     sender = BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name), pushes_in_flight)
     return PushRoute(sender.send, memories={"blocks": sender})

@@ -1,12 +1,13 @@
-"""Models that travel through a codec: each end keeps what the receiver knows of the sender's model (CHOCO-SGD).
+"""Models that travel through a codec: both ends keep the sender's model as the receiver knows it (CHOCO-SGD).
 
 Koloskova, Stich and Jaggi, Decentralized stochastic optimization and gossip algorithms with compressed communication,
-ICML 2019. What a receiver knows of a model x is x̂, at both ends the same bits. A message carries Q(x − x̂), and x̂ moves
-by what was sent. Workers mix what is known, not what they have: x_i ← x_i + γ (Σ w_ij x̂_j − Σ w_ji x̂_i). So nothing is
-ever withheld, only late, and the sum of all models stays what it was.
+ICML 2019. The receiver knows a model x as x̂, which has the same bits at both ends. A message carries Q(x − x̂), and both
+ends add its decoded content to x̂. Workers mix the known models, not the models themselves:
+x_i ← x_i + γ (Σ w_ij x̂_j − Σ w_ji x̂_i). So compression only delays information, and mixing preserves the sum of all
+models.
 
-A codec with error feedback keeps x − x̂ by itself, as its residual: it is given the change of x since its last message.
-One without memory is given x − x̂.
+A codec with error feedback keeps x − x̂ as its residual, so it encodes the change of x since its last message. A codec
+without memory encodes x − x̂.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from testbed.world import Future, Work
 
 
 class FinalModel:
-    """A worker's model as others take it: while all train, and in the end the average of all, the run's result.
+    """The model that other workers take from this one: its own while all train, then the average of all, the result.
 
     ``known``: the result has been computed. Then it stays, even if workers are lost: who has not got it takes it from
     one that has. ``distance``: the root-mean-square distance of all models from it, where this worker has computed it.

@@ -1,9 +1,9 @@
 """The score of a model whose parameters lie in several stages.
 
-The stages of the first replica give their values, or where replicas gossip the means of all, to its first worker, which
-scores them together: outside the timed path, as every evaluation. Whether the target is reached travels with the
-activations of the round, so that it is the last one at all stages; the other replicas hear of it as those of any
-paradigm do.
+The stages of the first replica send their values to its first worker, which scores them together. If replicas gossip,
+the stages send the means over all replicas. Like every evaluation, this is outside the timed path. If the target is
+reached, the activations of the round say so, so that the same round is the last at all stages. The other replicas hear
+of it as workers of their paradigm do.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from testbed.world import Future, World
 class StageEvaluation(Evaluation):
     """One stage's part in the evaluation.
 
-    places  at the worker that scores: by stage, where the values of its keys belong in the whole model
-    ends    whether the round that is being computed is known to be the last
+    places  at the worker that scores: by stage, the positions of the values of its keys in the whole model
+    ends    whether the present round is known to be the last
     """
 
     def __init__(

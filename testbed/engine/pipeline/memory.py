@@ -1,8 +1,8 @@
-"""What a worker holds of a model, or of a stage of it, in its device's memory, and whether that fits.
+"""How much memory of its device a worker needs for a model, or for a stage of it, and whether that fits.
 
-Counted are float32 parameters, their gradients and the optimizer's state, and what backward passes need of the forward
-passes before them, for as many micro-batches as the schedule has under way. Not counted are buffers of communication,
-and what a library takes for itself.
+The count includes float32 parameters, their gradients, the optimizer's state, and the activations that backward passes
+need, for as many micro-batches as the schedule has under way. It excludes communication buffers and the memory that a
+library takes for itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The role of a worker of a pipeline, from the Plan: it makes steps with the other stages of its replica.
+"""The role of a worker in a pipeline, from the Plan: the worker makes steps with the other stages of its replica.
 
-What it exchanges with the replicas of its own stage, and with servers, is as without a pipeline: the stage has a Plan
-of its own for that (``plan.stages``).
+Its exchange with the replicas of its own stage, and with servers, is the same as without a pipeline: the stage has a
+Plan of its own for that (``plan.stages``).
 """
 
 from __future__ import annotations

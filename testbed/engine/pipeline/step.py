@@ -28,13 +28,13 @@ from testbed.world import Work, World
 
 @dataclass(frozen=True, slots=True)
 class StagePart:
-    """What one stage of one replica does.
+    """The work of one stage of one replica.
 
     before, after  the workers that hold the parts of the model before and after those of this stage
     chunks         the number of parts that each stage holds
-    tasks          what it computes, in order
-    shares         by chunk, of a whole step's time
-    samples        of each micro-batch
+    tasks          the stage's tasks, in order
+    shares         by chunk, the passes' shares of a whole step's time
+    samples        the number of samples of each micro-batch
     splits         whether gradients of parameters are tasks of their own
     """
 
@@ -55,17 +55,17 @@ class StagePart:
         return self.stage == self.stages - 1 and chunk == self.chunks - 1
 
     def key(self, micro_batch: int, chunk: int) -> int:
-        """Return the number of a message: of the chunk that takes it, and its micro-batch."""
+        """Return the number of a message from its micro-batch and the chunk that takes it."""
         return chunk * len(self.samples) + micro_batch
 
 
 @dataclass(frozen=True, slots=True)
 class Codecs:
-    """What activations and their gradients pass through, at this worker's ends of its connections.
+    """The codecs of activations and their gradients, at this worker's ends of its connections.
 
-    make      by kind, a new codec for what a worker of that name sends; ``None``: they travel as they are
-    feedback  whether what a codec keeps back is added to the same micro-batch of the next step. Otherwise it is lost:
-              the samples of that are others
+    make      by kind of message, makes a codec for the messages of a named worker; ``None``: they travel as they are
+    feedback  whether a codec adds its residual to the same micro-batch of the next step, although that has other
+              samples; otherwise the residual is lost
     """
 
     make: dict[MessageKind, Callable[[str], Codec] | None]
@@ -73,7 +73,7 @@ class Codecs:
 
 
 class PipelinedStep(OwnStep):
-    """Computes task after task, each when its input is there. What is made is sent while the next task runs."""
+    """Computes one task after another, each when its input is there. Results are sent while the next task runs."""
 
     remembers = ("_memories",)
 
@@ -134,7 +134,7 @@ class PipelinedStep(OwnStep):
             self._send(MessageKind.ACTIVATION_GRADIENT, part.before, part.key(task.micro_batch, chunk), made)
 
     async def _compute(self, task: Task, share: float, passing: Callable[[], Tensor | None]) -> Tensor | None:
-        """Compute a pass in its share of the step's time."""
+        """Compute a pass, which takes its share of the step's time."""
         samples = self._part.samples
         name = f"{task.kind} {task.micro_batch}" + (f" of chunk {task.chunk}" if self._part.chunks > 1 else "")
         share *= samples[task.micro_batch] / sum(samples)
@@ -153,7 +153,7 @@ class PipelinedStep(OwnStep):
         return flat.reshape(shape)
 
     def _codec(self, kind: MessageKind, sender: str, key: int, shape: Sequence[int]) -> Codec | None:
-        """Return what a message of ``sender`` passes through, with the tensor's shape where that matters."""
+        """Return the codec of messages of ``sender``, and declare the tensor's shape to it if it needs that."""
         make = self._codecs.make[kind]
         if make is None:
             return None
@@ -165,7 +165,7 @@ class PipelinedStep(OwnStep):
         return codec
 
     def _send(self, kind: MessageKind, to: str, key: int, tensor: Tensor) -> None:
-        """Send in a task: neither a codec nor a full queue is to hold up the next pass."""
+        """Send in a task of its own, so that neither a codec nor a full queue delays the next pass."""
         meta = {"step": self._step} | ({"last": True} if self._scores.ends else {})
         self._world.spawn(self._sending(Message(kind, key, self._round, meta), to, tensor), f"send the {kind} {key}")
 

@@ -2,8 +2,8 @@
 
 ``three_phase_ring`` (Jia et al., 2018): each group reduces to its first rank, these representatives form a ring, and
 each broadcasts the result in its group. ``blueconnect`` (Cho et al., 2019) leaves no rank idle: reduce-scatter inside,
-rings across between those that hold the same part, all-gather inside. ``torus2d`` (Mikami et al., 2018) is that on a
-grid of ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
+rings across groups among the ranks with the same part, all-gather inside. ``torus2d`` (Mikami et al., 2018) does the
+same on a grid of ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from testbed.policy.collective.schedule import (
 )
 
 Groups = tuple[tuple[int, ...], ...]
-Operation = Callable[[int, int], Steps]  # of a rank among so many, with a chunk of its own each
+Operation = Callable[[int, int], Steps]  # steps of a rank among a number of ranks, each with a chunk of its own
 
 
 def blueconnect(shape: GroupShape, rank: int) -> Schedule:
-    """Groups may differ in size: the parts of the buffer are then cut where any group's shares begin."""
+    """BlueConnect. If groups differ in size, the buffer is cut wherever a share of any group begins."""
     return segmented(two_level(shape.sites(), rank), shape.segments)
 
 
 def torus2d(shape: GroupShape, rank: int) -> Schedule:
-    """``blueconnect`` on the rows of a grid: the groups where they are equal, else rows as long as columns."""
+    """``blueconnect`` on a grid's rows: the groups if they are equally large, else a grid as square as possible."""
     return segmented(two_level(grid(shape), rank), shape.segments)
 
 
 def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
-    """Only one rank per group speaks across: what a group without a common network outside has to do."""
+    """All-reduce in which only one rank per group communicates across, as if only that rank had an outside network."""
     groups = shape.sites()
     chunks = lcm(len(groups), *(len(group) for group in groups))
     group = next(group for group in groups if rank in group)
@@ -55,7 +55,7 @@ def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
 
 
 def grid(shape: GroupShape) -> Groups:
-    """Rows of a torus: X ranks each, Y rows, X · Y = p; with p prime there is one row, a plain ring."""
+    """Return the rows of a torus: Y rows of X ranks, X · Y = p; if p is prime, there is one row, a plain ring."""
     groups = shape.sites()
     if len(groups) > 1 and len({len(group) for group in groups}) == 1:
         return groups
@@ -67,7 +67,7 @@ def grid(shape: GroupShape) -> Groups:
 def two_level(
     groups: Groups, rank: int, reduce_scatter: Operation = ring_reduce_scatter, all_gather: Operation = ring_all_gather
 ) -> Schedule:
-    """Reduce-scatter inside the groups, all-reduce across them of each part, all-gather inside, by these operations."""
+    """Reduce-scatter inside the groups, all-reduce each part across groups, all-gather inside, by these operations."""
     scale = lcm(*(len(group) for group in groups))
     parts = sorted({i * scale // len(group) for group in groups for i in range(len(group) + 1)})
     rings = len(groups)
@@ -78,7 +78,7 @@ def two_level(
     mine = range(shares[local][0] // rings, shares[local][1] // rings)
 
     def sum_across(part: int) -> Steps:
-        owners = [group[parts[part] * len(group) // scale] for group in groups]  # one of each group
+        owners = [group[parts[part] * len(group) // scale] for group in groups]  # of each group, the rank with the part
         position = owners.index(rank)
         first = part * rings
         steps = reduce_scatter(position, rings) + all_gather(position, rings)
@@ -96,7 +96,7 @@ def _ring(position: int, members: Sequence[int], ranges: Sequence[tuple[int, int
 
 
 def _cuts(parts: list[int], rings: int) -> tuple[int, ...]:
-    """Every part cut into ``rings`` chunks, in integers."""
+    """Return cuts, in integers, of every part into ``rings`` chunks."""
     cuts = [0]
     for start, stop in pairwise(parts):
         cuts += [start * rings + (stop - start) * (i + 1) for i in range(rings)]
@@ -109,7 +109,7 @@ def _equal_ranges(count: int, chunks: int) -> list[tuple[int, int]]:
 
 
 def _through_first(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> tuple[Steps, Steps]:
-    """Reduce to the first of the group, which all send their part of a reduce-scatter; and broadcast, the same back."""
+    """Return a reduce to the group's first rank, by a reduce-scatter and a gather, and the reverse as a broadcast."""
     local = group.index(rank)
     size = len(group)
     scatter = placed(ring_reduce_scatter(local, size), group, ranges)

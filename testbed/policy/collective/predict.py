@@ -24,7 +24,7 @@ class LinkCost:
     gamma_s: float = 0.0
 
     def copy_s(self, size_bytes: float) -> float:
-        """One message that is not added."""
+        """Return the time of one message that is not added."""
         return self.alpha_s + size_bytes * self.beta_s
 
 
@@ -33,7 +33,7 @@ LinkOf = Callable[[int, int], LinkCost]
 
 @dataclass
 class _State:
-    """When links, ports and adders are free; arrival times of messages not yet taken."""
+    """The times at which links, ports and adders become free, and the arrival times of messages not yet taken."""
 
     link_free_s: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     port_free_s: dict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -44,7 +44,7 @@ class _State:
 def finish_times_s(
     schedules: Sequence[Schedule], size_bytes: float, link_of: LinkOf, port_beta_s: float = 0.0
 ) -> list[float]:
-    """When each rank has finished its part. ``link_of(source, target)``; all start at 0."""
+    """Return when each rank finishes its part; all start at 0. ``link_of(source, target)`` returns a link's cost."""
     scale = size_bytes / schedules[0].cuts[-1]
     state = _State()
     walks = [
@@ -72,7 +72,7 @@ def finish_times_s(
 
 
 class _Walk:
-    """One pipe of one rank in time."""
+    """Walks through one pipe of one rank, step by step, and keeps its time."""
 
     def __init__(self, rank: int, pipe: int, schedule: Schedule, scale: float) -> None:
         self.rank = rank
@@ -111,7 +111,10 @@ class _Walk:
         return self._steps[self._at].receives[self._received].peer
 
     def receive(self, now_s: float, state: _State, link_of: LinkOf) -> float | None:
-        """Take one message that is here, or end the step. When to look again; None when the message is not sent yet."""
+        """Take one message that has arrived, or end the step.
+
+        Return when to call again; ``None`` if the next message has not been sent yet.
+        """
         if self.ended:
             return now_s
         receives = self._steps[self._at].receives
@@ -129,7 +132,7 @@ class _Walk:
         return queue[0]
 
     def _add(self, transfer: RankTransfer, state: _State, link_of: LinkOf) -> None:
-        """Sums of a rank take turns, in the order of arrival."""
+        """Add a received message. The sums of a rank take turns, in the order of arrival."""
         gamma_s = link_of(transfer.peer, self.rank).gamma_s
         if transfer.reduce and gamma_s:
             self.time_s = max(self.time_s, state.adder_free_s[self.rank]) + self._bytes(transfer) * gamma_s

@@ -1,8 +1,8 @@
 """Asynchronous algorithms: every push is applied and answered on arrival.
 
-MixedSync (GeoMX): the WAN tier works so, while inside a data centre workers stay synchronous. TAP, totally
-asynchronous parallel: every tier does (asynchronous SGD; Recht et al., Hogwild, NIPS 2011; Dean et al., NIPS 2012).
-Staleness is not bounded; in steady state it is the number of other members on the mean.
+MixedSync (GeoMX): the WAN tier is asynchronous, while the workers inside a data centre stay synchronous. TAP, totally
+asynchronous parallel: every tier is asynchronous (asynchronous SGD; Recht et al., Hogwild, NIPS 2011; Dean et al., NIPS
+2012). Staleness is not bounded; in steady state, its mean is the number of other members.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class DiLoCo(Fsa):
         )
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
-            """Yield what cannot be: rounds without a step, and fragments that come after the next one has left."""
+            """Yield a problem if rounds have no step, fragments overlap, or an option has no effect."""
             if self.fragments > self.h:
                 yield "fragments", f"{self.fragments} rounds cannot share {self.h} steps", f"write {self.h} or fewer"
             elif self.overlap_steps and self.overlap_steps >= self.h // self.fragments:

@@ -8,9 +8,9 @@ their data centre averages their models; every K2-th such round the data centres
 | κ1, K1 | ``k1``: local steps between two pushes |
 | κ2, K2 | ``k2``: LAN rounds between two WAN rounds |
 
-A codec that sends a part of a tensor is given the change since the last milestone, as in GeoMX (``codec.changes``);
-otherwise models travel whole, which has the same sum. Unlike in GeoMX the global tier holds the model itself, and every
-key changes tier in the same round, because the round, not a counter of some key, decides.
+A codec that sends only a part of a tensor gets the change since the last milestone, as in GeoMX (``codec.changes``);
+with other codecs, whole models travel, which has the same sum. Unlike in GeoMX, the global tier holds the model itself,
+and all keys cross the WAN in the same round, because the number of the round decides, not a counter per key.
 """
 
 from __future__ import annotations

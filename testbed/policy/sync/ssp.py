@@ -4,9 +4,9 @@ Ho et al., More effective distributed ML via a stale synchronous parallel parame
 has finished c rounds may begin its next one iff c − min over members ≤ staleness. Staleness 0 is BSP's rhythm,
 infinite staleness is TAP. Clocks are kept per key, since keys travel independently.
 
-Where workers below do not wait for each other, a data centre with n of them pushes n times in a round: its clock then
-advances by one with every n-th push. Members that have left (a script that has ended; all, once the target accuracy is
-reached) no longer hold others back.
+If the workers of a data centre do not wait for each other, a data centre with n workers pushes n times in a round: its
+clock advances by one with every n-th push. Members that have left (a script that has ended; all members, once the
+target accuracy is reached) no longer hold others back.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Ssp(SyncPolicy):
         self._members = tier.names
         self._staleness = options.staleness
         self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
-        self._first = dict.fromkeys(self._members, 0)  # rounds of those that take part
+        self._first = dict.fromkeys(self._members, 0)  # by present member: its first round
         self._left: set[str] = set()
         self._pushes: dict[int, dict[str, int]] = {}  # by key and member
-        self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
+        self._held: dict[int, list[tuple[str, int]]] = {}  # by key: unanswered pushes, as (member, round)
 
     def on_push(self, push: Push) -> list[Effect]:
         pushes = self._pushes.setdefault(push.key, {name: self._first_pushes(name) for name in self._members})
