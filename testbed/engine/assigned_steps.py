@@ -1,8 +1,8 @@
-"""Local steps of workers that exchange with each other: without a server, every worker runs the algorithm itself.
+"""Numbers of local steps in runs without servers, in which every worker runs the synchronisation algorithm itself.
 
-Where an algorithm assigns steps, workers tell each other how long a step took, and pass on what they have heard. Each
-feeds an algorithm of its own with the reports of all workers, in rank order. No exchange ends before the last worker
-has come to it, so its duration says nothing about one worker, and counts as 0.
+If the algorithm assigns steps, workers report to each other how long a step took, and pass on the reports of others.
+Each worker gives the reports of all workers, in rank order, to its own copy of the algorithm. An exchange ends only
+after the last worker has come to it, so its duration says nothing about a single worker, and is reported as 0.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from testbed.state import Remembering
 
 
 class Report(NamedTuple):
-    """How long a step of ``round`` took at a worker."""
+    """The seconds that a step of ``round`` took at a worker."""
 
     round: int
     step_s: float
 
 
 class LocalStepCounts(Remembering):
-    """How many local steps ``worker`` makes in each round, by the reports of all ``workers``.
+    """Determines the number of local steps that ``worker`` makes in each round, from the reports of all ``workers``.
 
-    reports  the newest known of each worker, this one included; empty where the algorithm needs none
+    reports  by worker, including this one: the newest known report; empty if the algorithm needs none
     """
 
     remembers = ("_assigned", "reports", "_policy")
@@ -52,7 +52,7 @@ class LocalStepCounts(Remembering):
             self.reports[self._worker] = Report(round_, round(work_s / result.steps, 6))
 
     def heard(self, round_: int, reports: Iterable[tuple[str, Report]]) -> None:
-        """Take reports that came with the exchange of ``round_``."""
+        """Take the reports that came with the exchange of ``round_``."""
         for name, report in reports:
             if name not in self.reports or self.reports[name].round < report.round:
                 self.reports[name] = report

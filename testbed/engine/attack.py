@@ -1,7 +1,7 @@
-"""What a worker does to its contributions that attacks the training: faults of kind ``attack``.
+"""Attacks on the training by a worker that changes its contributions: faults of kind ``attack``.
 
-A contribution is changed after the local work that made it and before any codec, so that the worker's own model, its
-loss and its bytes are those of an honest one.
+A contribution is changed after the local work and before any codec. So the worker's own model, its loss and the number
+of its bytes are those of an honest worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from testbed.world import World
 
 
 class Attacks(Remembering):
-    """Those of one worker. What noise it draws follows from the Plan's seed, its name, the round and the key alone."""
+    """The attacks of one worker. Its noise depends only on the Plan's seed, its name, the round and the key."""
 
     remembers = ("_copied",)
 
@@ -26,10 +26,10 @@ class Attacks(Remembering):
         self._world = world
         self._seed = plan.seed
         self._faults = [fault for fault in plan.faults if fault.kind == "attack" and node.name in fault.targets]
-        self._copied: dict[tuple[int, int], Tensor] = {}  # by the round of the fault, and key: what is pushed again
+        self._copied: dict[tuple[int, int], Tensor] = {}  # by round of the fault and key: the tensor pushed again
 
     async def changed(self, round_: int, contributions: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Return what the worker pushes in ``round_``, by key; the contributions themselves before any attack."""
+        """Return, by key, the tensors that the worker pushes in ``round_``; before any attack, the contributions."""
         active = [fault for fault in self._faults if (fault.round or 0) <= round_]
         if not active:
             return contributions

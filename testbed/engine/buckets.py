@@ -1,7 +1,7 @@
-"""Small tensors that travel together: a bucket is one key to servers, whatever the number of its tensors.
+"""Buckets: small tensors that are sent together. Servers treat a bucket as one key.
 
-It is the mirror image of slices (``slicing``). A message costs each node that it passes the same time whatever its
-size, so a model of hundreds of small tensors would spend its rounds on headers.
+Buckets are the counterpart of slices (``slicing``). Each message costs every node on its way a fixed time, besides the
+time for its bytes. Without buckets, a model of hundreds of small tensors would spend its rounds on these fixed costs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from testbed.world import World
 
 
 class Buckets:
-    """The keys of a model in buckets, in their order. Without ``buckets`` each key is one of its own.
+    """The keys of a model in buckets, in their order. Without ``buckets``, each key is a bucket of its own.
 
-    sizes  elements of each bucket
+    sizes  the elements of each bucket
     """
 
     def __init__(self, sizes: Sequence[int], buckets: Sequence[Sequence[int]] | None = None) -> None:
@@ -31,7 +31,7 @@ class Buckets:
         self.sizes = tuple(sum(self._sizes[key] for key in bucket) for bucket in self.keys)
 
     async def joined(self, world: World, tensors: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Return the tensor of each bucket whose keys are among ``tensors``: all of them, or none."""
+        """Return the tensor of each bucket whose keys are in ``tensors``. No bucket may have only some keys there."""
         found: dict[int, Tensor] = {}
         for number, bucket in enumerate(self.keys):
             if bucket[0] in tensors:
@@ -44,7 +44,7 @@ class Buckets:
         return await world.compute(copying(parts), lambda: buffers.joined(parts))
 
     def split(self, tensors: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Return the tensors of keys, given those of buckets, whose memory they share."""
+        """Return the tensors of keys, given those of buckets. They share the buckets' memory."""
         found: dict[int, Tensor] = {}
         for number, tensor in tensors.items():
             bucket = self.keys[number]
@@ -54,10 +54,10 @@ class Buckets:
 
 
 def buckets_of(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> Buckets:
-    """Return which keys of a model travel together, where nothing tells them from each other.
+    """Return the buckets of a model.
 
-    They stay apart where layers are sent one by one, fragments take turns, or tables travel by rows (``widths``), and
-    wherever ``slicing`` keeps tensors whole.
+    Each key is a bucket of its own if layers are sent one by one, if fragments take turns, if tables travel by rows
+    (``widths``), or if ``slicing.keys_together`` does not group keys.
     """
     if overlaps(plan) or sync_setup.streaming(plan) is not None or widths:
         return Buckets(sizes)
@@ -65,10 +65,11 @@ def buckets_of(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> B
 
 
 def script_buckets_of(plan: Plan, sizes: Sequence[int], together: int, codec: str | None) -> Buckets:
-    """Return the same for a script that pushes the first ``together`` keys in every round, the others in some.
+    """Return the buckets of a script's keys. Only the first ``together`` keys, pushed in every round, may be joined.
 
-    They stay apart where the script's optimizer runs on servers, which leave a parameter without a gradient alone.
-    ``codec``: the kind that the script has chosen.
+    Keys pushed only in some rounds must stay apart: a server's optimizer does not change a parameter without gradient.
+
+    ``codec``: the kind of codec that the script has chosen
     """
     some = keys_together(plan, sizes[:together], codec) if sync_setup.all_wait(plan) else None
     return Buckets(sizes, [*some, *([key] for key in range(together, len(sizes)))] if some else None)

@@ -1,4 +1,4 @@
-"""When a worker leaves a run that goes on without it."""
+"""Decides when a worker leaves a run that goes on without it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from testbed.world import World
 class Departure:
     """Decides whether this worker leaves: after a round that the Plan names, or when its world asks it to (LEAVE).
 
-    It leaves between two of its rounds, when every push is answered, and after a round whose aggregate crossed the
-    WAN: what a data centre has only averaged inside (HFA) would be lost with its last worker. So what it has computed
-    is in the model, and no other node waits for it. The scheduler makes it a new membership epoch. Where a run goes on
-    from a checkpoint, the world asks once more.
+    The worker leaves between two of its rounds, when every push is answered, and only after a round whose aggregate
+    crossed the WAN: an average made only inside a data centre (HFA) would be lost with its last worker. So all its work
+    is in the model, and no other node waits for it. The scheduler makes a new membership epoch of it. In a resumed run,
+    the world must ask again.
     """
 
     def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
@@ -35,7 +35,7 @@ class Departure:
         inbox.on(MessageKind.LEAVE, self._on_asked)
 
     def due(self, round_: int) -> bool:
-        """Return whether ``round_``, which is over, was this worker's last. After the run's last one all end alike."""
+        """Return whether this worker leaves after ``round_``; not after the run's last round, when all workers end."""
         if round_ == self._last_round or (round_ + 1) % self._lan_rounds:
             return False
         if round_ >= self._after and not self._asked:

@@ -1,7 +1,7 @@
-"""Checks every gradient for NaN and infinity: one such number would spoil all residuals and moments it is added to.
+"""Checks every gradient for NaN and infinity: one such number would spoil every residual and moment it is added to.
 
-Faults of kind ``nan`` are injected here, before the check, so that they are treated as a real NaN would be. Gradients
-of scripts are checked by their store (``testbed.kvstore``).
+Faults of kind ``nan`` are injected here, before the check, so that they have the same effect as a real NaN. Scripts'
+gradients are checked by the scripts' store (``testbed.kvstore``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Record = Callable[..., None]
 
 
 def guarded(plan: Plan, node: NodePlan, learner: SegmentedLearner) -> SegmentedLearner:
-    """Return the learner with the Plan's checks around it, or the learner itself where there is nothing to check.
+    """Return the learner with the Plan's checks around it, or the learner itself if there is nothing to check.
 
-    That is so without checks and faults, and where compute is modelled, because gradients then have no numbers.
+    There is nothing to check if the Plan has neither checks nor ``nan`` faults for this node, or if compute is
+    modelled: then gradients have no numbers.
     """
     mine = [fault for fault in plan.faults if fault.kind == "nan" and node.name in fault.targets]
     if plan.training.compute == "modelled" or (plan.recovery.on_nan == "ignore" and not mine):
@@ -35,9 +36,9 @@ def guarded(plan: Plan, node: NodePlan, learner: SegmentedLearner) -> SegmentedL
 class Guarded:
     """A ``SegmentedLearner`` whose gradients are checked; all other attributes are those of ``inner``.
 
-    poisoned  rounds in whose first gradient a fault of the Plan puts a NaN
-    record    ``World.record``, to be set by the role; it gets faults, and gradients that are left out
-    round     the training round, to be set by the role; ``None``: every step is a round
+    poisoned  the rounds into whose first gradient a fault of the Plan puts a NaN
+    record    ``World.record``, set by the role; it records faults, and gradients that are left out
+    round     the training round, set by the role; ``None``: every step is a round
     """
 
     def __init__(self, inner: SegmentedLearner, node: str, poisoned: set[int], on_nan: str) -> None:
@@ -59,7 +60,10 @@ class Guarded:
         return cast(SegmentedStep, _GuardedStep(self, step, self.inner.begin(step)))
 
     def checked(self, step: int, gradients: list[Tensor]) -> list[Tensor]:
-        """Return the gradients, or zeros where one is not finite. Raise ``Diverged`` if that ends the run."""
+        """Return the gradients, or zeros for all of them if any number is not finite.
+
+        Raise ``Diverged`` if a number that is not finite ends the run.
+        """
         round_ = step if self.round is None else self.round
         if round_ in self._poisoned and gradients:  # a segment may have no parameters
             self._poisoned.discard(round_)
@@ -76,7 +80,7 @@ class Guarded:
 class _GuardedStep:
     """A step in segments.
 
-    Scenarios that train in segments may not ask for ``on_nan: skip``: it would leave out one segment and keep others.
+    Scenarios that train in segments may not have ``on_nan: skip``: it would leave out one segment and keep the others.
     """
 
     def __init__(self, guard: Guarded, step: int, inner: SegmentedStep) -> None:

@@ -1,8 +1,8 @@
-"""What a child declares of its keys before its first round, and what it pushes to them.
+"""The declaration of a child's keys, which precedes its first round, and its pushes to these keys.
 
-A declaration travels as a message of kind ``DECLARE``. Its parts are int64 columns with a row for each key: the wire
-key, its elements and, if any key is a table, the elements of a row or 0. Its metadata say which codec a script has
-chosen, and the shapes of the keys where a codec treats tensors by them.
+A declaration is sent as a message of kind ``DECLARE``. The message's parts are int64 columns with a row for each key:
+the wire key, its elements and, if any key is a table, the elements of a row or 0. The metadata name the codec that a
+script has chosen, and the shapes of the keys if a codec depends on them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CodecChoice = tuple[str, dict[str, Any]]  # the codec that a script has chosen, 
 class DeclaredKey:
     """A key as its child knows it.
 
-    size   its elements
-    width  the elements of a row, if it is a table of which rows are pulled; otherwise 0
-    shape  where a codec of this tier or of one above treats tensors by their shapes
+    size   the number of its elements
+    width  the elements of a row, if the key is a table that is pulled by rows; otherwise 0
+    shape  its shape, if a codec of this tier or of one above depends on it
     """
 
     size: int
@@ -36,7 +36,7 @@ class DeclaredKey:
     shape: KeyShape | None = None
 
     def part(self, piece: Slice) -> DeclaredKey:
-        """Return what is declared of a slice of this key."""
+        """Return the declaration of a slice of this key."""
         shape = self.shape and self.shape.part(piece.start, piece.stop)
         return DeclaredKey(piece.stop - piece.start, self.width, shape)
 
@@ -54,7 +54,7 @@ class Declaration:
 
     @property
     def widths(self) -> dict[int, int]:
-        """Return the elements of a row of each table."""
+        """The elements of a row, by table."""
         return {number: key.width for number, key in self.keys.items() if key.width}
 
     @property
@@ -96,7 +96,7 @@ def declared(
     shapes: Mapping[int, KeyShape] | None = None,
     codec: CodecChoice | None = None,
 ) -> Declaration:
-    """Return the declaration of keys 0, 1, 2, …; ``widths`` and ``shapes`` by key, of those that have one."""
+    """Return the declaration of keys 0, 1, 2, …; ``widths`` and ``shapes`` by key, for the keys that have one."""
     widths = widths or {}
     shapes = shapes or {}
     keys = {key: DeclaredKey(size, widths.get(key, 0), shapes.get(key)) for key, size in enumerate(sizes)}
@@ -106,9 +106,9 @@ def declared(
 class KeyPush(msgspec.Struct, frozen=True):
     """A child's contribution to a key's round.
 
-    notes     what it says beside
-    priority  that of the contributions from below, if the child is a server; ``None``: the order axis decides
-    wanted    of a table, the rows that the reply is to bring, int64 and ascending; ``None``: all
+    notes     further metadata of the push
+    priority  the priority of the contributions from below, if the child is a server; ``None``: the order axis decides
+    wanted    for a table: the rows that the reply must contain, int64 and ascending; ``None``: all rows
     """
 
     key: int

@@ -30,11 +30,12 @@ from testbed.training.trainer import Computing, Trainer, configure
 def make_learner(
     plan: Plan, node: NodePlan, device: torch.device | None = None, *, on_host: bool = False
 ) -> SegmentedLearner:
-    """Return model and share of the data for ``node``. Each draws first parameters; the master's replace them.
+    """Return a learner with the model and the share of the data of ``node``.
 
-    Frozen ones do not travel, so that all draw the same.
+    Each node draws its own first parameters, which the master worker's later replace. Frozen parameters are not sent,
+    so models that have any are drawn the same at all nodes.
 
-    device   on which it computes, instead of the node's own
+    device   the device that computes; ``None``: the node's own
     on_host  see ``Computing``
     """
     if plan.training.compute == "modelled":
@@ -48,7 +49,7 @@ def make_learner(
 
 
 class TrainingParts(NamedTuple):
-    """What a trainer is made of."""
+    """The parts of a trainer."""
 
     model: nn.Module
     dataset: Dataset
@@ -58,7 +59,7 @@ class TrainingParts(NamedTuple):
 
 
 def warms_up(plan: Plan, device: torch.device) -> bool:
-    """Return whether a step is computed for no one before the clock starts."""
+    """Return whether the trainer computes a step before the clock starts, whose result is discarded."""
     return computes_in_real_time(plan) or device.type != CPU.type or plan.training.compile
 
 
@@ -84,7 +85,7 @@ def training_parts(
 
 
 def parameter_bytes(plan: Plan) -> int:
-    """Return the bytes of the parameters that are trained; 0 where a user's script brings the model."""
+    """Return the bytes of the trained parameters; 0 if the job brings its own model (script, program or trace)."""
     model = plan.training.model
     data = plan.training.data
     if MODELS[model.kind].takes in OWN_JOBS:
@@ -96,7 +97,10 @@ def parameter_bytes(plan: Plan) -> int:
 
 
 def samples_of(plan: Plan) -> list[int]:
-    """Return the training samples of each training worker, by rank; without data (shapes only) all have the same."""
+    """Return the number of training samples of each training worker, by rank.
+
+    It is 1 for all workers if compute is modelled or the job has no data here.
+    """
     workers = len(plan.training_workers)
     data = plan.training.data
     split = plan.training.split
@@ -108,12 +112,12 @@ def samples_of(plan: Plan) -> list[int]:
 
 @once_per_plan
 def shape_only(plan: Plan) -> ModelShape:
-    """Return the shape of the Plan's model; nothing is computed."""
+    """Return the shape of the Plan's model, without computing anything."""
     return shape_of_job(plan.training.model, plan.training.data, plan.seed)
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
-    """Return the segments of the job's model. Its operations are counted once per process (of many workers)."""
+    """Return the shape of the job's model. A process counts the model's operations once for all its workers."""
     model = plan.training.model
     data = plan.training.data
     job = MODELS[model.kind], DATASETS[data.kind], repr((model, data, plan.training.compute))
@@ -129,8 +133,8 @@ _shapes: dict[tuple[type[Any], type[Any], str], ModelShape] = {}  # of the last 
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once.
 
-    Nothing of it touches a GPU: a CUDA context does not survive a fork. Nor do the threads of autograd, which the first
-    backward pass starts where torch finds a GPU; so there is none here.
+    This must not touch a GPU: a CUDA context does not survive a fork. Neither do Autograd's threads, which the first
+    backward pass starts if torch finds a GPU, so this makes no backward pass.
     """
     takes = MODELS[plan.training.model.kind].takes
     if takes in (PROGRAM, TRACE):

@@ -1,6 +1,7 @@
-"""Training samples that are loaded ahead of the steps that need them, from the nearest level that has each sample.
+"""Loads training samples ahead of the steps that need them, each from the nearest level that has it.
 
-memory (decoded) → disk (encoded) → the neighbour whose share it is (if samples are spread) → the remote source.
+The levels are memory (decoded samples) → disk (encoded) → the neighbour that keeps the sample (if samples are spread
+over a data centre's workers) → the remote source.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ LEVELS = ("memory", "disk", "neighbour", "remote")
 
 
 class Requests:
-    """Samples that workers request from each other: encoded, several in one message, by numbers of their data set.
+    """Workers' requests for samples from each other. One message contains several encoded samples.
 
-    The key of FETCH and of its answer SAMPLES is the number of the request, so that several may be pending.
-    ``give(numbers, whole)`` answers others; ``whole``: from the whole data set, not from the worker's share.
+    Requests name samples by their numbers in the data set. The key of the messages FETCH and SAMPLES is the number of
+    the request, so that several requests may be pending.
+
+    ``give(numbers, whole)`` returns samples for another worker; ``whole``: from the whole data set, not this worker's
+    share
     """
 
     def __init__(self, world: World, inbox: Inbox, give: Callable[[list[int], bool], Awaitable[list[bytes]]]) -> None:
@@ -62,7 +66,10 @@ class Requests:
 
 
 class SampleStore:
-    """A token bucket of no depth: the requests of one worker follow each other at ``rate_bps``, after ``latency_s``."""
+    """The remote source of samples. It serves one worker's requests one after the other at ``rate_bps``.
+
+    Each answer comes ``latency_s`` after its bytes (a token bucket of depth 0).
+    """
 
     def __init__(self, world: World, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
         self._world = world
@@ -99,7 +106,7 @@ class Loader:
             folder = Path(options.folder).expanduser() / node.name.replace("/", ".")
             self._disk = FolderDisk(folder, options.disk, digest)
         self._requests = Requests(world, inbox, self._give)
-        # from the last level, which has every sample
+        # fetches from the last level, which has every sample
         self._fetch: Callable[[Sequence[int]], Awaitable[list[bytes]]]
         self._fetch = SampleStore(world, self._coder, options.rate, options.latency).fetch
         if options.source and options.source != node.data_center:
@@ -110,7 +117,7 @@ class Loader:
         self._hits: Counter[str] = Counter()  # by level, since the last record
 
     async def batch(self, step: int, round_: int) -> Batch:
-        """Return inputs and labels of ``step``, with the data set's own bits. Start to load the steps that follow."""
+        """Return inputs and labels of ``step``, bit for bit those of the data set. Start to load the next steps."""
         started_s = self._world.now()
         for ahead in range(step, step + self._options.prefetch + 1):
             if ahead not in self._tasks:
@@ -129,7 +136,7 @@ class Loader:
         return [self._coder.encode(sample) for sample in await self._samples(numbers, count=False)]
 
     async def finish(self) -> None:
-        """Wait for the samples that are being loaded, so that no other worker answers one that has ended."""
+        """Wait for the samples that are being loaded, so that no other worker sends to this one after its end."""
         for step, task in list(self._tasks.items()):
             await self._world.wait(task, f"the batch of step {step}")
         self._tasks.clear()
@@ -141,7 +148,7 @@ class Loader:
         found = {number: sample for number in numbers if (sample := self._memory.get(number)) is not None}
         awaited = {number: self._pending[number] for number in numbers if number in self._pending}
         missing = [n for n in dict.fromkeys(numbers) if n not in found and n not in awaited]
-        if count:  # what is being loaded, or stands twice in a batch, is in memory when it is needed
+        if count:  # a sample that is being loaded, or is twice in a batch, counts as found in memory
             self._hits["memory"] += len(numbers) - len(missing)
         for number in missing:
             self._pending[number] = self._world.future()
@@ -158,7 +165,10 @@ class Loader:
         self._pending.pop(number).set_result(sample)
 
     async def _from_below(self, numbers: list[int], count: bool) -> list[Sample]:
-        """Read, ask for or fetch the encoded samples, then decode them, which takes ``options.decode`` seconds each."""
+        """Get the encoded samples from disk, the remote source or neighbours, and return them decoded.
+
+        Decoding a sample from disk or the remote source takes ``options.decode`` seconds.
+        """
         if not numbers:
             return []
         mine = [number for number in numbers if self._owner(number) == self._world.node]
@@ -184,17 +194,17 @@ class Loader:
         return {number: content for number, content in found.items() if content is not None}
 
     def _owner(self, number: int) -> str:
-        """Return the worker that keeps a sample, and fetches it for the data centre."""
+        """Return the worker that fetches and keeps a sample for the data centre."""
         if not self._options.spread:
             return self._world.node
         return self._neighbours[number % len(self._neighbours)]
 
 
 class LoadingTrainer(Trainer):
-    """A trainer whose batches come from a loader: ``gradient(step)`` needs the batch that ``prepare(step)`` waits for.
+    """A trainer whose batches come from a loader. Await ``prepare(step)`` before ``gradient(step)``.
 
-    ``open`` is to be called before messages are read, as others may ask for samples; ``loader.finish`` after the last
-    step, while the others still answer.
+    Call ``open`` before messages are read, as other workers may ask for samples. Call ``loader.finish`` after the last
+    step, while other workers still answer.
     """
 
     loader: Loader
@@ -227,6 +237,6 @@ class LoadingTrainer(Trainer):
 
 
 def loading_of(learner: Learner) -> LoadingTrainer | None:
-    """Return the loading trainer, behind a guard if there is one; ``None`` if samples are in memory."""
+    """Return the loading trainer, also from inside a guard; ``None`` if all samples are in memory."""
     inner = getattr(learner, "inner", learner)
     return inner if isinstance(inner, LoadingTrainer) else None

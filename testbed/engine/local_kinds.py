@@ -1,4 +1,4 @@
-"""Which local work a node does, by the Plan's algorithm and optimizer."""
+"""Chooses a node's local work by the Plan's synchronisation algorithm and optimizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from testbed.training.optimizers import ModelOptimizer
 
 
 def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
-    """Return what ``node`` does between two synchronisations."""
+    """Return the local work of ``node`` between two synchronisations with servers."""
     lags = sync_setup.lags(plan)
     staleness = sync_setup.staleness(plan)
     if optimizer_at_top(plan):
@@ -34,9 +34,10 @@ def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
 
 
 def serverless_work(plan: Plan, learner: Learner, values: list[Tensor]) -> LocalWork:
-    """Return what a worker does between two exchanges with others, from its first values on.
+    """Return the local work of a worker between two exchanges with other workers, from its first ``values`` on.
 
-    What comes out is a gradient, or how far local steps have moved the model: ``sync_setup.stepped_with``.
+    Its result is a gradient, or the change of the model by local steps. Workers then step along the exchanged result
+    with the optimizer ``sync_setup.stepped_with``.
     """
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
         return OneGradient(learner)

@@ -1,8 +1,8 @@
-"""A local server with a model of its own: it steps along every contribution, and merges the global model now and then.
+"""A local server with a model of its own: each contribution updates it, and at times it merges the global model.
 
-The rules are those of HALoS (``policy.sync.halos``): a server answers contributions with its newest local model, and
-does not wait for the global server. After a number of updates, the change of the local model since the last merging
-goes up. The next change waits until the answer is there.
+The rules are those of HALoS (``policy.sync.halos``). A server replies to contributions with its newest local model, and
+does not wait for the global server. After a number of updates, it pushes the change of the local model since the last
+merging to the global server. It pushes the next change only after the reply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.world import Future, Work, World
 
 
 class LocalModelStore(ParentServers):
-    """The global servers, and the model between them and the workers of this data centre."""
+    """The upstream of a local server with its own model: holds this model, and exchanges with the global servers."""
 
     remembers = ("_store", "_last", "_merged", "_updates", "_rounds", "_keys")
 
@@ -35,9 +35,9 @@ class LocalModelStore(ParentServers):
         self._model = declared
         self._keys: PartsByKey[int, KeyOptimizer] = PartsByKey(self._made)
         self._merged: dict[int, Tensor] = {}  # by key: the value after the last merging
-        self._updates: dict[int, int] = {}  # by key: since then
-        self._rounds: dict[int, int] = {}  # by key: pushes to the global servers
-        self._under_way: dict[int, Future[None]] = {}  # by key
+        self._updates: dict[int, int] = {}  # by key: number of updates since the last merging
+        self._rounds: dict[int, int] = {}  # by key: number of pushes to the global servers
+        self._under_way: dict[int, Future[None]] = {}  # by key: the merging in progress
         self._last = False  # the global server has said that the run ends
 
     async def pull(self, key: int, newest: bool = False) -> Tensor:
@@ -67,7 +67,7 @@ class LocalModelStore(ParentServers):
         return Value(value, ReplyControl(last=self._last))
 
     async def _merge(self, total: AggregatedPush) -> None:
-        """Push how far the local model has moved, and merge the global one that is answered."""
+        """Push the change of the local model, and merge the global model that comes in reply."""
         key = total.key
         state = self._keys[key]
         copying = Work("copy", total.round, size_bytes=state.value.nbytes)

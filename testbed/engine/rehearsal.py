@@ -1,6 +1,7 @@
-"""What a run refuses before its first step, found without starting one: its data, split and model, and their shapes.
+"""Finds, without starting a run, the errors in data, split and model for which it would end before its first step.
 
-``needs_rehearsal`` says, without torch, whether there is anything that the scenario's rules have not decided already.
+``needs_rehearsal`` returns, without importing torch, whether such errors are possible that the scenario's rules have
+not ruled out already.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def needs_rehearsal(plan: Plan) -> bool:
-    """Return whether data have to be read, or a model built, to know that training can begin."""
+    """Return whether only reading the data or building the model shows whether training can begin."""
     training = plan.training
     if MODELS[training.model.kind].takes in OWN_JOBS:
         return False
@@ -33,7 +34,7 @@ def needs_rehearsal(plan: Plan) -> bool:
 
 
 def _depends_on_samples(plan: Plan) -> bool:
-    """Return whether files have to be read, or a split dealt out, to know that each worker has a sample."""
+    """Return whether only reading files or making the split shows whether each worker has a sample."""
     data = plan.training.data
     source = DATASETS[data.kind]
     if any("path" in field.metadata for field in fields(options_of(source))):
@@ -54,7 +55,7 @@ def _depends_on_shapes(plan: Plan) -> bool:
 
 
 def _one_step(learner: Learner, kind: str) -> None:
-    """Compute one step. Raise ``ScenarioError`` for any error of the model that is not raised in its own code."""
+    """Compute one step. Raise ``ScenarioError`` for an error raised outside the user's code; pass on other errors."""
     try:
         learner.gradient(0)
     except TestbedError:
@@ -67,9 +68,9 @@ def _one_step(learner: Learner, kind: str) -> None:
 
 
 def rehearse(plan: Plan) -> None:
-    """Read the data, deal them out, build the model and compute one step of it, on this machine's processor.
+    """Read and split the data and build the model, on this machine's processor; compute a step of a user's model.
 
-    Raise ``ScenarioError`` for what the run itself would refuse, as soon as its nodes have started.
+    Raise ``ScenarioError`` for every error that the run itself would raise as soon as its nodes have started.
     """
     from testbed.devices.accelerator import CPU
     from testbed.engine.learner import make_learner, samples_of
@@ -83,7 +84,7 @@ def rehearse(plan: Plan) -> None:
     training = plan.training
     if plan.pipeline is not None:
         check_memory(plan, layout_of(plan))
-        plan = plan_of_stage(plan, 0)  # whose replicas share the data
+        plan = plan_of_stage(plan, 0)  # the replicas of the first stage share the data
     else:
         for node in plan.training_workers:
             check_whole_memory(plan, node)

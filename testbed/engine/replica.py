@@ -1,16 +1,17 @@
 """Chain replication of a global server: its replica repeats every update, and takes over when the server is lost.
 
-What is copied is not the pushes of many children but their aggregate, once (Li et al., "Scaling distributed machine
-learning with the parameter server", OSDI 2014, section 4.3: replication after aggregation), and no child is answered
-before the replica has the update. The protocol of one key's round:
+The server copies to the replica not the pushes of its many children, but only their aggregate (Li et al., "Scaling
+distributed machine learning with the parameter server", OSDI 2014, section 4.3: replication after aggregation). It
+replies to no child before the replica has the update. The protocol of one key's round:
 
-1. The server applies the aggregate and sends it to the replica (COPY), which applies it as well and confirms (COPIED).
+1. The server applies the aggregate and sends it to the replica (COPY). The replica applies it too, and confirms
+   (COPIED).
 2. Then the server replies to its children.
-3. When the server is lost, that is a change of the membership like any other: its children declare their keys to the
-   replica and push again what was not answered. The replica answers a round that it has updated from its value, and
-   aggregates any other from the pushes.
+3. The loss of the server is a change of the membership like any other. Its children declare their keys to the replica
+   and push again all contributions without a reply. If the replica has already updated that round, it replies with its
+   value; otherwise it aggregates the pushes.
 
-So whatever a child was told, the replica knows; no update is lost and none is applied twice, and all bits are equal.
+So the replica has every value that a child has received. No update is lost or applied twice, and all bits are equal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from testbed.world import Future, World
 
 
 class ReplicatedRootStore(RootStore):
-    """The store of a server that has a replica: ``apply`` returns when the replica has the update as well."""
+    """The store of a server that has a replica: ``apply`` returns only after the replica has the update, too."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class ReplicatedRootStore(RootStore):
         return value
 
     def on_members_lost(self, nodes: Sequence[str]) -> None:
-        """Continue alone if the replica is among ``nodes``: nothing waits for its confirmation any more."""
+        """Continue alone if the replica is among ``nodes``: stop waiting for its confirmations."""
         if self._replica in nodes:
             self._replica_lost = True
             for future in self._unconfirmed.values():
@@ -84,7 +85,7 @@ class ReplicatedRootStore(RootStore):
 
 
 class Copies:
-    """The replica's side: repeats the server's updates in the ``server`` that may take over."""
+    """The replica's side: repeats the global server's updates in ``server``, the replica's own, which may take over."""
 
     def __init__(self, world: World, inbox: Mail, top: RootStore, server: Server) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""The answer to a push or a pull: the value of a key, and what the servers tell the child along with it."""
+"""The reply to a push or a pull: the value of a key, and the servers' instructions for the child."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-PULL_ROUND = -1  # the round of a plain pull and of its answer: they belong to no round of training
+PULL_ROUND = -1  # the round of a plain pull and of its reply: they belong to no round of training
 
 
 class ReplyControl(msgspec.Struct):
-    """What travels down with a value, as the metadata of the message.
+    """The instructions that a server sends with a value, as metadata of the message.
 
-    last      the run ends with this round
-    waited_s  seconds that this child's contribution waited at servers and relays for those of others, over all tiers
+    last      whether the run ends with this round
+    waited_s  seconds for which this child's contribution waited for others' at servers and relays, over all tiers
     steps     local steps of the next round, by worker; a worker that is not named keeps its number
-    pace      of all workers from now on (``policy.events.Pace``): staleness and share; ``None``: as it is
+    pace      staleness and share of all workers from now on (``policy.events.Pace``); ``None``: no change
     """
 
     last: bool = False
@@ -26,7 +26,7 @@ class ReplyControl(msgspec.Struct):
     pace: Sequence[float] | None = None
 
     def to_meta(self) -> dict[str, Any]:
-        """Return the metadata. It has one size in all plain rounds, so headers are equal in every world."""
+        """Return the metadata. It has the same size in all plain rounds, so headers are equal in every world."""
         meta: dict[str, Any] = {"waited_s": float(self.waited_s)}
         if self.last:
             meta["last"] = self.last
@@ -40,7 +40,7 @@ class ReplyControl(msgspec.Struct):
 class Value(msgspec.Struct):
     """The value of a key after a round, and the control that came with it.
 
-    arrived_s  when a child had it
+    arrived_s  when the child had decoded it
     """
 
     tensor: Tensor

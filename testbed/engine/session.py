@@ -1,6 +1,6 @@
-"""What all roles but the scheduler share: an inbox, a place in the membership, and the records of begin and end.
+"""The common part of all roles but the scheduler: an inbox, the membership, and the events of start and end.
 
-A role registers its handlers first, then joins, does its part, and ends (``finish`` or ``ended``, ``record_final``).
+A role first registers its handlers. Then it joins, does its part, and ends (``finish`` or ``ended``, ``record_final``).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Session:
     """One node's part in one run."""
 
     def __init__(self, plan: Plan, node: NodePlan, world: World, company: Plan | None = None) -> None:
-        """``company``: the Plan of those with whom it exchanges, where that is not the run's."""
+        """``company``: the Plan of the nodes with which this node exchanges; ``None``: the run's Plan."""
         world.record("start", role=node.role, data_center=node.data_center)
         self.inbox = Inbox(world)
         self.membership = Membership(world, self.inbox, plan)
         self.peers = Peers(world, self.inbox, self.membership, company or plan)
         self.world = world
         self.plan = plan
-        # where the values that this node ends with belong in the whole model, if it has a part of one
+        # the keys of this node's final values in the whole model, if the node holds a part of it
         self.keys: Sequence[int] = ()
         self._role = node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]
 
     def use(self, learner: Learner) -> None:
-        """Let ``learner`` load its samples through this node, and record what its guard finds."""
+        """Let ``learner`` load its samples through this node, and let its guard record events."""
         self._loading = loading_of(learner)
         if self._loading is not None:
             self._loading.open(self.world, self.inbox)
@@ -52,7 +52,7 @@ class Session:
         await self.membership.join()
 
     async def finish(self, leaves: bool = False) -> None:
-        """End a worker's part: return when all have finished or, if it ``leaves`` the run, when it may."""
+        """End a worker's part. Return when all have finished or, if it ``leaves``, when the scheduler lets it go."""
         if self._loading is not None:
             await self._loading.loader.finish()
         await (self.membership.depart() if leaves else self.membership.finish())
@@ -64,9 +64,9 @@ class Session:
         await self._reading
 
     async def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
-        """Record the hash of the values that this node ends with, and how many are not finite. Return the values.
+        """Record the hash of this node's final values, and the number of those that are not finite. Return the values.
 
-        Of a part of a model each key's hash is recorded as well, so that those of all parts can be put together.
+        If the node holds a part of the model, record each key's hash as well, so that all parts can be put together.
         """
         sha256, count = await self.world.aside(lambda: (values_sha256(values), sum(map(count_not_finite, values))))
         spoilt = {"not_finite": count} if count else {}

@@ -1,4 +1,4 @@
-"""States of workers as messages: who lacks one asks another for it."""
+"""Sends workers' states as messages: a worker that lacks a state asks another worker for it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from testbed.world import Future, World
 
 
 class StateMail:
-    """Asks another worker for its state, and answers who asks: ``provide`` returns this worker's.
+    """Asks another worker for its state, and answers other workers' requests with this worker's (``provide``).
 
-    Who asks names a round, and is answered when this worker has done it (``done``); -1: at once.
+    A request names a round. This worker answers once it has done that round (``done``); at once for round -1.
     """
 
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
         self._done = -1
         self._waiting: list[Message] = []
-        self._asked = 0  # so far
+        self._asked = 0  # number of requests so far
         self._answer: Future[Message] | None = None
         self.provide: Callable[[], Awaitable[State]] | None = None
         inbox.on(MessageKind.STATE, self._on_state)
@@ -39,12 +39,12 @@ class StateMail:
         return unpacked(message.meta, message.parts)
 
     def give_up(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for an answer."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(MembershipChanged())
 
     def drop(self, nodes: Collection[str]) -> None:
-        """Answer lost workers no more."""
+        """Drop the requests of lost workers."""
         self._waiting = [each for each in self._waiting if each.sender not in nodes]
 
     def done(self, round_: int) -> None:
@@ -72,7 +72,10 @@ class StateMail:
 
 
 def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
-    """Return a state as metadata and parts: tensors, joined by type, their names and shapes, and all other content."""
+    """Return a state as metadata and parts. The parts are the tensors, joined by type.
+
+    The metadata hold the tensors' names and shapes, and all other content.
+    """
     by_type: dict[torch.dtype, list[Tensor]] = {}
     layout = []
     rest = {}
