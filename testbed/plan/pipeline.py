@@ -1,8 +1,8 @@
-"""How a model is computed in stages: where it is cut, in which order each stage computes, and how much it hands on.
+"""Decides how a model is computed in stages: the cuts, the order of each stage's passes, and the sizes of messages.
 
-All of it is decided here, once, when the Plan is made, which has it from then on (``PipelinePlan``): nodes need neither
-the schedule's code nor the times that it was made for. The model's segments, and the sizes of what codecs send, are
-asked of PyTorch, on its meta device.
+All of this is decided once, when the Plan is made, and kept in it (``PipelinePlan``). So nodes need neither the code of
+the schedule nor the step times that it was made for. The model's segments and the sizes of encoded activations are
+found with PyTorch's meta device.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from testbed.settings.job import Choice
 from testbed.training.shapes import ModelShape, SegmentShape
 
 Chunks = tuple[tuple[range, ...], ...]
-"""By stage, the parts of the model that it holds, as numbers of segments."""
+"""For each stage, the parts of the model that it holds, as numbers of segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What was decided, and when the tasks would be computed, with the Plan's times and rates."""
+    """The decided pipeline, and the predicted times of its tasks, by the Plan's step times and rates."""
 
     pipeline: PipelinePlan
     timing: Timing
@@ -41,23 +41,23 @@ def staged(
 ) -> Staged:
     """Return the pipeline with its cuts, its tasks, and the size of each message between parts of the model.
 
-    Raise ``ScenarioError`` if the model cannot be cut so, or the tasks be computed.
+    Raise ``ScenarioError`` if the model cannot be cut in this way, or the tasks cannot be computed.
     """
     return _Maker(pipeline, training, nodes, network, seed).staged()
 
 
 def chunks_of(cuts: Sequence[int], segments: int, stages: int) -> Chunks:
-    """Return the parts of a model of so many segments that each stage holds."""
+    """Return, for each stage, the parts of a model of ``segments`` segments that it holds."""
     parts = cut_at(cuts, segments)
     return tuple(parts[stage::stages] for stage in range(stages))
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of a whole step's time, what the passes of the whole batch through one chunk take.
+    """The shares of a whole step's time that the passes of the whole batch through one chunk take.
 
-    backward  with the forward pass before it, where that is computed again
-    weights   the part of ``backward`` that is the gradients of the parameters: as many operations as forward
+    backward  includes the forward pass, if it is computed again
+    weights   the part of ``backward`` for the gradients of the parameters: as many operations as forward
     """
 
     forward: float
@@ -116,7 +116,7 @@ class _Maker:
         return Staged(replace(pipeline, tasks=tuple(map(text_of, tasks))), timing)
 
     def _sent_after(self, segment: SegmentShape) -> KeyShape:
-        """Return the shape of what a micro-batch hands on after a segment."""
+        """Return the shape of a micro-batch's activation after a segment."""
         rows = self._samples * segment.rows
         return KeyShape((rows, segment.outputs // segment.rows), MATRIX)
 
@@ -164,9 +164,9 @@ class _Maker:
         return tuple(max(worker.device.step_time_s for worker in workers) for workers in self._workers)
 
     def _payloads(self, name: str, choice: Choice, sent: list[KeyShape]) -> tuple[int, ...]:
-        """Return the bytes of activations of these shapes, or of their gradients, as they travel.
+        """Return the payload bytes of activations of these shapes, or of their gradients.
 
-        Raise ``ScenarioError`` where a codec would send all messages as they are.
+        Raise ``ScenarioError`` if all are below the codec's ``bound``, so that it would send them all unchanged.
         """
         from testbed.codec.table import payload_bytes
         from testbed.training.stage import ACTIVATION_TYPES
@@ -185,7 +185,10 @@ class _Maker:
         return tuple(payload_bytes(choice.kind, choice.options, shape, self._seed) for shape in sent)
 
     def _shape(self, chunks: Chunks, pipeline: PipelinePlan) -> PipelineShape:
-        """Return what a schedule is made for. Chunks of one stage count alike, and the slowest replica for all."""
+        """Return the times for which the schedule is made.
+
+        All chunks of a stage get the same time, and all replicas the time of the slowest one.
+        """
         forward_s = []
         backward_s = []
         weights_s = []
@@ -211,7 +214,7 @@ class _Maker:
         )
 
     def _hop(self, source: int, target: int, size_bytes: int) -> Hop:
-        """Return the way of a message between two stages, in the replica where it takes longest."""
+        """Return the hop of a message between two stages, in the replica where it takes longest."""
         longest = Hop()
         for replica in self._replicas:
             ends = replica[source], replica[target % len(replica)]
@@ -223,5 +226,5 @@ class _Maker:
 
 
 def _of_part(sizes: Sequence[int], part: int) -> int:
-    """Return the size of what goes from this part of the model to the next one; nothing comes after the last."""
+    """Return the size of the message from this part of the model to the next one; 0 for the last part."""
     return sizes[part] if part < len(sizes) else 0

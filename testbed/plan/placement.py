@@ -1,4 +1,4 @@
-"""The nodes of a Plan, and those of a user's program: names, ranks, parents and children, addresses, devices.
+"""Makes the nodes of a Plan, or of a user's program: names, ranks, parents and children, addresses, devices.
 
 Every data centre has its workers and one local server; the central one also has the global servers and the scheduler.
 With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global ones; with none
@@ -25,7 +25,7 @@ from testbed.scenario.pipeline import ground_of, pipeline_of
 from testbed.scenario.topology.topology import DataCenter, Topology
 from testbed.settings.job import ANY_GPU, Device, DeviceSection
 
-_Changes = Any  # of a device: settings by name, or a section with them; ``None``: none
+_Changes = Any  # changes of a device: settings by name, or a section that has them; ``None``: no changes
 NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
@@ -35,8 +35,8 @@ def build_nodes(
 ) -> tuple[NodePlan, ...]:
     """Return all nodes of a written-out topology.
 
-    By data centre: workers, local server, global servers, replica, scheduler. ``stages``: of a pipeline, by data
-    centre what its workers compute; each stage has servers of its own.
+    The order is by data centre, then workers, local server, global servers, replicas, scheduler. ``stages``: for a
+    pipeline, by data centre, the stages that its workers compute; each stage has servers of its own.
     """
     _check_step_times(scenario, topology)
     sites = topology.data_centers
@@ -60,7 +60,7 @@ def build_nodes(
 
 
 def stages_by_site(scenario: Scenario, network: NetworkPlan) -> dict[str, tuple[int, ...]]:
-    """Return the stages of the workers of each data centre. Raise ``ScenarioError`` for a placement that is none."""
+    """Return the stages of the workers of each data centre. Raise ``ScenarioError`` for an invalid placement."""
     pipeline = pipeline_of(scenario)
     assert pipeline is not None, "only a pipeline has stages"
     ground = replace(ground_of(scenario), distance=lambda a, b: hop_between(network, a, b, size_bits=1.0))
@@ -113,7 +113,7 @@ def _site_nodes(
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
-    # what a row of a file of step times changes
+    # the changes by each row of a file of step times
     times = {name: {"step_time_s": seconds} for name, seconds in (device.step_times or {}).items()}
     of_site = (times.get(site.name), site.device)
     default = plan_of(device, *of_site)
@@ -136,7 +136,7 @@ def _site_nodes(
 
 
 def _check_step_times(scenario: Scenario, topology: Topology) -> None:
-    """Raise ``ScenarioError`` if a file of step times names others than workers and data centres."""
+    """Raise ``ScenarioError`` if a file of step times names something other than a worker or a data centre."""
     sites = topology.data_centers
     known = {site.name for site in sites} | {name for site in sites for name in _worker_names(site)}
     strangers = [name for name in scenario.device.step_times or () if name not in known]
@@ -146,7 +146,7 @@ def _check_step_times(scenario: Scenario, topology: Topology) -> None:
 
 
 def _device(facilities: Facilities, section: DeviceSection, *changes: _Changes) -> Device:
-    """Return the device after the changes of data centre and worker, the last first; ``speed`` is divided in."""
+    """Return the device with the changes applied in order. The step time is divided by ``speed``."""
     device = _changed(section, *changes)
     pace = device.pace
     if pace == "auto":
@@ -156,7 +156,7 @@ def _device(facilities: Facilities, section: DeviceSection, *changes: _Changes) 
 
 
 def _changed(device: DeviceSection, *changes: _Changes) -> DeviceSection:
-    """Return the device after the changes in their order. Another step time replaces the times of single layers."""
+    """Return the device with the changes applied in order. A changed step time drops the times of single layers."""
     for change in changes:
         values = change if isinstance(change, dict) else vars(change) if change is not None else {}
         found: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
@@ -167,17 +167,17 @@ def _changed(device: DeviceSection, *changes: _Changes) -> DeviceSection:
 
 
 def _of_server(section: DeviceSection, change: _Changes, codec_speed: float) -> Device:
-    """Return what a server of a data centre aggregates on."""
+    """Return the device on which a server of a data centre aggregates."""
     device = _changed(section, change)
     index = device.index if device.server_device == device.kind else ANY_GPU
     return Device(pace="paced", kind=device.server_device, index=index, share=device.share, codec_speed=codec_speed)
 
 
 def addressed(node: NodePlan, site: int, host: int, facilities: Facilities) -> NodePlan:
-    """Return the node with address and port.
+    """Return the node with its address and port.
 
-    Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).
-    On loopback the launcher picks free ports (0), so that two runs can stand side by side.
+    Emulated nodes have 10.<site>.<block>.<host> and all the same port (10.<site>.0.254 is the gateway).
+    On loopback the launcher picks free ports (0), so that two runs can run at the same time.
     """
     if facilities.shapes_links:
         block, number = divmod(host, HOSTS_PER_BLOCK)

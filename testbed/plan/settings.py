@@ -1,4 +1,4 @@
-"""Settings of a Plan that follow from several of the scenario; all others are those of the scenario, as they are."""
+"""Settings of a Plan that depend on several settings of the scenario. All others are copied from the scenario."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from testbed.settings.job import Choice, Program, TracedJob
 from testbed.settings.run import Background, Cluster, Exact, Machines, Transport
 from testbed.suggest import nearest_or_all
 
-# of an exact run: PyTorch, loaded once, and the pages of a node
+# memory of an exact run: for PyTorch, which is loaded once, and for each node's own pages
 _GUEST_BYTES = 2 << 30
 _NODE_BYTES = 96 << 20
 
@@ -40,7 +40,7 @@ def training_of(scenario: Scenario) -> model.TrainingPlan:
 
 
 def technique_of(scenario: Scenario) -> model.TechniquePlan:
-    """Return the techniques. With one tier, workers face the synchronisation algorithm of the WAN."""
+    """Return the techniques. With one tier, workers use the synchronisation algorithm of tier 2 (the WAN)."""
     sync = scenario.sync
     codec = scenario.codec
     overlay = scenario.overlay
@@ -64,7 +64,7 @@ def technique_of(scenario: Scenario) -> model.TechniquePlan:
 
 
 def summed_gradients(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> int:
-    """Return of how many workers one step of the optimizer adds up the gradients, where their length counts."""
+    """Return the number of workers whose gradients one optimizer step sums; 1 if a gradient's length has no effect."""
     by_site = Counter(node.data_center for node in nodes if node.role == "worker" and node.trains)
     gradients = pushed(scenario) is Contribution.GRADIENT and not is_scripted(scenario)
     if not gradients or updates_on_workers(scenario) or scenario.optimizer.declared.scale_free or not by_site:
@@ -84,7 +84,7 @@ def _optimizer(scenario: Scenario) -> Choice:
 
 
 def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Exact | None:
-    """Return the kernel of an exact run. By default it has memory for PyTorch, and for each node's own pages."""
+    """Return the kernel of an exact run; ``None`` for other runs. By default its memory fits PyTorch and all nodes."""
     if scenario.run.on != "exact":
         return None
     memory_bytes = scenario.exact.memory_bytes or _GUEST_BYTES + len(nodes) * _NODE_BYTES
@@ -92,14 +92,14 @@ def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Exact | Non
 
 
 def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Cluster | None:
-    """Return the machines of a run on several.
+    """Return the machines of a run on a cluster; ``None`` for other runs.
 
-    Raise ``ScenarioError`` if a data centre has more nodes than ports, or machines are written for one that is none.
+    Raise ``ScenarioError`` if a data centre has more nodes than ports, or if a named data centre does not exist.
     """
     sizes = Counter(node.data_center for node in nodes)
     written = scenario.cluster.data_centers
     for name in written:
-        if name not in sizes:  # of a generator: the names of written data centres are known to the rules
+        if name not in sizes:  # only possible with generated topologies: rules check the names of written data centres
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}"
             raise ScenarioError(f"{where}: there is no data centre '{name}' ({nearest_or_all(name, sizes, 12)})")
     if scenario.run.on != "cluster":
@@ -118,7 +118,7 @@ def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> Cluster |
 def program_of(scenario: Scenario, topology: Topology) -> Program | None:
     """Return the program that the scenario's workload names; ``None`` unless it is a command.
 
-    Raise ``ScenarioError`` if its run would wait for no process.
+    Raise ``ScenarioError`` if the run would end with the other processes (``ends: others``), but there is only one.
     """
     workload = scenario.workload
     if workload is None or not workload.is_program:
@@ -134,9 +134,9 @@ def program_of(scenario: Scenario, topology: Topology) -> Program | None:
 
 
 def traced_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> TracedJob | None:
-    """Return the job's trace that is played, with the worker of each rank; ``None`` unless the workload is one.
+    """Return the execution trace to play, with the worker of each rank; ``None`` unless the workload names one.
 
-    Raise ``ScenarioError`` if there are not as many workers as ranks, in all or where the scenario places them.
+    Raise ``ScenarioError`` if the numbers of workers and ranks differ, in total or in a data centre of the placement.
     """
     workload = scenario.workload
     if workload is None or not workload.trace:
@@ -172,12 +172,12 @@ def traced_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> TracedJob 
 
 
 def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[Background, ...]:
-    """Return one entry each, with a seed of its own. Raise ``ScenarioError`` if no path joins the ends."""
+    """Return the background traffic; each entry has its own seed. Raise ``ScenarioError`` if no path joins its ends."""
     simulated = not scenario.run.facilities.has_processes
     found = []
     for index, traffic in enumerate(scenario.background):
         where = f"{scenario.place_of('background', index)}: background[{index}]"
-        # a Plan of very many sites has few routes; the virtual world finds more, as they all reach each other
+        # with very many sites, a Plan omits most routes; all sites are connected, and the virtual world finds the path
         ends = {traffic.source, traffic.target} <= {site.name for site in network.sites}
         if not (ends if simulated else link_name(traffic.source, traffic.target) in network.routes):
             raise ScenarioError(f"{where}: the network has no path from '{traffic.source}' to '{traffic.target}'")
@@ -190,7 +190,7 @@ def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[Backg
 
 
 def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Sequence[model.NodePlan]) -> None:
-    """Raise ``ScenarioError`` if workers would sum on GPUs, by these GPUs' own links, beside an emulated link."""
+    """Raise ``ScenarioError`` if workers would sum over the GPUs' own links, and so bypass an emulated link."""
     if not scenario.run.facilities.shapes_links:
         return
     options = asdict(scenario.paradigm.options)
@@ -213,7 +213,7 @@ def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Seque
 
 
 def pipeline_of(scenario: Scenario) -> model.PipelinePlan | None:
-    """Return how workers make steps together; ``None`` if each makes its own."""
+    """Return how workers compute steps together, before staging; ``None`` without a pipeline."""
     pipeline = pipeline_options(scenario)
     if pipeline is None:
         return None

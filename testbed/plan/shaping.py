@@ -1,4 +1,4 @@
-"""How the emulator shapes a link: known here, as predictions of emulated runs need it, too."""
+"""How the emulator shapes a link. It is defined here because predictions of emulated runs need it, too."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ FRAME_BYTES = 1514
 
 
 def shaped_bps(rate_bps: float) -> float:
-    """Return the rate that a link of this rate gets: the Plan warns of those that are slower than can be emulated."""
+    """Return the rate that emulation gives to a link: at least the lowest possible one (the Plan warns of this)."""
     return max(rate_bps, EMULATED_LOWEST_RATE_BPS)
 
 
 def burst_bytes(rate_bps: float) -> int:
-    """What HTB may send at once: 4 ms worth, but two frames at least; above 15 kB only 1 ms worth.
+    """Return the bytes that HTB may send at once: 4 ms worth, at least two frames; beyond 15 kB, only 1 ms worth.
 
-    Smaller bursts lose rate when the timer is late, larger ones show in the delay of slow links.
+    Smaller bursts reduce the rate when the timer is late; larger ones become visible in the delay of slow links.
     """
     per_ms = rate_bps / 8e3
     return int(min(max(4 * per_ms, 2 * FRAME_BYTES), max(15_000.0, per_ms)))

@@ -1,4 +1,4 @@
-"""From jobs that were planned each by itself to neighbours on one network."""
+"""Puts jobs that were planned separately on one shared network."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from testbed.settings.run import Simulation
 
 
 def sharing(jobs: Sequence[Job], shared: SharedNetwork) -> tuple[Job, ...]:
-    """Return the jobs as neighbours on one network: with its links, and with names and addresses of their own.
+    """Return the jobs on one network, with its links, and with distinct host names and addresses.
 
-    Links and their faults follow the time of the first training. So a job that starts later has them in its links'
-    traces alone, as its own faults count from its own start.
+    The faults of links are timed from the first start of training. The faults of a job that starts later are timed from
+    its own start, so its Plan has the faults of links only in the links' traces.
     """
     found: list[Job] = []
     taken: Counter[str] = Counter()
@@ -62,9 +62,9 @@ def _on(own: NetworkPlan, shared: NetworkPlan) -> NetworkPlan:
 
 
 def _simulation_of(jobs: Sequence[Job]) -> Simulation | None:
-    """Return the model of the network that all jobs have, where they would have chosen two; else ``None``.
+    """Return flows as the network model for all jobs, if they chose differently or have too many packets together.
 
-    The packets of all jobs count together.
+    ``None``: the jobs keep their own choices.
     """
     plans = [job.plan for job in jobs]
     by_packet = [plan.simulation.by_packet for plan in plans]

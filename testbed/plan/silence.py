@@ -38,12 +38,12 @@ def cut_off_from(home: str, network: NetworkPlan) -> dict[str, list[Span]]:
 
 
 def longest_outage(link: LinkPlan) -> Span:
-    """Return when the link's longest outage begins and ends, ``math.inf`` if never; (0, 0) if there is none."""
+    """Return (begin, end) of the link's longest outage. The end may be ``math.inf``; (0, 0): there is no outage."""
     return max(merged([*outages(link)]), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
 
 
 def longest_wait_s(home: str, network: NetworkPlan) -> float:
-    """Return the longest outage that ends, in s, of a link or between a data centre and ``home``.
+    """Return the longest temporary outage, in s, of a link or between a data centre and ``home``.
 
     Permanent outages do not count: no deadline can outlast them.
     """
@@ -53,7 +53,7 @@ def longest_wait_s(home: str, network: NetworkPlan) -> float:
 
 
 def outages(link: LinkPlan) -> Iterator[Span]:
-    """Yield when nothing gets over a link: it is down, its rate is 0, or it loses or damages every packet."""
+    """Yield the spans in which a link delivers nothing: it is down, has rate 0, or loses or corrupts every packet."""
     for series in (link.state_trace, link.rate_trace):
         if series is not None:
             yield from _spans(series, lambda value: value <= 0)
@@ -65,7 +65,7 @@ def outages(link: LinkPlan) -> Iterator[Span]:
 
 
 def _spans(series: Series, has: Callable[[float], bool]) -> Iterator[Span]:
-    """Yield when a series has such a value: of a series that repeats, in its first two periods only."""
+    """Yield the spans in which ``has`` holds for the value of a series; of a repeating one, only in two periods."""
     if not any(map(has, series.values)):
         return
     for begin_s, end_s, value in series.segments():

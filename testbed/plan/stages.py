@@ -1,7 +1,8 @@
-"""Stages of a pipeline in a Plan: who computes which, and the Plan that the replicas of one stage have.
+"""Stages of a pipeline in a Plan: which nodes belong to which stage, and the Plan for the replicas of one stage.
 
-A stage's parameters are trained by its replicas alone, as if they were a run of their own. So what exchanges gradients
-is given the Plan of the stage (``plan_of_stage``): its workers and its servers, and everything else of the whole.
+Only the replicas of a stage train its parameters, as if they were a run of their own. So the code that exchanges
+gradients gets the Plan of the stage (``plan_of_stage``), which has the stage's workers and servers, and all else of the
+whole Plan.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from testbed.policy.pipeline.base import Hop
 
 
 def hop_between(network: NetworkPlan, source: str, target: str, size_bits: float) -> Hop:
-    """Return how long a message of this size occupies the slowest link from one data centre to another, and the delay.
+    """Return how long a message occupies the slowest link from one data centre to another, and the delay of the path.
 
-    Inside a data centre that is its LAN.
+    Inside a data centre, the path is its LAN.
     """
     links: dict[str, LinkPlan] = {link.name: link for link in network.links}
     sites = {site.name: site for site in network.sites}
@@ -30,9 +31,9 @@ def hop_between(network: NetworkPlan, source: str, target: str, size_bits: float
 
 
 def by_stage(nodes: Iterable[NodePlan], stages: Mapping[str, tuple[int, ...]]) -> Iterator[NodePlan]:
-    """Yield the nodes of one data centre, as those of a run without stages, with the stages of its workers.
+    """Yield the nodes of one data centre with their stages, from its nodes without stages.
 
-    In the place of each server there is one for each stage that it has something to do with, with that stage's number.
+    A server is replaced by one server for each stage in its data centre; a global server, by one for each stage.
     """
     every = sorted({stage for site in stages.values() for stage in site})
     for node in nodes:
@@ -55,7 +56,7 @@ def _of_stage(node: NodePlan, stage: int) -> NodePlan:
 
 
 def _with_children(server: NodePlan, stages: Mapping[str, tuple[int, ...]]) -> NodePlan:
-    """Return the server of a stage with those of its children that have something to do with the stage."""
+    """Return the server of a stage with only the children that belong to the stage."""
     children = []
     for name in server.children:
         of_site = stages.get(data_center_of(name), ())
@@ -72,13 +73,13 @@ def _number(name: str) -> int:
 
 
 def _server_of(name: str, stage: int) -> str:
-    """Return the name of the server of a stage in the place of ``name``, ``tokyo/global0``: ``tokyo/global0-2``."""
+    """Return the name of a stage's server: ``tokyo/global0-2`` for ``tokyo/global0`` and stage 2."""
     return f"{name}-{stage}"
 
 
 @once_per_plan
 def plan_of_stage(plan: Plan, stage: int) -> Plan:
-    """Return the Plan of the replicas of one stage. Ranks count within it, so that a worker's rank is its replica."""
+    """Return the Plan for the replicas of one stage. Ranks count within the stage: a worker's rank is its replica."""
     ranks: dict[str, int] = {}
     nodes = []
     for node in plan.nodes:
@@ -110,7 +111,7 @@ def replicas_among(nodes: Sequence[NodePlan], stages: int) -> tuple[tuple[NodePl
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a replica sends in each step from one data centre to another, or inside one: size, and messages."""
+    """Messages of a replica in each step from one data centre to another, or inside one: total size, and number."""
 
     replica: int
     source: str
@@ -124,7 +125,7 @@ class Sent:
 
 
 def sent_in_step(pipeline: PipelinePlan, nodes: Sequence[NodePlan]) -> Iterator[Sent]:
-    """Yield the activations and the gradients that go between each two parts of the model."""
+    """Yield the activations and their gradients that travel between each two successive parts of the model."""
     count = pipeline.micro_batches
     sizes = [*zip(pipeline.activation_bytes, pipeline.gradient_bytes, strict=True)]
     for number, replica in enumerate(replicas_among(nodes, pipeline.stages)):

@@ -1,28 +1,27 @@
-"""Deadlines derived from rates, delays and sizes, so that they hold on a slow WAN, and a user's changes to them.
+"""Derives deadlines from rates, delays and sizes, so that they suit a slow WAN, and applies the user's changes.
 
 rtt              2 x the longest path's delay + the time that its full queues take to drain
 heartbeat        max(1 s, 4 rtt)
 dead_after       max(10 s, 10 heartbeats)        transfer   20 x model bytes / slowest rate + 10 rtt
 tcp_user_timeout max(60 s, dead_after, 20 x one packet / slowest rate): a slow link is not a dead one
-round            the steps between two pushes (HFA, DiLoCo), and how late a fast worker may be (ESync)
-apart            the rounds between two exchanges of the data centres (HFA): so long the slowest may be waited for
+round            the time of the steps between two pushes (HFA, DiLoCo), plus how late a fast worker may be (ESync)
+apart            the time of the rounds between two exchanges of data centres (HFA), the longest wait for the slowest
 step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps or 2 aparts): a model up and down both tiers
 run_deadline     at least 10 step deadlines, or 5 times the rounds' expected time: a round and 4 transfers each
 
-A link's own outages (``down``, and rates of 0 in its trace) are known beforehand, and waited for: ``outage`` is twice
-the longest of them, as TCP doubles the time between its retransmissions. ``dead_after`` is then at least outage + 3
-heartbeats, and ``step_deadline`` has 4 outages more. Rates are those of the time when a link is up.
+A link's own outages (``down``, and rates of 0 in its trace) are known beforehand, so deadlines allow for them:
+``outage`` is twice the longest one, as TCP doubles the time between retransmissions. ``dead_after`` is then at least
+outage + 3 heartbeats, and ``step_deadline`` is 4 outages longer. Rates count only the time when a link is up.
 
-A step of a pipeline has the time that activations and their gradients travel, too, all of it one after another: at
-each moment either a stage computes or something is on its way.
+A step of a pipeline also includes the time that activations and their gradients travel, one message after another: at
+any moment, either a stage computes or a message is on its way.
 
-Where many nodes push across one link, their models take turns there: ``step_deadline`` is at least twice, and
-``run_deadline`` five times as long as that takes, up and down, but not for that above what is allowed.
+If many nodes push across one link, their models take turns there. ``step_deadline`` is at least twice, and
+``run_deadline`` five times, as long as this takes, up and down; but this rule raises no deadline above its ceiling.
 
-Derived deadlines above ``CEILINGS_S``, outages not counted, are a problem. One of hours usually comes from a value that
-was not meant (a queue of 100 MB before a slow link, a device of a thousandth of its speed), so the problem names that
-value.
-``timeouts: {dead_after: 20 min}`` raises the limit of one deadline, and of those that may not be shorter.
+Derived deadlines above ``CEILINGS_S``, outages not counted, are refused. A deadline of hours usually results from a
+mistake (a queue of 100 MB before a slow link, a device with a thousandth of its speed), so the message names the value.
+``timeouts: {dead_after: 20 min}`` raises the ceiling of one deadline, and of those that must not be shorter than it.
 """
 
 from __future__ import annotations
@@ -52,18 +51,18 @@ from topologies.traces.model import MIN_RATE_BPS
 
 PACKET_BITS = 1500 * 8
 MARGIN = 20
-_EVEN = 3  # stages from which twice an even part of a model is less than the model
+_EVEN = 3  # from this number of stages on, twice an even part of a model is less than the model
 RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
-# of nodes that share a GPU, or the cores: before they meet
+# additional times before nodes that share a GPU, or the cores, meet
 _GPU_START_S = 60.0
 _COMPILATION_S = 300.0
 PATIENCE_S = 30.0
 _ORDER = ("heartbeat", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
 _LEAST_HEARTBEATS = 3  # a node is not lost because one or two are late
-_MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
-RUN_STEPS = 10  # a run may last at least so many of its step deadlines
-# In the order in which each may not be shorter than the one before it. Heartbeats are bounded by ``dead_after``.
+_MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # these may equal the next one in ``_ORDER``
+RUN_STEPS = 10  # the run deadline is at least this many step deadlines
+# Ordered so that none may be shorter than the one before it. Heartbeats are bounded by ``dead_after``.
 CEILINGS_S = {
     "dead_after": 300.0,
     "rendezvous": 600.0,
@@ -75,7 +74,7 @@ CEILINGS_S = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A part of a deadline, in seconds, and what in the scenario it comes from: a key, and a text; perhaps a cure."""
+    """A part of a deadline, in seconds, and its cause in the scenario: the key, a text, and perhaps a cure."""
 
     part_s: float
     key: tuple[str, ...]
@@ -88,7 +87,7 @@ Reasons = dict[str, tuple[Reason, ...]]  # by deadline
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the deadlines are derived from.
+    """The quantities from which the deadlines are derived.
 
     worst  the link that takes the largest part of the longest path; ``None`` if there are no links
     """
@@ -96,15 +95,15 @@ class Pace:
     rtt_s: float
     slowest_bps: float
     transfer_s: float  # of one model over the slowest link, without a margin
-    step_s: float  # with what its activations take to travel
-    travel_s: float  # of activations and their gradients of a pipeline's step
-    round_s: float  # of a worker's computing between two pushes
-    apart_s: float  # of a data centre's between two exchanges with the others
+    step_s: float  # of a training step, ``travel_s`` included
+    travel_s: float  # for which activations and their gradients travel in a pipeline's step
+    round_s: float  # for which a worker computes between two pushes
+    apart_s: float  # for which a data centre computes between two exchanges with the others
     size_bytes: int  # of one model, at most
     worst: LinkPlan | None
-    start_s: float  # until nodes can meet: contexts, and compiled models
-    taking_turns_s: float  # of all models that cross one link, one way, without a margin
-    outage_s: float  # until what is sent during the longest outage has arrived
+    start_s: float  # until nodes can meet: for GPU contexts and compiled models
+    taking_turns_s: float  # for all models that cross one link, one way, without a margin
+    outage_s: float  # until a message sent during the longest outage has arrived
 
 
 def derive(
@@ -115,12 +114,12 @@ def derive(
     faults: tuple[FaultPlan, ...] = (),
     sent: tuple[Sent, ...] = (),
 ) -> Timeouts:
-    """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order.
+    """Return the deadlines of a run. Raise ``ScenarioError`` if they are too long or out of order.
 
-    ``sent``: of a pipeline, what travels between its stages in a step.
+    ``sent``: the messages between the stages of a pipeline in a step.
 
-    Steps and the run get the time that they need while ``faults`` slow links and devices down, as far as is allowed.
-    Who is dead is found out as soon as without them.
+    The deadlines of steps and of the run allow for ``faults`` that slow links and devices down, up to the ceilings. The
+    other deadlines do not depend on faults.
     """
     size_bytes = _sent_bytes(model_bytes(training.model, training.data), nodes)
     _refuse_dead_links(scenario, network)
@@ -138,7 +137,7 @@ def derive(
             longer_s = max(getattr(derived, key), min(getattr(hit, key), CEILINGS_S[name]))
             derived = replace(derived, **{key: longer_s})
     timeouts = Timeouts(**{**asdict(derived), **changes})
-    if scenario.is_program:  # which has a deadline of its own, ``workload.timeout``
+    if scenario.is_program:  # a program has its own deadline, ``workload.timeout``
         return timeouts
     without_outages = derived if not pace.outage_s else _derive(replace(pace, outage_s=0.0), rounds, changes)
     judged = Timeouts(**{**asdict(without_outages), **changes})
@@ -149,18 +148,18 @@ def derive(
 
 
 def _sent_bytes(size_bytes: int, nodes: tuple[NodePlan, ...]) -> int:
-    """Return the size of what a worker exchanges of a model: all of it, or about a stage's part, twice as much at most.
+    """Return the bytes of a model that a worker exchanges: the whole model, or twice an even part for a stage.
 
-    Margins are larger than what cuts by the user may make of that.
+    If the user's cuts make a stage even larger, the margins of the deadlines cover it.
     """
     stages = len({node.stage for node in nodes if node.stage is not None})
     return size_bytes if stages < _EVEN else -(-2 * size_bytes // stages)
 
 
 def slowest_bps(link: LinkPlan) -> float:
-    """Return the lowest mean rate over ``PATIENCE_S`` of the time when the link is up, and over a period that repeats.
+    """Return the lowest mean rate over ``PATIENCE_S`` of up-time and, if the trace repeats with outages, over a period.
 
-    So a second at a low rate does not make a link slow, and one that is down for most of each period is slow.
+    So a second at a low rate does not make a link slow, but being down for most of each period does.
     """
     series = link.rate_trace
     if series is None:
@@ -172,7 +171,7 @@ def slowest_bps(link: LinkPlan) -> float:
 
 
 def _without_outages(series: Series) -> Series:
-    """Return the series of the time in which its value is above 0; one that is always 0 as it is."""
+    """Return the series with the times cut out at which its value is 0. A series that is always 0 is unchanged."""
     if 0 not in series.values or not any(series.values):
         return series
     end_s = series.repeats_from_s + series.period_s if series.repeats else math.inf
@@ -224,9 +223,9 @@ def slowest_mean(series: Series, window_s: float) -> float:
 
 
 def _travel_s(network: NetworkPlan, sent: Sequence[Sent]) -> float:
-    """Return how long activations and their gradients travel in a step, if they do so one after another.
+    """Return how long activations and their gradients travel in a step, if they travel one after another.
 
-    Those of all replicas take turns on the links that they share; the delays of two replicas pass at the same time.
+    The messages of all replicas are assumed to take turns on links; the delays of different replicas overlap.
     """
     links = {link.name: link for link in network.links}
     sites = {site.name: site for site in network.sites}
@@ -273,7 +272,7 @@ def _pace(
 
 
 def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> float:
-    """Return how long a link takes at most for a model of each node that pushes across it."""
+    """Return the longest time that a link needs to carry one model for each node that pushes across it."""
     sites = {node.name: node.data_center for node in nodes}
     links = {link.name: link for link in network.links}
     pushers: Counter[tuple[str, str]] = Counter()
@@ -290,7 +289,7 @@ def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_byte
 
 
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
-    """Return ``round_s`` and ``apart_s``, by the algorithm that workers face."""
+    """Return ``round_s`` and ``apart_s``, by the workers' synchronisation algorithm."""
     sync = _facing(scenario)
     algorithm = sync.declared
     options = sync.options
@@ -299,13 +298,13 @@ def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
 
 
 def steps_of(scenario: Scenario) -> int:
-    """Return how many steps a worker makes in a round, at most."""
+    """Return the most steps that a worker makes in a round."""
     sync = _facing(scenario)
     return most_steps(sync.declared, sync.options, scenario.training.rounds)
 
 
 def _facing(scenario: Scenario) -> Technique:
-    """Return the synchronisation that workers face."""
+    """Return the synchronisation algorithm of the tier to which workers push."""
     return scenario.sync.tier2 if scenario.paradigm.declared.tiers == 1 else scenario.sync.tier1
 
 
@@ -314,7 +313,7 @@ def _seconds(link: LinkPlan) -> float:
 
 
 def _derive(pace: Pace, rounds: int, changes: Mapping[str, float]) -> Timeouts:
-    """Return the derived deadlines. ``changes``: those of the user, which later ones are not below."""
+    """Return the derived deadlines. ``changes``: the user's deadlines, below which later ones do not fall."""
     heartbeat = max(1.0, 4 * pace.rtt_s)
     silent = pace.outage_s + _LEAST_HEARTBEATS * heartbeat if pace.outage_s else 0.0
     dead_after = changes.get("dead_after_s", max(10.0, 10 * heartbeat, silent))
@@ -354,7 +353,7 @@ def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
     model = f"a model of {size(pace.size_bytes)} takes {lasting(pace.transfer_s)} to transfer, as {slow}"
     work_s = pace.step_s - pace.travel_s
     step = f"a training step takes up to {lasting(work_s)} (its time, speed, variation and slowdown)"
-    if scenario.is_traced:  # whose user has written neither a model nor the time of a step
+    if scenario.is_traced:  # such a scenario has neither a model nor a step time
         device = ("workload", "trace")
         model = f"a rank's {size(pace.size_bytes)} take {lasting(pace.transfer_s)} to transfer, as {slow}"
         step = f"the work of all ranks, one after another, takes up to {lasting(work_s)}"
@@ -380,7 +379,7 @@ def _reasons(scenario: Scenario, pace: Pace, rounds: int) -> Reasons:
 
 
 def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
-    """Return the reason of a part that grows with the queue, or the delay, of the longest path's worst link."""
+    """Return the reason for a part that grows with the queue or the delay of the longest path's worst link."""
     drain_s = link.queue_bytes * 8 / slowest_bps
     by_delay = link.queue_bytes == default_queue_bytes(slowest_bps, link.delay_s) > MIN_QUEUE_BYTES
     delay_s = longest_delay_s(link)
@@ -393,7 +392,7 @@ def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
 
 
 def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterator[str]:
-    """Yield a problem for the first derived deadline that is too long. Others often are for the same reason."""
+    """Yield a problem for the first derived deadline that is too long. Others often have the same cause."""
     longest_s = 0.0
     for name, ceiling_s in CEILINGS_S.items():
         value_s, longest_s = getattr(timeouts, f"{name}_s"), max(longest_s, ceiling_s)
@@ -410,7 +409,7 @@ def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterat
 
 
 def _written_key(scenario: Scenario, key: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the key that the user's file has: links may come from what another key of the topology names."""
+    """Return the key in the user's file. Links may come from ``topology.measurements`` or ``topology.use``."""
     if key != ("topology", "links"):
         return key
     written = (("topology", name) for name in ("links", "measurements", "use"))
@@ -418,7 +417,7 @@ def _written_key(scenario: Scenario, key: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:
-    """Check that 3 heartbeats < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
+    """Yield a problem wherever 3 heartbeats < dead_after <= tcp_user_timeout <= step_deadline < run_deadline fails."""
     for low, high in pairwise(_ORDER):
         below = getattr(timeouts, f"{low}_s")
         above = getattr(timeouts, f"{high}_s")

@@ -1,4 +1,4 @@
-"""Warnings: settings without effect on the chosen back end, or with another effect than they seem to have."""
+"""Warnings about settings that have no effect on the chosen back end, or another effect than they seem to have."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _facilities(
 
 
 def _topology(scenario: Scenario) -> Iterator[str]:
-    """Yield what was changed in the topology before it became links."""
+    """Yield the changes that were made to the topology before it became links."""
     topology = scenario.topology
     if topology.scale != 1:
         yield (
@@ -118,7 +118,7 @@ def _topology(scenario: Scenario) -> Iterator[str]:
 
 
 def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation) -> Iterator[str]:
-    """Yield what a back end cannot do to a link, by its own settings or by faults."""
+    """Yield the settings and faults of links that the back end cannot produce."""
     by_packet = not facilities.has_processes and simulation.by_packet
     if facilities.shapes_links:
         fast = [site.name for site in network.sites if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS]
@@ -148,7 +148,7 @@ def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation)
 
 
 def _lan(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
-    """Yield that the LAN, of whose rate the scenario says nothing, is slower than a WAN link."""
+    """Yield a warning if the LAN has the default rate and is slower than a WAN link."""
     fastest = max(network.links, key=lambda link: link.rate_bps, default=None)
     slowest = min(network.sites, key=lambda site: site.lan_rate_bps)
     if scenario.run.facilities.is_unshaped or other_than_default(scenario.topology.lan, "rate_bps") or fastest is None:
@@ -161,7 +161,7 @@ def _lan(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
 
 
 def _outages(facilities: Facilities, by_packet: bool, network: NetworkPlan) -> Iterator[str]:
-    """Yield one warning for all outages: when the longest is, and what it does."""
+    """Yield one warning for all outages: the time of the longest, and its effect."""
     spans = {link.name: longest_outage(link) for link in network.links}
     lengths_s = {name: end_s - begin_s for name, (begin_s, end_s) in spans.items()}
     down = sorted((link for link in network.links if lengths_s[link.name]), key=lambda link: -lengths_s[link.name])
@@ -179,7 +179,7 @@ def _outages(facilities: Facilities, by_packet: bool, network: NetworkPlan) -> I
 
 
 def _of_links(links: Sequence[LinkPlan], told: str) -> Iterator[str]:
-    """Yield one warning for all these links; none for none."""
+    """Yield one warning for all these links; nothing if there are no links."""
     if links:
         others = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
         yield f"link {links[0].name}{others}: {told}"
@@ -199,9 +199,9 @@ def _transport(scenario: Scenario) -> Iterator[str]:
 
 
 def _costs(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
-    """Yield misspelt rows of the scenario's table of costs, and rows that it lacks.
+    """Yield warnings about misspelt and missing rows of the scenario's table of costs, and about fast LANs.
 
-    Other rows may be of a codec that another scenario has.
+    Other unknown rows are accepted, as they may belong to a codec of another scenario.
     """
     tiers = (scenario.codec.tier1, scenario.codec.tier2)
     own = [name for each in tiers for name in (each.kind, getattr(each.declared, "cost_name", ""))]
@@ -227,9 +227,9 @@ def _costs(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
 
 
 def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Iterator[str]:
-    """Yield that a step of the optimizer, at the speed of one core, takes longer than a training step.
+    """Yield a warning if an optimizer step, at the speed of one core, takes longer than a training step.
 
-    Of a large declared model, of which ``model_bytes`` is no bound but the size.
+    It is checked only for large declared models, for which ``model_bytes`` is the exact size and not a bound.
     """
     trained = [node.device.step_time_s for node in nodes if node.trains]
     row = reference_costs().get(f"{scenario.optimizer.kind} step")
@@ -248,7 +248,7 @@ def _optimizer_time(scenario: Scenario, nodes: tuple[NodePlan, ...], training: T
 
 
 def _unknown_samples(training: TrainingPlan) -> Iterator[str]:
-    """Yield that samples could not be loaded, and which size of the model takes the place of the counted one."""
+    """Yield a warning if samples could not be loaded, with the size that is assumed for the model."""
     if has_unknown_samples(training.data) and MODELS[training.model.kind].takes == DATASETS[training.data.kind].gives:
         assumed = size(model_bytes(training.model, training.data))
         data = Path(training.data.kind).name  # of a class in a file without the folders
@@ -261,7 +261,7 @@ def _unknown_samples(training: TrainingPlan) -> Iterator[str]:
 
 
 def _unstated_costs(scenario: Scenario) -> Iterator[str]:
-    """Yield the work of the technique that the scenario's table of another machine leaves out."""
+    """Yield the codecs and optimizers in use that have no row in the scenario's own table of costs."""
     told = {parts_of(row)[0] for row in scenario.simulation.costs}
     optimizers = [(scenario.optimizer.kind, scenario.optimizer.options)]
     if outer := outer_of(scenario):
@@ -286,7 +286,10 @@ def _measured(nodes: tuple[NodePlan, ...], facilities: Facilities) -> Iterator[s
 
 
 def _servers(scenario: Scenario) -> Iterator[str]:
-    """Yield servers that a paradigm has none of: one network serves to compare paradigms, so they are not refused."""
+    """Yield server settings without effect, if the paradigm has no servers.
+
+    They are not refused, so that one network can serve to compare paradigms.
+    """
     if not scenario.is_program and not scenario.paradigm.declared.tiers:
         for site in scenario.topology.data_centers:
             if (site.global_servers or 1) > 1:
@@ -295,7 +298,10 @@ def _servers(scenario: Scenario) -> Iterator[str]:
 
 
 def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
-    """Yield rounds at the end of a run that stay inside data centres. One with a target is to end before them."""
+    """Yield a warning if the last rounds of a run stay inside data centres.
+
+    A run with a target accuracy gets none, as it is expected to end before them.
+    """
     sync = scenario.sync.tier1
     rounds = scenario.training.rounds
     each = sync.declared.lan_rounds(sync.options)
@@ -310,9 +316,9 @@ def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str
 
 
 def _momentum(scenario: Scenario) -> Iterator[str]:
-    """Yield codecs and algorithms that send an element once in a while to an optimizer with a mean of past gradients.
+    """Yield codecs and algorithms that send each element only now and then, if the optimizer has a momentum.
 
-    What such a mean makes of one element: ``docs/measurements/techniques.md``.
+    ``docs/measurements/techniques.md`` shows the effect of a momentum on such elements.
     """
     outer = outer_of(scenario)
     kind = scenario.optimizer.kind
@@ -333,7 +339,7 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
 
 
 def _outer(scenario: Scenario) -> Iterator[str]:
-    """Yield that the scenario's outer optimizer takes the place of the algorithm's, whose options say otherwise."""
+    """Yield a warning if ``outer_optimizer`` replaces the outer step that the options of ``sync`` change."""
     sync = scenario.sync.tier1
     declared = sync.declared.outer_optimizer(sync.options)
     if scenario.outer_optimizer is None or declared is None:
@@ -343,10 +349,10 @@ def _outer(scenario: Scenario) -> Iterator[str]:
 
 
 def _sparse_senders(scenario: Scenario) -> Iterator[tuple[str, bool]]:
-    """Yield place and name of what sends some elements of a sum, and whether it has a momentum of its own."""
+    """Yield each codec or algorithm that sends only some elements (place and name), and whether it has a momentum."""
     paradigm = scenario.paradigm
     codecs = dict(scenario.codec)
-    if codecs["tier1"] == codecs["tier2"] and paradigm.declared.tiers < 2:  # one value, which stands once
+    if codecs["tier1"] == codecs["tier2"] and paradigm.declared.tiers < 2:  # written as one value: report it once
         del codecs["tier1"]
     for tier, codec in codecs.items():
         if codec.declared.sends_part(codec.options):
@@ -356,7 +362,7 @@ def _sparse_senders(scenario: Scenario) -> Iterator[tuple[str, bool]]:
 
 
 def _backups(scenario: Scenario) -> Iterator[str]:
-    """Yield an optimizer for gradients at older values where none is."""
+    """Yield a warning if the optimizer compensates for delays, but no gradient is delayed."""
     waits = all(tier.declared.waits for tier in (scenario.sync.tier1, scenario.sync.tier2))
     if scenario.is_program or not scenario.optimizer.declared.needs_backups:
         return
@@ -368,13 +374,16 @@ def _backups(scenario: Scenario) -> Iterator[str]:
 
 
 def _precision(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
-    """Yield what has no effect without a GPU."""
+    """Yield a warning about a precision that has no effect without a GPU."""
     if scenario.training.precision == "tf32" and all(node.device.kind == "cpu" for node in nodes):
         yield "training.precision: 'tf32' has no effect on a processor; matrices are multiplied in float32"
 
 
 def _checkpoints(scenario: Scenario) -> Iterator[str]:
-    """Yield that a run ends before its first checkpoint. A script decides itself how many rounds it trains."""
+    """Yield warnings if a run ends before its first checkpoint, or if checkpoints change an asynchronous run.
+
+    The first check leaves out workloads, as a script decides itself how many rounds it trains.
+    """
     every = scenario.checkpoint.every
     rounds = scenario.training.rounds
     if every > rounds and scenario.workload is None:
@@ -391,7 +400,7 @@ def _checkpoints(scenario: Scenario) -> Iterator[str]:
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:
-    """Yield one warning for direct links between two sites that the path of least delay does not take."""
+    """Yield one warning for all direct links between two sites that are not on the route between these sites."""
     routes = {link.name: network.routes.get(link.name, (link.name,)) for link in network.links}
     around = [link for link in network.links if routes[link.name] != (link.name,)]
     if around:
