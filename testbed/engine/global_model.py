@@ -224,7 +224,7 @@ class AsynchronousRootStore(RootStore):
         before = self._counted.get(key, 0)
         mine = sum(self._rounds.each[member] for member in total.members)
         made = self._counted[key] = before + mine * self._fragments
-        self._changed_s = round(self._world.now(), 6)  # as times are recorded
+        self._changed_s = round(self._world.now(), 6)  # rounded like recorded times
         if self._leads_round(key, total.round):
             for member in total.members:
                 self._rounds.made(member)

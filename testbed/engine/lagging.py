@@ -42,7 +42,7 @@ class Arrivals(Remembering):
         self._first_s = [*self._first_s[1 - RECENT :], first.arrived_s - pushed_s - first.control.waited_s]
         delay_s = min(self._first_s)
         took_s = last_s - pushed_s - waited_s - delay_s
-        if last_s > self._last_s:  # else the clock has begun anew since a checkpoint
+        if last_s > self._last_s:  # else the clock has restarted since a checkpoint
             took_s = min(took_s, last_s - self._last_s)
         self.took = took_s, delay_s
         self._last_s = last_s

@@ -25,7 +25,7 @@ from testbed.world import Work, World
 
 @dataclass(slots=True)
 class _OpenRound:
-    """A round whose values have not all come. ``waited_s``: the longest wait at servers of the values that have."""
+    """A round with values still to come. ``waited_s``: the longest wait at servers among the values that have come."""
 
     round: int
     started_s: float

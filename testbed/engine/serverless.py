@@ -29,8 +29,8 @@ from testbed.state import Remembering, State
 from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
-Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
-FIRST_VALUES_BYTES = 25_000_000  # of one message of first values, if training itself cuts no buckets
+Buckets = tuple[tuple[int, ...], ...]  # the keys of each bucket
+FIRST_VALUES_BYTES = 25_000_000  # size of a message of first values, if training itself uses no buckets
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from testbed.settings.job import Choice
 
 @once_per_plan
 def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:
-    """Return the synchronisation algorithm of the workers' tier, and its options."""
+    """Return the synchronisation algorithm that applies to workers, and its options."""
     choice = plan.technique.sync_tier1
     return SYNC[choice.kind], SYNC.options(choice.kind, choice.options)
 
