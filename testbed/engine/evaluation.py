@@ -234,5 +234,5 @@ def trained_before(now_s: float, resumed: Checkpoint | None) -> dict[str, Any]:
         return {}
     since_s = resumed.instant.training_since_s  # 0 in real time
     goes_on = resumed.same_clock and since_s > 0
-    trained_s = round(now_s, 6) - round(since_s, 6) if goes_on else resumed.members.trained_s  # rounded like recorded times
+    trained_s = round(now_s, 6) - round(since_s, 6) if goes_on else resumed.members.trained_s  # rounded as recorded
     return {"resumed_round": resumed.round, "trained_s": round(trained_s, 6)}
