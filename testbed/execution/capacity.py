@@ -1,10 +1,10 @@
-"""What size of emulation a machine carries: whether training steps really end within the time that they model.
+"""Estimates whether a machine is fast enough for an emulation: whether steps end within their modelled time.
 
 Nodes of an emulated or local run share the machine's cores, and each step is really computed. Steps may keep the cores
-busy for half of their modelled time (``SHARE``): messages, packets and other programs need cores, too.
+busy for half of their modelled time (``SHARE``), as messages, packets and other programs need cores, too.
 
-How long a step takes is estimated without torch, whose import alone would take longer than the check of a scenario:
-from what the model declares, and from how much faster or slower than a reference machine this one multiplies matrices.
+The duration of a step is estimated from the model's declarations, and from how fast this machine multiplies matrices in
+comparison with a reference machine. Torch is not used, as its import would take longer than the check of a scenario.
 ``testbed doctor`` measures a step.
 """
 
@@ -27,24 +27,24 @@ SHARE = 0.5
 """The part of the cores' time that training steps may take."""
 _SEVERAL = 2  # jobs
 COLD = 2.0
-"""How many times longer a step takes in a run than in a loop: other nodes have used the caches meanwhile."""
-_REFERENCE_PRODUCTS_S = 1.43e-3  # what ``_products`` takes on the reference machine, an AMD EPYC of 2022 (Zen 4)
-_OPERATIONS_PER_S = 5e10  # of a core of the reference machine, in products of large matrices
-_PASSES = 6  # operations for each multiplication of the forward pass: an addition, and twice both backward
+"""How many times longer a step takes in a run than in a loop, because other nodes evict its data from the caches."""
+_REFERENCE_PRODUCTS_S = 1.43e-3  # ``_products_s`` on the reference machine, an AMD EPYC of 2022 (Zen 4)
+_OPERATIONS_PER_S = 5e10  # of one core of the reference machine, in products of large matrices
+_PASSES = 6  # operations per multiplication of the forward pass: with its addition two, and four in the backward pass
 _HOP_BYTES = 1024
 _HOP_DEADLINE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """``cores`` that this process may use, each ``slowness`` times slower than one of the reference machine."""
+    """``cores`` that this process may use; each takes ``slowness`` times as long as a core of the reference machine."""
 
     cores: int
     slowness: float
 
     @classmethod
     def measured(cls) -> Machine:
-        """Return this machine, by a few milliseconds of processor time."""
+        """Measure this machine, with some milliseconds of processor time."""
         return cls(usable_cores(), _products_s() / _REFERENCE_PRODUCTS_S)
 
 
@@ -53,7 +53,7 @@ def usable_cores() -> int:
 
 
 def _products_s(repeats: int = 8) -> float:
-    """Return the processor time of products of small matrices, each too small for a second thread, at best."""
+    """Return the least processor time of a series of products of matrices, each too small for a second thread."""
     import numpy as np
 
     factor = np.full((64, 64), 0.5, np.float32)
@@ -70,7 +70,7 @@ def _products_s(repeats: int = 8) -> float:
 
 
 def step_s(plan: Plan, machine: Machine) -> float:
-    """Return about how long a core of ``machine`` computes a step in a run."""
+    """Estimate how long a core of ``machine`` computes a step in a run, in s."""
     training = plan.training
     model = MODELS[training.model.kind]
     options = MODELS.options(training.model.kind, training.model.options)
@@ -82,22 +82,22 @@ def step_s(plan: Plan, machine: Machine) -> float:
 
 
 def busy_share(workers: list[NodePlan], step_s: float, cores: int) -> float:
-    """Return the part of the cores' time that steps of ``workers`` take while they pass; above 1 they end late."""
+    """Return the share of the cores' time that the steps of ``workers`` take. If it is above 1, steps end late."""
     return sum(step_s / worker.device.step_time_s for worker in workers) / cores
 
 
 def workers_carried(step_s: float, step_time_s: float, cores: int) -> int:
-    """Return how many workers whose steps model ``step_time_s`` may share the cores."""
+    """Return how many workers with steps of ``step_time_s`` may share the cores; computing a step takes ``step_s``."""
     return int(SHARE * cores * step_time_s / step_s)
 
 
 def warnings(plan: Plan) -> list[str]:
-    """Return that this machine is too slow for the Plan, if it is."""
+    """Return a warning if this machine is too slow for the Plan, else nothing."""
     return too_slow(plan, Machine.measured()) if _sharing(plan) else []
 
 
 def too_slow(plan: Plan, machine: Machine) -> list[str]:
-    """Return that ``machine`` is too slow for the Plan, if it is, and what to change."""
+    """Return a warning, with a cure, if ``machine`` is too slow for the Plan; else nothing."""
     workers = _sharing(plan)
     duration_s = step_s(plan, machine)
     share = busy_share(workers, duration_s, machine.cores)
@@ -114,12 +114,12 @@ def too_slow(plan: Plan, machine: Machine) -> list[str]:
 
 
 def warnings_together(plans: Sequence[Plan]) -> list[str]:
-    """Return that this machine is too slow for several jobs at a time, if it is: for each by itself it may do."""
+    """Return a warning if this machine is too slow for all jobs together, though perhaps not for each; else nothing."""
     return too_slow_together(plans, Machine.measured()) if any(map(_sharing, plans)) else []
 
 
 def too_slow_together(plans: Sequence[Plan], machine: Machine) -> list[str]:
-    """Return that ``machine`` is too slow for several jobs at a time, if it is, and what to change."""
+    """Return a warning, with a cure, if ``machine`` is too slow for all jobs together; else nothing."""
     shares = [
         busy_share(workers, step_s(plan, machine), machine.cores) for plan in plans if (workers := _sharing(plan))
     ]
@@ -134,7 +134,7 @@ def too_slow_together(plans: Sequence[Plan], machine: Machine) -> list[str]:
 
 
 def _sharing(plan: Plan) -> list[NodePlan]:
-    """Return the workers whose steps are computed on this machine's cores, within modelled times."""
+    """Return the workers that compute steps on this machine's cores and pace them by modelled times."""
     unknown = plan.program is not None or MODELS[plan.training.model.kind].takes in OWN_JOBS
     if unknown or plan.facilities.in_virtual_time or plan.is_spread or plan.training.compute != "real":
         return []
@@ -142,7 +142,7 @@ def _sharing(plan: Plan) -> list[NodePlan]:
 
 
 def measured_step_s(plan: Plan, budget_s: float = 0.4) -> float:
-    """Return how long a core computes a step of the Plan's model in a run, measured in a loop. Imports torch."""
+    """Return how long a core computes a step in a run, in s, from measurements in a loop. Imports torch."""
     import torch
 
     from testbed.engine.learner import make_learner
@@ -163,7 +163,7 @@ def measured_step_s(plan: Plan, budget_s: float = 0.4) -> float:
 
 
 def measured_hop_s(budget_s: float = 0.5) -> float:
-    """Return how long a message of 1 KB takes from one process to another over loopback, and wakes it: the median."""
+    """Return the median time of a message of 1 KiB to another process over loopback, including waking it, in s."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         child = fork(lambda _: _echo(server.getsockname()))
         try:
@@ -186,7 +186,7 @@ def measured_hop_s(budget_s: float = 0.5) -> float:
 
 
 def _echo(address: tuple[str, int]) -> int:
-    """Send back what comes, until the other end closes."""
+    """Echo messages until the other end closes the connection."""
     with socket.create_connection(address, _HOP_DEADLINE_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while data := connection.recv(_HOP_BYTES, socket.MSG_WAITALL):

@@ -31,14 +31,14 @@ from testbed.realtime.fleet import Fleet, Launch
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
-MOST_PATHS = 32  # that are measured; a path takes half a second
+MOST_PATHS = 32  # at most so many paths are measured; each takes half a second
 
 
 def run_jobs(ground: Ground, starter: AgentStarter | None = None) -> list[BaseException | None]:
-    """Run all nodes of the only job to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine
-    is missing.
+    """Run all nodes of the only job to their end. Raise the first cause if a node fails, and ``CapabilityError`` if a
+    machine is missing.
 
-    ``starter``: of the agents, by default the one that the Plan names.
+    ``starter``: starts the agents; default: on the cluster whose address is in the Plan.
     """
     plan = ground.only.plan
     directory = ground.only.directory
@@ -53,7 +53,7 @@ def run_jobs(ground: Ground, starter: AgentStarter | None = None) -> list[BaseEx
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The agents of a run, its start on CLOCK_MONOTONIC, where its progress goes, and the driver's own events."""
+    """The driver of a run: its agents, the run's start on CLOCK_MONOTONIC, its progress, and its own event log."""
 
     agents: Agents
     epoch_ns: int
@@ -64,13 +64,13 @@ class Driver:
         self.report({"kind": "stage", "name": name})
 
     def record(self, kind: str, **fields: Any) -> None:
-        """Write an event of the driver; report a warning, too."""
+        """Write an event of the driver; also report it if it is a warning."""
         self._log.write(kind, (time.monotonic_ns() - self.epoch_ns) / 1e9, **fields)
         if kind == "warning":
             self.report({"kind": kind, "node": "network", **fields})
 
     def measured(self, source: AgentHandle, target: AgentHandle) -> dict[str, Any]:
-        """Return what ``links.measure`` finds from one machine to another."""
+        """Measure the path from one machine to another; return the result of ``links.measure``."""
         token = secrets.token_bytes(links.TOKEN_BYTES)
         port = self.agents.ask(target, "serve", target.placement.bind, token)
         to = target.placement.seen_from(source.placement.data_center), port
@@ -80,7 +80,7 @@ class Driver:
 
 @contextmanager
 def driving(plan: Plan, directory: Path, report: Progress, starter: AgentStarter | None) -> Iterator[Driver]:
-    """Start the agents of a run; at the end, its events have the times of this machine's clock."""
+    """Start the agents of a run; at the end, stop them and convert times of events to this machine's clock."""
     assert plan.cluster is not None
     address = plan.cluster.address
     starter = starter or (LoopbackAgents() if address == LoopbackAgents.address else RayAgents(address))
@@ -93,14 +93,14 @@ def driving(plan: Plan, directory: Path, report: Progress, starter: AgentStarter
             yield Driver(agents, epoch_ns, report, log)
         finally:
             log.close()
-            machines = agents.report()  # before all are gone
+            machines = agents.report()  # before ``stop``, which ends the agents
             agents.stop()
             agents.correct_events()
             report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": machines}})
 
 
 def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
-    """Run all nodes to their end by agents, and again where the plan says so; see ``attempt_until_done``."""
+    """Run all nodes to their end through agents, with the restarts of the plan; see ``attempt_until_done``."""
     numbers = itertools.count(1)
 
     def fleet(attempts: Attempts) -> Fleet:
@@ -134,9 +134,9 @@ def _elsewhere(*_: Any) -> Any:
 
 
 def _measure(plan: Plan, driver: Driver, when: str) -> None:
-    """Measure the paths between data centres, one after the other, and record what they do.
+    """Measure the paths between data centres, one after the other, and record the results.
 
-    Training may have gone on without a machine. What fails after it, as a machine that is lost, fails no run.
+    A measurement that fails after training is recorded, and does not fail the run: a machine may have been lost.
     """
     for source, target in itertools.islice(_paths(plan, driver.agents), MOST_PATHS):
         here = source.placement.data_center
@@ -151,9 +151,9 @@ def _measure(plan: Plan, driver: Driver, when: str) -> None:
 
 
 def _paths(plan: Plan, agents: Agents) -> Iterator[tuple[AgentHandle, AgentHandle]]:
-    """Yield the first machines of data centres between which nodes push and pull; without servers, of all pairs.
+    """Yield pairs of machines to measure: the first ones of two data centres whose nodes push to each other.
 
-    Lost machines are left out.
+    Without servers, yield all pairs of data centres. Lost machines are left out.
     """
     first = {agent.placement.data_center: agent for agent in reversed(list(agents)) if not agent.lost}
     pairs = {(node.data_center, data_center_of(parent)) for node in plan.nodes for parent in node.parents}

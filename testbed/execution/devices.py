@@ -1,4 +1,4 @@
-"""The GPUs of a run: a run is refused before it starts if they are missing, and nodes get them by load."""
+"""The GPUs of a run: refuses a run before it starts if GPUs are missing, and assigns GPUs to nodes by load."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _WITHOUT_PARAMETERS = "scheduler"
 
 
 def uses_gpus(plan: Plan) -> bool:
-    """Return whether any node computes on a GPU; sizes alone are computed nowhere."""
+    """Return whether any node computes on a GPU; none does if the run computes only sizes, or is a program."""
     return any(map(_on_gpu, plan.nodes)) and plan.training.compute == "real" and plan.program is None
 
 
 def least_gpus(plan: Plan) -> int:
-    """Return how many GPUs a machine must have for all nodes of the run: one suffices unless they are numbered."""
+    """Return how many GPUs a machine needs for all nodes of the run.
+
+    One suffices, unless nodes name a GPU's number, or NCCL needs a GPU for each worker.
+    """
     per_worker = len(plan.training_workers) if _sums_on_gpus(plan) else 0
     if not uses_gpus(plan):
         return per_worker
@@ -30,29 +33,29 @@ def least_gpus(plan: Plan) -> int:
 
 
 def _sums_on_gpus(plan: Plan) -> bool:
-    """Return whether NCCL sums in this run, which needs a GPU for each worker; in virtual time no library does."""
+    """Return whether NCCL sums in this run and so needs a GPU for each worker; in virtual time no library is used."""
     paradigm = plan.technique.paradigm
     return library_of(paradigm.kind, paradigm.options) == NCCL and not plan.facilities.in_virtual_time
 
 
 def require(plan: Plan) -> None:
-    """Raise ``CapabilityError`` if the run needs a GPU and this machine has none."""
+    """Raise ``CapabilityError`` if the run needs a GPU but this machine has none."""
     if uses_gpus(plan) and not gpus():
         raise CapabilityError(_none_here(next(node.name for node in plan.nodes if _on_gpu(node))))
 
 
 def placed(plan: Plan, names: Collection[str] | None = None) -> Plan:
-    """Return the Plan with a GPU for each node that asks for one. Raise ``CapabilityError`` if this machine cannot.
+    """Return the Plan with a GPU for each node that needs one. Raise ``CapabilityError`` if this machine lacks GPUs.
 
-    ``names``: the nodes of this machine, by default all.
+    ``names``: the nodes of this machine; default: all.
 
-    To be called once, in the process that starts the nodes: what is free is seen before any of them takes memory.
+    To be called once, in the process that starts the nodes, before any node takes GPU memory.
     """
     return placed_together([Job(plan=plan)], names)[0]
 
 
 def placed_together(jobs: Sequence[Job], names: Collection[str] | None = None) -> list[Plan]:
-    """Return the Plans of several jobs as ``placed`` does: the nodes of all jobs share the GPUs of this machine."""
+    """Return the Plans of several jobs with GPUs, as ``placed`` does. All jobs share the GPUs of this machine."""
     demands = [demand for job in jobs for demand in _demands(job, names)]
     if not demands:
         return [job.plan for job in jobs]
@@ -68,7 +71,7 @@ def placed_together(jobs: Sequence[Job], names: Collection[str] | None = None) -
 
 
 def _demands(job: Job, names: Collection[str] | None) -> list[Demand]:
-    """Return what the nodes of a job ask for, by the names of their hosts. Raise ``CapabilityError`` without a GPU."""
+    """Return the GPU demands of a job's nodes, named by host. Raise ``CapabilityError`` if the machine has no GPU."""
     plan = job.plan
     here = replace(plan, nodes=tuple(node for node in plan.nodes if names is None or node.name in names))
     if not uses_gpus(here):
@@ -82,7 +85,7 @@ def _demands(job: Job, names: Collection[str] | None) -> list[Demand]:
 
 
 def about(plan: Plan) -> dict[str, Any]:
-    """Return what the manifest says of GPUs, where the run uses any."""
+    """Return the manifest's description of the GPUs; empty if the run uses none."""
     return described() if uses_gpus(plan) else {}
 
 
@@ -100,9 +103,9 @@ def _none_here(node: str) -> str:
 
 
 def require_per_worker(workers: int, option: str) -> None:
-    """Raise ``CapabilityError`` unless each of so many workers can have a GPU of its own, as NCCL needs.
+    """Raise ``CapabilityError`` unless this machine has a GPU for each of ``workers`` workers, as NCCL needs.
 
-    ``option``: of the scenario, which asks for NCCL.
+    ``option``: the option of the scenario that asks for NCCL.
     """
     there: tuple[Gpu, ...] = gpus()
     if len(there) < workers:

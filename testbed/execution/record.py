@@ -1,4 +1,4 @@
-"""The run directory before and after a run on any back end: claim it; afterwards, write its tables and its result."""
+"""The run directory before and after a run on any back end: claims it, and afterwards writes tables and the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def prepare(
     path: Path, plan: Plan, *, scenario: bytes, resolved: str, capabilities: Mapping[str, Any], again: bool = False
 ) -> RunDirectory:
-    """Claim the directory and write what is known before the run. Raises what ``rundir.claim`` raises.
+    """Claim the directory and write everything known before the run. Raises the errors of ``rundir.claim``.
 
     scenario, resolved  the scenario as written, and with its defaults
     capabilities        what the probe found and the back end chose
@@ -45,15 +45,15 @@ def prepare(
 
 
 def sha256_of_plan(plan: Plan) -> str:
-    """Return what tells whether two Plans are the same."""
+    """Return a SHA-256 that is equal for equal Plans."""
     return summary.sha256_of(msgspec.json.decode(to_json(plan)))
 
 
 @contextmanager
 def final_status(run: RunDirectory, cause: str = "") -> Iterator[None]:
-    """Give the run a final status if the block ends by an error, with its words; see ``rundir.end_unforeseen``.
+    """If the block raises an error, set the run's final status with its message; see ``rundir.end_unforeseen``.
 
-    An ``OSError`` of a path that cannot be used becomes a ``TestbedError``. ``cause``: why the run had failed before.
+    An ``OSError`` about an unusable path becomes a ``TestbedError``. ``cause``: why the run had already failed.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def final_status(run: RunDirectory, cause: str = "") -> Iterator[None]:
         ours = (of_os(error, run.path) if isinstance(error, OSError) else None) or error
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         message = str(ours) if isinstance(ours, TestbedError) else f"{type(ours).__name__}: {ours}"
-        with suppress(OSError, TestbedError):  # the directory has gone, or is read-only: the caller says the cause
+        with suppress(OSError, TestbedError):  # the directory is gone or read-only; the raised error gives the cause
             rundir.end_unforeseen(run, status, "\n".join(filter(None, dict.fromkeys((cause, message)))))
         if ours is not error:
             raise ours from error
@@ -83,9 +83,9 @@ def _describe(
 
 
 def known_before(plan: Plan) -> dict[str, Any]:
-    """Return what the manifest tells of this machine before the run: the kernel of an exact one, and GPUs.
+    """Return the manifest's description of this machine before the run: the kernel of an exact run, and GPUs.
 
-    An emulated run adds what it found when it starts. Raise ``CapabilityError`` if there is no kernel.
+    An emulated run adds its own findings when it starts. Raise ``CapabilityError`` if the kernel is missing.
     """
     kernel = exact.capabilities(plan) if plan.is_exact else {}
     return {**kernel, **({} if plan.is_spread else devices.about(plan))}
@@ -115,7 +115,7 @@ def _equal_every(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """What follows from a run's events. ``outcome`` is ``diverged`` if the training has; ``plan`` is as in its file."""
+    """The results of a run's events. ``outcome`` is ``diverged`` if training diverged; ``plan``: decoded JSON."""
 
     outcome: SessionResult
     plan: dict[str, Any]
@@ -128,8 +128,8 @@ def conclude(
 ) -> Concluded:
     """Write tables, fidelity report and result, each atomically, in the order of dependence.
 
-    The caller sets the final status when it has written what it adds. ``here``: the Plan with the paths of files on
-    this machine, where they differ from those of ``plan``.
+    The caller sets the final status once it has written its own files. ``here``: the Plan with the paths of files on
+    this machine, if they differ from those of ``plan``.
     """
     from testbed.results import fidelity, tables
     from testbed.results.divergence import divergence, of_tellers, spoilt_values

@@ -1,6 +1,6 @@
-"""A run whose nodes may be lost: faults are recorded, and where the plan says so, the job is restarted.
+"""Runs whose nodes may be lost: records faults, and restarts the job if the plan says so.
 
-A restart is that of the whole job from its last checkpoint (or from its beginning), as in TorchElastic and Horovod
+A restart begins the whole job again from its last checkpoint (or from its beginning), as in TorchElastic and Horovod
 Elastic. A checkpoint holds everything that the next round depends on, so a restarted run ends with the same bits as an
 undisturbed one, whichever node was lost.
 """
@@ -27,7 +27,7 @@ LOG = "faults"
 
 
 class Attempts:
-    """The attempts of one run. ``clock``: its faults. ``now_s``: time of the run, set by the caller of an attempt."""
+    """The attempts of one run. ``clock``: its faults. ``now_s``: the run's time, which the code of an attempt sets."""
 
     def __init__(self, plan: Plan, directory: Path, report: Progress) -> None:
         self._plan = plan
@@ -61,7 +61,7 @@ class Attempts:
         self._report({"kind": "fault", "t": now_s, "message": str(due)})
 
     def run(self, once: Callable[[float], None]) -> None:
-        """Call ``once`` with its beginning in seconds of the run, until it ends well or no restart is left.
+        """Call ``once`` with the start of the attempt in seconds of the run, until it ends well or no restart is left.
 
         Raises the ``NodeLost`` of the last attempt, and any other error at once.
         """
@@ -76,12 +76,14 @@ class Attempts:
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
                 self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
-            collect_garbage()  # the error's frames, the fleet and its checkpoint are cycles, which else pile up
+            collect_garbage()  # the error's frames, the fleet and its checkpoint form cycles that would pile up
         return None
 
     def _next_beginning_s(self) -> float:
-        """Return when all nodes may start again. Faults that begin until then hit no process; a ``kill`` keeps its
-        nodes away for its length all the same."""
+        """Return when all nodes may start again, in seconds of the run.
+
+        Faults that begin before that find no process; still, a ``kill`` keeps its nodes away for its duration.
+        """
         begin_s = max(self.now_s + self._plan.recovery.restart_delay_s, self._back_s)
         while missed := list(self.clock.take(begin_s)):
             for due in missed:
@@ -101,7 +103,7 @@ class Attempts:
 
 
 def timed(report: Progress, epoch_ns: int) -> Progress:
-    """Return a ``report`` that gives events without a time the present one, on the run's clock."""
+    """Return a ``report`` that adds the present time of the run's clock to events without a time."""
 
     def with_time(event: dict[str, Any]) -> None:
         report({"t": (time.monotonic_ns() - epoch_ns) / 1e9, **event})
@@ -112,7 +114,7 @@ def timed(report: Progress, epoch_ns: int) -> Progress:
 def attempt_until_done(
     plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet]
 ) -> None:
-    """Run the nodes to their end, by a new fleet for each attempt. Raise the first cause of the last one."""
+    """Run the nodes to their end, with a new fleet for each attempt. Raise the first cause of the last attempt."""
 
     def now_s() -> float:
         return (time.monotonic_ns() - epoch_ns) / 1e9

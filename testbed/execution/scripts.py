@@ -1,4 +1,4 @@
-"""What runs of users' scripts need in addition: the files of failures, and a watch in each process of scripts."""
+"""Additions for runs of users' scripts: the files of failures, and a watch in each process that runs a script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.training.options.declarations import SCRIPT
 if TYPE_CHECKING:
     from testbed.engine.script.watch import ScriptWatch
 
-SIMULATION = "simulation"  # the process of all nodes
+SIMULATION = "simulation"  # name of the process that runs all nodes of a simulation
 
 
 def is_scripted(plan: Plan) -> bool:
@@ -29,14 +29,14 @@ def failure_files(plan: Plan, directory: Path) -> FailureFiles | None:
 
 
 def watch_of(files: FailureFiles | None, process: str, own: bool) -> ScriptWatch | None:
-    """Return a new watch of this process, as in ``ScriptWatch``; None without scripts."""
+    """Return a new ``ScriptWatch`` of this process; None without scripts."""
     from testbed.engine.script.watch import ScriptWatch
 
     return ScriptWatch(files, process, own) if files else None
 
 
 def point_to_traceback(error: TestbedError, files: FailureFiles | None) -> None:
-    """Add the name of the file that has the traceback to an error, if a node that it names has left one."""
+    """Add to an error the name of the file with the traceback, if the node that the error names has left one."""
     node = str(error).partition(":")[0]
     if files and " " not in node and files.of_node(node).is_file():
         error.add_note(files.note(node))

@@ -1,4 +1,4 @@
-"""Simulation: every node a coroutine in virtual time, over a simulated network."""
+"""Simulation: every node is a coroutine in virtual time, over a simulated network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_jobs(ground: Ground) -> list[BaseException | None]:
-    """Run all roles of all jobs to their end in this process. Return for each the error of its first failed node."""
+    """Run all roles of all jobs to their end in this process. Return each job's error: of its first failed node."""
     ground.report_start()
     from testbed.execution.devices import placed_together
     from testbed.execution.torch_settings import settings_of_a_run
@@ -37,7 +37,7 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A job with what its attempts need. ``watch``: if it has scripts."""
+    """A job with the objects that its attempts need. ``watch`` is None without scripts."""
 
     deployment: Deployment
     attempts: Attempts
@@ -62,7 +62,7 @@ def _prepared(deployment: Deployment) -> Iterator[_Prepared]:
 
 
 def _with_restarts(ground: Ground, prepared: _Prepared) -> BaseException | None:
-    """Attempt the only job, and again where its Plan says so. A restart begins the network anew, which others share."""
+    """Run the only job, with the restarts of its Plan. Several jobs cannot restart, as they share the network."""
 
     def once(begin_s: float) -> None:
         (error,) = _attempt(ground, [prepared], begin_s)
@@ -77,7 +77,7 @@ def _with_restarts(ground: Ground, prepared: _Prepared) -> BaseException | None:
 
 
 def _pointed(prepared: _Prepared, error: BaseException | None) -> BaseException | None:
-    """Return an error with the traceback of the script that has failed, if one has."""
+    """Return the error, with the name of the file with the traceback if a script has failed."""
     from testbed.execution.scripts import point_to_traceback
 
     if isinstance(error, TestbedError):
@@ -116,7 +116,7 @@ def _job_run(prepared: _Prepared, begin_s: float) -> JobRun:
 
 
 def _error_of(exits: Exits) -> BaseException | None:
-    """Return the error of the first node that failed. One of a user's code names its place there."""
+    """Return the error of the first node that failed. An error of a user's code names its place in that code."""
     for node, end in exits.items():
         if end.error is None:
             continue

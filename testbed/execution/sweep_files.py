@@ -1,7 +1,7 @@
-"""Files of the user that a Plan names: their digests, and, for machines that lack them, their copies.
+"""Files of the user that a Plan names: their digests, and their copies for machines without them.
 
-Data sets, models and code are files or folders of their own. A script and a command may import what is beside them, so
-the folder of the script, or the working directory, is sent.
+Data sets, models and code are single files or folders. A script or command may import or start files beside it, so the
+whole folder of the script, or the working directory of the command, is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.settings.job import Choice
 from testbed.training.options.declarations import SCRIPT
 
 SENT_LIMIT_BYTES = 100_000_000
-"""Of a data set, beyond which the machines must have it, and of the folder of a script or command, which is sent whole.
+"""Larger data is not sent: the machines must have it. A larger folder of a script or command is refused.
 Ray sends 500 MB in all."""
 _SOURCES = frozenset((".py", ".pyx", ".sh", ".go", ".java", ".jl", ".js", ".lua", ".rs"))
 _LEFT_OUT = frozenset({"runs", "sweeps", "figures", "validation", "__pycache__", "node_modules", "venv"})
@@ -31,7 +31,7 @@ _LEFT_OUT = frozenset({"runs", "sweeps", "figures", "validation", "__pycache__",
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file or folder that a Plan names by ``text``. ``sent`` is what is sent: itself, or the folder it is in."""
+    """A file or folder that a Plan names by ``text``. ``sent``: the path to send, which may be its folder."""
 
     text: str
     sent: Path
@@ -39,7 +39,7 @@ class NamedFile:
 
 
 def named_files(plan: Plan) -> list[NamedFile]:
-    """Return the files and folders that a run of the Plan reads. Those of installed packages are left out."""
+    """Return the files and folders that a run of the Plan reads, without those of installed packages."""
     found = [*_of_options(plan), *(NamedFile(file.path, Path(file.path)) for file in plan.code if _is_file(file))]
     if plan.program:
         found.append(NamedFile(plan.program.cwd, Path(plan.program.cwd), is_code_folder=True))
@@ -47,19 +47,20 @@ def named_files(plan: Plan) -> list[NamedFile]:
 
 
 def data_files(plan: Plan) -> list[Path]:
-    """Return the files and folders of data that a run of the Plan reads; the Plan has the hashes of its code."""
+    """Return the files and folders of data that a run of the Plan reads. (The Plan itself has hashes of its code.)"""
     return [each.sent for each in _of_options(plan) if not each.is_code_folder]
 
 
 def code_folders(plan: Plan) -> list[Path]:
-    """Return the folders of scripts and commands, which may import or start what is in them."""
+    """Return the folders of scripts and commands, which may import or start files there."""
     return [each.sent for each in named_files(plan) if each.is_code_folder]
 
 
 def source_digest(folder: Path) -> str:
-    """Return the SHA-256 of the sources in a folder of code; of nothing where one cannot be read.
+    """Return the SHA-256 of the sources in a folder of code; empty if a file cannot be read.
 
-    Only files of ``_SOURCES`` count, used or not: what runs and compilers write there must not make another version.
+    All files with suffixes of ``_SOURCES`` count, whether used or not. Other files do not: runs and compilers write
+    files there, which must not change the version.
     """
     digest = hashlib.sha256()
     try:
@@ -72,7 +73,7 @@ def source_digest(folder: Path) -> str:
 
 
 def content_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the names and contents in a folder; of nothing where it cannot be read."""
+    """Return the SHA-256 of a file, or of the names and contents in a folder; empty if a file cannot be read."""
     digest = hashlib.sha256()
     try:
         for each in _followed(path):
@@ -90,7 +91,7 @@ def _add(digest: hashlib._Hash, path: Path, folder: Path) -> None:
 
 
 def _followed(path: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield a file, or a folder and all that a reader finds below it: through links, except to a folder ``above``."""
+    """Yield a path and, if it is a folder, all paths below it. Follow links, but not to a folder in ``above``."""
     yield path
     if path.is_dir() and (folder := path.resolve()) not in above:
         for each in sorted(path.iterdir()):
@@ -106,7 +107,7 @@ def _of_options(plan: Plan) -> Iterator[NamedFile]:
 
 
 def _choices_of(part: Any) -> Iterator[tuple[str, str, Choice]]:
-    """Yield the fields of the training or technique that choose a kind of an axis: field, axis, choice."""
+    """Yield field, axis and choice for each field of the training or technique that chooses a kind of an axis."""
     for each in fields(part):
         axis = each.name.removesuffix("_tier1").removesuffix("_tier2")
         value = getattr(part, each.name)
@@ -115,7 +116,7 @@ def _choices_of(part: Any) -> Iterator[tuple[str, str, Choice]]:
 
 
 def _path_options(axis: str, kind: str) -> dict[str, str]:
-    """Return the options that name a file or folder, and what: ``file``, ``folder`` or ``script``."""
+    """Return the options that name a path, with what it is: ``file``, ``folder`` or ``script``."""
     options = fields(options_of(AXES[axis][kind]))
     return {each.name: each.metadata["path"] for each in options if "path" in each.metadata}
 
@@ -128,11 +129,11 @@ def _is_file(file: CodeFile) -> bool:
 
 
 def stage(files: Iterable[NamedFile], folder: Path) -> dict[str, str]:
-    """Copy files into a folder that Ray sends; return where each is in it, by the text that names it.
+    """Copy files into a folder that Ray sends; return the place of each in the folder, by the text that names it.
 
-    Data of more than ``SENT_LIMIT_BYTES`` is left out: the machines have it at the same path.
+    Data of more than ``SENT_LIMIT_BYTES`` is left out: the machines must have it at the same path.
 
-    Raise ``ScenarioError`` if one cannot be read, or the folder of a script or command is too large.
+    Raise ``ScenarioError`` if a file cannot be read, or the folder of a script or command is too large.
     """
     places: dict[Path, Path] = {}
     found = {}
@@ -191,7 +192,7 @@ def _left_out(_: str, names: list[str]) -> list[str]:
 
 
 def with_copies(plan: Plan, copies: Mapping[str, str]) -> Plan:
-    """Return a Plan that names ``copies`` of files, by the text that names the file, and this machine's packages."""
+    """Return the Plan with paths of this machine: of ``copies``, by the original path, and of installed packages."""
     technique = _renamed(plan.technique, copies)
     training = _renamed(plan.training, copies)
     program = plan.program
@@ -209,7 +210,7 @@ def with_copies(plan: Plan, copies: Mapping[str, str]) -> Plan:
 
 
 def _renamed(part: Any, copies: Mapping[str, str]) -> Any:
-    """Return the training or technique with each choice by its copies."""
+    """Return the training or technique with the paths of copies in its choices."""
     changed = {}
     for name, axis, choice in _choices_of(part):
         place, colon, class_name = choice.kind.rpartition(":")

@@ -1,9 +1,9 @@
-"""Runs several points at once; on this machine each in a process forked from a warm one, which has no start-up cost.
+"""Runs several points of a sweep at once. On this machine, each runs in a fork of a process with all imports done.
 
-A child owns its run directory (process id, start time, boot id) and dies with its parent, whatever signal ends that. A
-sweep that is killed therefore leaves directories that the next one recognises as crashed and runs again.
-``concurrent.futures.ProcessPoolExecutor`` would not do: its workers outlive one point (and with it torch's state and
-open files) or cannot be forked, and a killed worker breaks the whole pool.
+A child owns its run directory (process id, start time, boot id) and dies with its parent, whatever signal ends the
+parent. If a sweep is killed, the next one therefore recognises the unfinished directories as crashed and runs their
+points again. ``concurrent.futures.ProcessPoolExecutor`` is not suitable: its workers either serve several points, which
+would then share torch's state and open files, or cannot be forked; and a killed worker breaks the whole pool.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Warn = Callable[[str], None]
 
 
 def _state(run: RunDirectory, warn: Warn) -> str:
-    """Return the state of a point. One whose status or result is damaged has to run again."""
+    """Return the state of a run. If its status or result is damaged, mark it as interrupted, so that it runs again."""
     try:
         state = run.status().state
         if state in FINISHED and run.file("result.json").is_file():
@@ -51,12 +51,12 @@ def _state(run: RunDirectory, warn: Warn) -> str:
 
 @dataclass(slots=True)
 class Pool(ABC):
-    """Runs points, several at a time: on this machine (``LocalPool``), or on those of a cluster.
+    """Runs several points at a time, on this machine (``LocalPool``) or on the machines of a cluster.
 
-    directory(point)  where a point runs
-    on_state          is called with a point's state when it changes
-    warn              takes what the user should know
-    jobs              points at once
+    directory(point)  returns the run directory of a point
+    on_state          called with a point and its state when the state changes
+    warn              called with warnings for the user
+    jobs              number of points that run at once
     followers         as in ``PointRun``
     """
 
@@ -67,12 +67,12 @@ class Pool(ABC):
     jobs: int | None
     retry_failed: bool = False
     followers: Followers = tuple
-    _running: dict[Any, SweepPoint] = field(default_factory=dict)  # by what stands for it while it runs
+    _running: dict[Any, SweepPoint] = field(default_factory=dict)  # by child process, or by reference of a Ray task
 
     def run(self, points: Iterable[SweepPoint]) -> None:
-        """Run what is not done; return when every point has ended, here or in another process."""
+        """Run the points that are not done; return when every point has ended, here or in another process."""
         waiting = deque(self._open(points))
-        elsewhere: list[SweepPoint] = []  # what another process runs
+        elsewhere: list[SweepPoint] = []  # points that another process runs
         try:
             self._prepare(waiting)
             while waiting or self._running or elsewhere:
@@ -101,40 +101,40 @@ class Pool(ABC):
         return left
 
     def _prepare(self, points: Sequence[SweepPoint]) -> None:  # noqa: B027 - optional
-        """Get ready for these points."""
+        """Prepare to run ``points``."""
 
     @abstractmethod
     def _room(self, point: SweepPoint) -> int:
-        """Return how many points like this one may run."""
+        """Return how many points like ``point`` may run at once."""
 
     @abstractmethod
     def _start(self, point: SweepPoint) -> bool:
-        """Start a point. Return False if another process is known to run it."""
+        """Start a point. Return False if another process runs it."""
 
     @abstractmethod
     def _take_ended(self) -> list[SweepPoint]:
-        """Wait a while for a point to end, and report it. Return those that another process has turned out to run."""
+        """Wait for a point to end, and report its state. Return points that turn out to run in another process."""
 
     @abstractmethod
     def _end(self) -> None:
-        """End what runs, after an interruption."""
+        """End the points that still run, as after an interruption."""
 
 
 class LocalPool(Pool):
-    """Forks a process for each point from this warm one."""
+    """Forks a process for each point from this one, which has done all imports."""
 
     __slots__ = ()
 
     def _prepare(self, points: Sequence[SweepPoint]) -> None:
         if points:
             warm_up(point.plan for point in points)
-            _ = points[0].resolved  # caches, before the fork, what all have in common
+            _ = points[0].resolved  # fills caches before the fork, so that the children share them
 
     def _room(self, point: SweepPoint) -> int:
         return self.jobs or 1
 
     def _start(self, point: SweepPoint) -> bool:
-        for stream in (sys.stdout, sys.stderr):  # else the child would have what is buffered, too
+        for stream in (sys.stdout, sys.stderr):  # otherwise the child would write the buffered text as well
             with suppress(OSError):  # such as a pipe without a reader
                 stream.flush()
         self._running[fork_point(partial(self._child, point))] = point
@@ -160,7 +160,7 @@ class LocalPool(Pool):
         for child, point in self._running.items():
             child.close()
             run = RunDirectory(self.directory(point))
-            if run.status().state == "crashed":  # not where another process runs it, or it has not begun
+            if run.status().state == "crashed":  # not if another process runs the point, or it has not begun
                 end_unforeseen(run, "interrupted", "its sweep was interrupted")
         self._running.clear()
 
@@ -177,7 +177,7 @@ class LocalPool(Pool):
             return UNEXPECTED
 
     def _refused(self, point: SweepPoint, error: ScenarioError) -> int:
-        """Return the exit code for a directory that cannot be claimed, now or at any time."""
+        """Return the exit code for a directory that cannot be claimed: another process has it, or it is not usable."""
         if is_run(self.directory(point)):
             return TAKEN
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - os._exit drops what is buffered

@@ -1,4 +1,4 @@
-"""One point of a sweep in a process of its own, forked from one that has imported everything."""
+"""Runs one point of a sweep in its own process, forked from one that has imported everything."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from testbed.results.manifest import git_state, use_git_state
 from testbed.results.oom_kills import OomKills
 from testbed.results.rundir import RunDirectory, read_json
 
-_MANY_SIMULATIONS = 4  # for which to load the compiled networks pays, however short they are
-_INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # which a command takes by handlers
+_MANY_SIMULATIONS = 4  # from this number on, loading the compiled networks pays even for short simulations
+_INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # signals for which a command has handlers
 
 Followers = Callable[[], Sequence[Follower]]
 
 
 @dataclass(frozen=True, slots=True)
 class PointOrigin:
-    """The command that a point comes from, on another machine, where its results will be read.
+    """The command, on another machine, that a point comes from and that will read its results.
 
-    plan   with the paths of files there
-    argv   of the command
+    plan   the Plan with paths on that machine
+    argv   arguments of the command
     git    the commit of its code
-    paths  those of files, by the path of the copy here
+    paths  paths of files on that machine, by the path of the copy on this one
     """
 
     plan: Plan
@@ -52,9 +52,9 @@ class PointRun:
     """What a process needs to run a point.
 
     scenario, resolved  the scenario as written, and with its defaults
-    followers           makes those of this run, in the process that runs it; their warnings go to its ``host.log``
-    capabilities        what the manifest tells of where it runs
-    origin              of a point from another machine
+    followers           makes the followers of the run, in its process; their warnings go to its ``host.log``
+    capabilities        the manifest's description of the machine that runs it
+    origin              where the point comes from, if it comes from another machine
     """
 
     plan: Plan
@@ -66,10 +66,10 @@ class PointRun:
 
 
 def execute_point(path: Path, point: PointRun, *, in_this_process: bool = True) -> None:
-    """Run a point in the run directory ``path``. Raise what ``rundir.claim`` raises.
+    """Run a point in the run directory ``path``. Raises the errors of ``rundir.claim``.
 
-    in_this_process  a simulation runs in the calling process, which prints into the run's log from then on; else, as
-                     all other runs, in a host process of its own
+    in_this_process  whether a simulation runs in the calling process, which then prints into the run's log; otherwise
+                     it gets its own host process, as all other runs do
     """
     begin_s = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -98,7 +98,7 @@ def _execute(run: RunDirectory, point: PointRun, begin_s: float, started: str, i
 
 
 def _as_sent(run: RunDirectory, outcome: SessionResult, origin: PointOrigin) -> SessionResult:
-    """Let the run directory tell of the files of the origin instead of their copies; return the outcome likewise."""
+    """Replace paths of copies by those of the origin, in the run directory and in the outcome; return the outcome."""
     atomic.write_bytes(run.file("plan.json"), to_json(origin.plan))
     about = read_json(run.file("manifest.json"))
     atomic.write_json(run.file("manifest.json"), {**about, "code": [asdict(file) for file in origin.plan.code]})
@@ -113,7 +113,7 @@ def with_paths(text: str, paths: Mapping[str, str]) -> str:
 
 
 def close_script(run: RunDirectory, plan: Plan, code: int) -> None:
-    """Let a run whose script has ended its process fail with that cause; leave others as they are."""
+    """If the run's script has ended the process, set the run's status to failed with that cause."""
     files = failure_files(plan, run.path)
     node, cause = files.explain(SIMULATION, code, OomKills(None, None)) if files else ("", "")
     if files and node:
@@ -145,8 +145,8 @@ def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower], in_th
 def warm_up(plans: Iterable[Plan]) -> None:
     """Import what every child needs, read the data sets and ask git for the commit, before the first fork.
 
-    Also load the compiled networks, if there are many simulations: each would load them for itself, or be too short for
-    that to pay, and take longer without.
+    If there are many simulations, also load the compiled networks. Otherwise each child would load them for itself, or
+    go without them and take longer, because it is too short for loading them to pay.
     """
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
@@ -174,7 +174,7 @@ def warm_up(plans: Iterable[Plan]) -> None:
 
 
 def fork_point(body: Callable[[], int]) -> Child:
-    """Return a child in which ``body`` runs: it returns the exit code. It prints past a display of this process."""
+    """Return a forked child that runs ``body``, which returns the exit code. It bypasses this process' display."""
 
     def begin(_: int) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
@@ -185,6 +185,6 @@ def fork_point(body: Callable[[], int]) -> Child:
 
 
 def _write_directly() -> None:
-    """Let a process, just forked, write past a display of its parent: who drew it may have held its locks."""
+    """In a forked child, replace stdout and stderr: a thread of the parent may have held the locks of its display."""
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         setattr(sys, name, open(descriptor, "w", buffering=1, errors="replace", closefd=False))

@@ -1,4 +1,4 @@
-"""What holds for all of torch in a process: the same in every process of a run, also in one of a user."""
+"""Global settings of torch: the same in every process of a run, also in a process of the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def settings_of_a_run() -> Iterator[None]:
-    """Let torch be as in a new process with one thread; afterwards as it was: this process may be a user's."""
+    """Set torch as in a new process with one thread; restore it afterwards, as this may be a user's process."""
     threads = torch.get_num_threads()
     dtype = torch.get_default_dtype()
     deterministic = torch.are_deterministic_algorithms_enabled()

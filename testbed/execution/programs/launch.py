@@ -1,6 +1,6 @@
 """The processes of a program's run: the command of each node with its placeholders filled in, and its environment.
 
-The variables are those of torchrun, so that a script finds its process group; the rest of the environment is that of
+The environment has torchrun's variables, so that a script finds its process group, in addition to the environment of
 the command ``testbed``.
 """
 
@@ -29,13 +29,13 @@ Traffic = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The nodes as hosts, on which processes run. ``names`` and ``addresses`` are by rank.
+    """The nodes as hosts, on which processes run. ``names`` and ``addresses`` are in the order of ranks.
 
-    environment  what processes need beside our own
-    start        starts a process: a node's name, the command, and keywords of Popen
-    as_node      returns the command in front of a node's
-    traffic      bytes over the WAN, ``up`` and ``down``, by data centre
-    counters     bytes that a node's interface has sent and received
+    environment  variables that processes need in addition to ours
+    start        starts a process, given a node's name, the command, and keywords of Popen
+    as_node      returns the words to put before the command of a node
+    traffic      returns the bytes over the WAN, ``up`` and ``down``, by data centre
+    counters     returns the bytes that a node's interface has sent and received
     """
 
     names: tuple[str, ...]
@@ -53,8 +53,8 @@ class Hosts:
 class ProgramProcess:
     """One process to be started.
 
-    reports_on_stdout, metrics_file  where it reports metrics, if it does
-    ends_run                         whether the run goes on until it has ended; the rest is then stopped
+    reports_on_stdout, metrics_file  where the process reports metrics, if it does
+    ends_run                         whether the run waits for the end of this process before it stops the others
     """
 
     node: NodePlan
@@ -67,7 +67,7 @@ class ProgramProcess:
 
 
 def processes_of(plan: Plan, hosts: Hosts, directory: Path) -> list[ProgramProcess]:
-    """Return the processes of a run by rank, and write the file of its hosts. Raise ``CapabilityError``.
+    """Return the processes of a run by rank; write its host file. Raise ``CapabilityError`` if a program is missing.
 
     directory  the run directory
     """
@@ -109,7 +109,7 @@ def _process(
 
 
 def _ends_run(program: Program, node: NodePlan) -> bool:
-    """Return whether the run goes on until the process of this node has ended."""
+    """Return whether the run waits for the end of this node's process."""
     if program.ends == "all":
         return True
     is_first = node.rank == 0
@@ -139,7 +139,7 @@ def _values(program: Program, node: NodePlan, hosts: Hosts, directory: Path) -> 
 
 
 def _variables(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that torchrun sets, what MPICH's mpirun looks for, and the rest under names of ours."""
+    """Return the variables that torchrun sets, the one that MPICH's mpirun reads, and others with prefix TESTBED_."""
     of_torchrun = ("rank", "world_size", "local_rank", "local_world_size", "master_addr", "master_port")
     own = ("node", "data_center", "host", "address", "hosts", "addresses", "hostfile", "interface", "run_dir")
     return {
@@ -153,13 +153,13 @@ def _variables(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_own_programs(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with this Python and the programs beside it first on the path."""
+    """Return the environment with the directory of this Python first on the path."""
     path = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
     return {**environment, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def require_programs(program: Program) -> None:
-    """Raise ``CapabilityError`` for a program that is not installed on this machine."""
+    """Raise ``CapabilityError`` if a command of the program is not installed on this machine."""
     environment = _with_own_programs({**os.environ, **program.env})
     for command in filter(None, (program.command, program.first)):
         _require(command[0], environment)

@@ -14,10 +14,11 @@ _LONGEST_LINE = 1 << 20
 
 
 class Metrics:
-    """Turns lines such as ``{"step": 7, "loss": 0.31}`` into events; other lines are passed over.
+    """Turns lines such as ``{"step": 7, "loss": 0.31}`` into events; ignores other lines.
 
-    ``accuracy`` is an evaluation. A line with ``loss`` or ``samples``, or without ``accuracy``, is a round that began
-    ``seconds`` ago, or with the line before. ``last_step`` and ``last_loss``: of the last round.
+    A line with ``accuracy`` reports an evaluation. A line with ``loss`` or ``samples``, or without ``accuracy``,
+    reports a round, which began ``seconds`` ago or, without ``seconds``, at the line before. ``last_step`` and
+    ``last_loss`` are those of the last round.
     """
 
     def __init__(self, begin_s: float) -> None:
@@ -53,10 +54,10 @@ class Metrics:
 
 
 class FileTail:
-    """The bytes that are appended to a file from now on, which may not exist yet.
+    """Reads the bytes that are appended to a file from now on. The file may not exist yet.
 
-    A file that became shorter is read again. So is one that was there before, unless its first change makes it longer:
-    what another run, or another process of this one, has written is passed over.
+    The present content is skipped, as another run or process wrote it. A file that became shorter is read from its
+    beginning; so is an existing file whose first change leaves its size the same, as it was written anew.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +66,7 @@ class FileTail:
         self._read = self._before[0] if self._before else 0
 
     def new(self) -> bytes:
-        """Return what was appended since the last call."""
+        """Return the bytes appended since the last call."""
         try:
             with open(self._path, "rb") as file:
                 version = _version(os.fstat(file.fileno()))

@@ -1,4 +1,4 @@
-"""One process of a program's run: its output, its events, and how it failed."""
+"""One process of a program's run: its output, its events, and its failure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CHUNK_BYTES = 1 << 16
 
 
 def failure(process: ProgramProcess, code: int, killer: str) -> RunFailed:
-    """Return the error of a run of which a process has failed: node, cause, and the last lines of its log.
+    """Return the error of a run after the failure of a process: node, cause, and the last lines of its log.
 
-    ``code``: exit status, or minus its signal; ``killer``: who killed it, as far as the kernel tells.
+    ``code``: exit status, or minus the signal; ``killer``: who killed the process, as far as the kernel tells.
     """
     node = process.node
     lines = last_lines(process.log)
@@ -49,7 +49,7 @@ def last_lines(log: Path) -> list[str]:
 
 
 class RunningProcess:
-    """A process that has been started. Its log of events is open until ``close``."""
+    """A process that has been started. Its event log is open until ``close``."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class RunningProcess:
     ) -> None:
         """Begin to record.
 
-        directory  the run's
-        counters   reads those of a node's network interface
-        training   if it is the first process, the fields of the event ``train``
+        directory  the run directory
+        counters   returns the counters of a node's network interface
+        training   fields of the event ``train``, for the first process only
         """
         self.process = process
         self.child = child
         self._metrics = Metrics(now_s)
         self._output = bytearray()
-        self.file: FileTail | None = None  # where the program writes its metrics, if in a file
+        self.file: FileTail | None = None  # the file of metrics, if the program writes one
         self._events = EventLog(directory / "events", process.node.name)
         self._rounds = 0
         self._counters = counters
@@ -81,12 +81,12 @@ class RunningProcess:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What becomes readable when there is something to do: the process itself, and its standard output."""
+        """Descriptors that become readable: the process at its end, and its standard output at new output."""
         ends = self.child.fileno()
         return (ends,) if self.child.stdout is None else (ends, self.child.stdout.fileno())
 
     def read_output(self) -> bool:
-        """Read from the standard output, where it reports; return whether there may be more."""
+        """Read once from the standard output, which carries metrics; return whether there may be more."""
         assert self.child.stdout is not None
         data = os.read(self.child.stdout.fileno(), _CHUNK_BYTES)
         self._output += data
@@ -97,7 +97,7 @@ class RunningProcess:
     def new_events(self, now_s: float, last: bool = False) -> Iterator[dict[str, Any]]:
         """Record what the program has reported since the last call, and yield it as lines of progress.
 
-        ``last``: the program has ended; its last line may lack its end.
+        ``last``: the program has ended, and its last line may lack the newline.
         """
         data, self._output = bytes(self._output), bytearray()
         if self.file is not None:

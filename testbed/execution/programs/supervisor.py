@@ -1,8 +1,8 @@
 """Supervision of all processes of a program's run: when the run ends, and with which error.
 
-Each program runs below a process that lets nothing outlive it (``testbed.processes.first``). When a process fails, the
-others are ended, and the error names the first that failed, with the end of its log. Faults of the Plan are injected;
-how the other processes react to a killed one is up to the program.
+Each program runs below a process that kills everything it leaves (``testbed.processes.first``). When a process fails,
+the supervisor ends the others, and raises an error with the name of the first that failed and the end of its log. It
+injects the Plan's faults; how the other processes react to the loss of one is up to the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL
-_CAUSE_GRACE_S = 0.5  # after the first failure: the one that it was due to may be reported later
+_CAUSE_GRACE_S = 0.5  # after the first failure, as the failure that caused it may be reported later
 _TICK_S = 0.1
 _STATUS_S = 0.5
 _PORT_CHECK_S = 0.02
@@ -49,7 +49,7 @@ def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, h
 
 
 class Supervisor:
-    """The running processes, by node. Leaving the context ends them and all that they have started."""
+    """The running processes, by node. Leaving the context ends them and all processes that they have started."""
 
     def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, hosts: Hosts) -> None:
         assert plan.program is not None
@@ -64,7 +64,7 @@ class Supervisor:
         self._failed: list[tuple[ProgramProcess, int, str]] = []  # as for ``failure``
         self._selector = selectors.DefaultSelector()
         self._lifeline = os.pipe()
-        self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
+        self._returning: set[str] = set()  # nodes to start again as soon as their killed process has ended
         self._stopping = False
         self._fail_at_s = self._status_at_s = float("inf")
 
@@ -73,10 +73,10 @@ class Supervisor:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is KeyboardInterrupt:
-            with contextlib.suppress(KeyboardInterrupt):  # the second one goes straight to the end
+            with contextlib.suppress(KeyboardInterrupt):  # a second interrupt skips the grace period
                 self._stop_all()
                 self._turn_until(lambda: not self._running, time.monotonic() + GRACE_S)
-        for descriptor in self._lifeline:  # at its end of file, the processes around programs kill everything
+        for descriptor in self._lifeline:  # at end of file, the processes around programs kill everything
             os.close(descriptor)
         for process in list(self._running.values()):
             process.wait()
@@ -84,7 +84,7 @@ class Supervisor:
         self._selector.close()
 
     def run(self, processes: list[ProgramProcess], attempts: Attempts) -> None:
-        """Run all to the end; ``attempts`` has and records the faults."""
+        """Run all processes to the end; ``attempts`` has the clock of the faults and records them."""
         self._by_node = {process.node.name: process for process in processes}
         self._faults = FaultInjector(
             self._plan, attempts.clock, self._epoch_ns, self._signal_node, self._start_again, attempts.on_fault
@@ -110,7 +110,7 @@ class Supervisor:
     def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
         lifeline = str(self._lifeline[0])
         around = [sys.executable, "-S", "-E", first.__file__, "--lifeline", lifeline, "--grace", str(GRACE_S), "--"]
-        # before the program starts: what is there is not of this process
+        # made before the program starts, to skip what earlier processes have written
         file = FileTail(process.metrics_file) if process.metrics_file else None
         try:
             with open(process.log, "ab") as log:
@@ -123,7 +123,7 @@ class Supervisor:
                     pass_fds=(self._lifeline[0],),
                     cwd=self._program.cwd,
                     env=process.environment,
-                    process_group=0,  # killed with the host's, it could not end what is below it
+                    process_group=0,  # in the host's group it could be killed before it has killed its descendants
                 )
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
@@ -134,7 +134,7 @@ class Supervisor:
             self._selector.register(descriptor, selectors.EVENT_READ, running)
 
     def _start_again(self, node: str) -> None:
-        """Start a process again that a fault has killed."""
+        """Start the process of a node again after a fault has killed it."""
         if node not in self._faults.killed or self._stopping or not self._faults.effects.starting(node):
             return
         if node in self._running:
@@ -144,7 +144,7 @@ class Supervisor:
             self._start(self._by_node[node])
 
     def _wait_for_port(self, first: ProgramProcess) -> None:
-        """Return when something on the first node listens on the program's port."""
+        """Return when a process on the first node listens on the program's port."""
         port = self._program.listens
         node = first.node.name
         while node in self._running and not _listens(self._running[node].child.pid, port):
@@ -194,7 +194,7 @@ class Supervisor:
         self._pass_on(running, now_s, last=True)
         running.close(now_s)
         del self._running[node]
-        self._report({"kind": "final", "t": now_s, "node": node})  # its rounds are no longer waited for
+        self._report({"kind": "final", "t": now_s, "node": node})  # so that nobody waits for rounds of this node
         expected = self._stopping or node in self._faults.killed
         killer = self._kills.killer() if code == -signal.SIGKILL else ""
         if code and not expected:
@@ -202,7 +202,7 @@ class Supervisor:
             self._fail_at_s = min(self._fail_at_s, time.monotonic() + _CAUSE_GRACE_S)
 
     def _is_over(self) -> bool:
-        """Return whether the run has failed, or nothing is left to wait for. Raise ``RunFailed`` after the timeout."""
+        """Return whether the run has failed or waits for no more processes. Raise ``RunFailed`` after the timeout."""
         if time.monotonic() >= self._fail_at_s:
             return True
         coming_back = {node for node in self._faults.killed if self._faults.effects.returns(node)}
@@ -224,7 +224,7 @@ class Supervisor:
     def _report_status(self, now_s: float) -> None:
         for node, running in self._running.items():
             self._report(running.status(now_s) | {"node": node})
-        # of a data centre, the first node has all traffic, also when its process has ended
+        # All traffic of a data centre is reported for its first node, even if the process of that node has ended.
         first = {node.data_center: node.name for node in reversed(self._plan.nodes)}
         for site, moved in self._hosts.traffic().items():
             if site in first:
@@ -236,7 +236,7 @@ class Supervisor:
     def _stop_all(self) -> None:
         self._stopping = True
         for running in self._running.values():
-            running.child.send_signal(signal.SIGTERM)  # to the process around it, which passes it on
+            running.child.send_signal(signal.SIGTERM)  # the process around the program passes the signal on
 
     def _signal_node(self, node: str, number: signal.Signals) -> bool:
         """Send a fault's signal to the program, not to the process around it."""
@@ -246,7 +246,7 @@ class Supervisor:
         return running is not None
 
     def _raise_failure(self) -> None:
-        """Raise the first failure; one by a signal explains others better than an exit status."""
+        """Raise the first failure by a signal, which explains others best, else the first failure."""
         if self._failed:
             raise failure(*min(self._failed, key=lambda failed: failed[1] >= 0))
 
@@ -255,7 +255,7 @@ class Supervisor:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Return whether something listens on a TCP port in the network namespace of a process. Send no packet."""
+    """Return whether a process listens on a TCP port in the network namespace of ``pid``. Sends no packet."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
