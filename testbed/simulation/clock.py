@@ -1,7 +1,7 @@
 """Virtual time: a SimPy environment with absolute event times, and the futures and sleeps that roles await.
 
-Roles are coroutines. What they await yields ``VirtualFuture`` objects (or ``None``, for a sleep) to the ``Task`` that
-runs them; see ``testbed.simulation.task``.
+Roles are coroutines. When they await something, it yields ``VirtualFuture`` objects (or ``None``, for a sleep) to the
+``Task`` that runs them; see ``testbed.simulation.task``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _BATCH_EVENTS = 64  # between two checks of ``Clock.stopped`` in ``Clock.finish`
 
 
 class EventSource(Protocol):
-    """What has events beside the clock's, in one order with them: by time, and then by the order of scheduling.
+    """A second source of events beside the clock. All events share one order: by time, then by the order of scheduling.
 
-    next_s     when its next event was, when ``run`` was last called; infinite: it had none
-    peek()     when its next event is, or the end of this instant, if it has something to do then
-    events, background_events  how many it has; background ones among these
-    unsettled  it has something to do at the end of the present instant
-    numbers_now()              for each event of its next instant, the clock's number when it was scheduled, in order
-    run(until_s, until_number) let events happen, up to this one of the clock; whether any precedes it
-    step()                     let one event of the present instant happen
+    next_s     time of its next event as of the last call of ``run``; infinite: there was none
+    peek()     time of its next event, or the present instant if it is unsettled
+    events, background_events  number of its scheduled events; number of background events among them
+    unsettled  whether it has something to do at the end of the present instant
+    numbers_now()              for each event of its next instant, in order: the clock's number when it was scheduled
+    run(until_s, until_number) processes its events up to this event of the clock; returns whether there were any
+    step()                     processes one event of the present instant
     """
 
     next_s: float
@@ -55,20 +55,20 @@ class EventSource(Protocol):
 class Clock(Environment):  # type: ignore[misc]
     """A SimPy environment with an event queue of its own.
 
-    Overrides the four public members by which SimPy's events, processes and resources reach their environment
+    It overrides the four public members by which SimPy's events, processes and resources reach their environment
     (``now``, ``schedule``, ``peek``, ``step``; ``run`` uses these), as ``simpy.rt.RealtimeEnvironment`` overrides
-    ``step``. So SimPy's own processes run here, too. The queue is its own for two reasons:
+    ``step``. So SimPy's own processes run here, too. It has its own queue for two reasons:
 
     * Times are absolute. SimPy schedules by delay, and ``now + (t - now)`` is not ``t`` in floating point: events
       that coincide would no longer do so, and their order would depend on when each was scheduled.
-    * An entry is a callback and its argument. That costs about half of a SimPy event with its list of callbacks, and
-      a simulated message has about ten of them.
+    * An entry is a callback and its argument. That costs about half as much as a SimPy event with its list of
+      callbacks, and a simulated message needs about ten entries.
 
-    Events run by time, then in the order of scheduling; the urgent ones of an instant precede its others. What is
-    scheduled for the present instant, as half of all events are, waits in a queue of its own instead of in the heap.
+    Events run by time, then in the order of scheduling; urgent events come first within an instant. Half of all events
+    are scheduled for the present instant; they wait in a queue of their own instead of the heap.
 
-    A ``source`` has events of its own, most of which happen without the clock. At an instant at which both have events,
-    and while what the source has called runs, those of the source have entries in ``ready``, one each, in their order.
+    A ``source`` has events of its own, most of which it processes without the clock. At an instant at which both have
+    events, and while a callback from the source runs, each event of the source has an entry in ``ready``, in order.
 
     Background events (samples, traces, deadlines) do not mean that the run advances: when only these are left, no
     node can do anything before a deadline expires.
@@ -83,16 +83,16 @@ class Clock(Environment):  # type: ignore[misc]
         self.stalled = False  # set by the run while only background events are left
         self.current_task: Any = None  # the ``Task`` whose coroutine runs now
         self.on_background: Callable[[], None] = lambda: None  # called before and after each background event
-        self._heap: list[tuple[float, int, Callback, Any]] = []  # of later instants
+        self._heap: list[tuple[float, int, Callback, Any]] = []  # events of later instants
         self._numbers = itertools.count()
-        self.number: Callable[[], int] = self._numbers.__next__  # a number that no event of the clock has
+        self.number: Callable[[], int] = self._numbers.__next__  # returns a number that no event of the clock has
         self.source: EventSource | None = None
-        self._steps = 0  # entries in ``ready`` of events of the source
-        self.urgent: deque[tuple[Callback, Any]] = deque()  # of the present instant, as are those in ``ready``
+        self._steps = 0  # number of entries in ``ready`` that stand for events of the source
+        self.urgent: deque[tuple[Callback, Any]] = deque()  # events of the present instant, like ``ready``
         self.ready: deque[tuple[Callback, Any]] = deque()
-        self._background_events = 0  # among the scheduled events
+        self._background_events = 0  # number of scheduled background events
         self._at_end_of_instant: list[Callback] = []
-        # call ``callback(None)`` after the last event of this instant, those included that are yet to be scheduled
+        # call ``callback(None)`` after the last event of this instant, even if later events are scheduled for it
         self.at_end_of_instant: Callable[[Callback], None] = self._at_end_of_instant.append
 
     # ---- scheduling ---------------------------------------------------------------------------------------------
@@ -114,8 +114,10 @@ class Clock(Environment):  # type: ignore[misc]
         self.at(time_s, self._run_background, callback)
 
     def follow(self, steps: Iterator[tuple[float, T]], start_s: float, apply: Callable[[float, T], None]) -> None:
-        """Call ``apply(at_s, value)`` for each (at_s, value) of ``steps``, at ``start_s + at_s``, as background events.
-        Steps that are already due are applied at once."""
+        """Call ``apply(at_s, value)`` at ``start_s + at_s`` for each (at_s, value) of ``steps``, as background events.
+
+        Steps that are already due are applied at once.
+        """
         for at_s, value in steps:
             if start_s + at_s > self.now:
 
@@ -141,9 +143,9 @@ class Clock(Environment):  # type: ignore[misc]
         self.advance(1)
 
     def advance(self, events: int) -> None:
-        """Process up to ``events`` events, fewer if one of them sets ``stopped``.
+        """Process up to ``events`` events; stop earlier if one of them sets ``stopped``.
 
-        Raise ``EmptySchedule`` when none is left.
+        Raise ``EmptySchedule`` if no event is left.
         """
         heap = self._heap
         ready = self.ready
@@ -178,7 +180,7 @@ class Clock(Environment):  # type: ignore[misc]
                 return
 
     def gather_instant(self) -> None:
-        """Move the events of this instant to ``ready``; for those of the source, entries."""
+        """Move the events of this instant to ``ready``, and add an entry there for each event of the source."""
         heap = self._heap
         now = self.now
         if self.source is not None and self.source.next_s == now:
@@ -190,7 +192,7 @@ class Clock(Environment):  # type: ignore[misc]
             self.ready.append(heappop(heap)[2:])
 
     def add_steps(self, count: int) -> None:
-        """Add entries for the next events of the source, which are of this instant."""
+        """Add ``count`` entries to ``ready``, for the source's next events at this instant."""
         self._steps += count
         self.ready.extend([(self._step_source, None)] * count)
 
@@ -211,7 +213,7 @@ class Clock(Environment):  # type: ignore[misc]
         callback(None)
         self.on_background()
 
-    # ---- what is scheduled --------------------------------------------------------------------------------------
+    # ---- scheduled events ---------------------------------------------------------------------------------------
 
     def peek(self) -> float:
         """Time of the next event; infinite if there is none."""
@@ -222,12 +224,12 @@ class Clock(Environment):  # type: ignore[misc]
 
     @property
     def foreground_events(self) -> int:
-        """How many events are scheduled, but for background events and those of the source."""
+        """How many events of the clock are scheduled, without background events and events of the source."""
         return len(self._heap) + len(self.ready) + len(self.urgent) - self._steps - self._background_events
 
     @property
     def idle(self) -> bool:
-        """Whether only background events are scheduled, and events of the source."""
+        """Whether only background events and events of the source are scheduled."""
         return self.foreground_events == 0 and not self._at_end_of_instant
 
     @property
@@ -250,7 +252,7 @@ def _process_event(event: Event) -> None:
 class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
     """A value that is set once; tasks may await it. Implements ``testbed.world.Future``.
 
-    Setting it schedules an event only if a task waits for it: later ones find the value at once.
+    Setting it schedules an event only if a task already waits for it; tasks that await it later get the value at once.
     """
 
     _clock: Clock
@@ -266,8 +268,10 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
             self._clock.ready.append((_resume_waiting, self))
 
     def set_result_last(self, value: T) -> None:
-        """As ``set_result``, for a caller whose event does nothing afterwards: if no other event of this instant comes
-        first, resume the waiting tasks at once and save an event."""
+        """Set the value, as the last action of the caller's event.
+
+        If no other event of this instant comes first, the waiting tasks resume at once, which saves an event.
+        """
         clock = self._clock
         if not self.callbacks or clock.ready or clock.urgent:
             self.set_result(value)
@@ -285,7 +289,7 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
         return self._result is not _UNSET
 
     def result(self) -> T:
-        """Return the value or raise the error. Only when done."""
+        """Return the value or raise the error. Call this only when it is done."""
         if self.error is not None:
             raise self.error
         value: T = self._result
@@ -307,7 +311,7 @@ _YIELD_NONE = (None,)
 
 
 class Sleep(msgspec.Struct, eq=False):
-    """Awaited, let the running task sleep until ``_until_s``. Await it at once, and only once."""
+    """When awaited, lets the running task sleep until ``_until_s``. Await it at once, and only once."""
 
     _clock: Clock
     _until_s: float
@@ -315,4 +319,4 @@ class Sleep(msgspec.Struct, eq=False):
     def __await__(self) -> Generator[None, Any, None]:
         clock = self._clock
         clock.at(self._until_s, clock.current_task.resume)
-        return iter(_YIELD_NONE)  # type: ignore[return-value]  # what a generator would yield, at a lower cost
+        return iter(_YIELD_NONE)  # type: ignore[return-value]  # as a generator would yield, but cheaper

@@ -25,19 +25,19 @@ from testbed.simulation.send_queue import SimulatedConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.world import SimulatedWorld
 
-_LARGE_NODES = 300  # from so many on, loading the compiled network (0.7 s) pays
+_LARGE_NODES = 300  # with so many nodes, loading the compiled network (0.7 s) pays
 
 
 class SimulatedNetwork:
-    """The network of a Plan: paths, the state of links, what drives and samples them, and how nodes are connected.
+    """The network of a Plan: paths, links with their driver and monitor, and the connections between nodes.
 
-    The nodes may be those of several jobs; see ``testbed.plan.jobs``.
+    The nodes may belong to several jobs; see ``testbed.plan.jobs``.
 
     compiled  see ``SimulationOptions``
     folded    the workers that each folded node represents
-    log       where samples and changes of links are written
-    packets   what connections are over, or ``None``
-    flows     likewise, where there are no packets
+    log       receives samples and changes of links
+    packets   the packet network, or ``None`` if connections are flows
+    flows     the flow network with its connections, or ``None`` if there are packets
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SimulatedNetwork:
         self._plan = plan
         self._clock = clock
         self._tcp = tcp
-        self.training_since_s: float | None = None  # of the first job
+        self.training_since_s: float | None = None  # when the first job's training began
         self.paths = paths
         self.packets: PacketNetwork | None = None
         self.flows: FlowPeers | None = None
@@ -68,7 +68,7 @@ class SimulatedNetwork:
 
     @property
     def engine(self) -> Engine:
-        """What executes what happens in it."""
+        """The engine that executes the network's events."""
         if self.packets is not None:
             return self.packets.engine
         assert self.flows is not None, "a network has packets or flows"
@@ -76,18 +76,18 @@ class SimulatedNetwork:
 
     @property
     def active(self) -> bool:
-        """Whether anything is under way."""
+        """Whether any connection has something to send or under way."""
         if self.packets is not None:
             return self.packets.active
         return self.flows is not None and self.flows.network.active > 0
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way, and no event is scheduled but background events."""
+        """Whether nothing is under way and only background events are scheduled. Never true for packets."""
         return self.flows is not None and self.flows.network.at_rest
 
     def begin_training(self, since_s: float) -> None:
-        """Let traces and background traffic begin, whose time 0 is ``since_s``: that of the first call."""
+        """Begin traces and background traffic, with ``since_s`` as their time 0. Only the first call has an effect."""
         if self.training_since_s is not None:
             return
         self.training_since_s = since_s
@@ -97,7 +97,7 @@ class SimulatedNetwork:
         self._driver.start_background(self._plan, since_s)
 
     def doubts(self, cure: str) -> list[str]:
-        """Return where the model of the network may be off; nothing doubts packets."""
+        """Return where the network model may be off. There are no doubts about packets."""
         return self.flows.links.doubts(self._tcp, cure) if self.flows is not None else []
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
@@ -129,7 +129,7 @@ class SimulatedNetwork:
 class FlowPeers:
     """The flow network of a Plan, and the connections over it.
 
-    links  what connections carry over each WAN link
+    links  the connections over each WAN link
     """
 
     def __init__(
@@ -148,16 +148,16 @@ class FlowPeers:
         self._folded = folded
         self.network = FlowNetwork(clock, paths.capacities(), compiled, len(plan.nodes) >= _LARGE_NODES)
         self.links = FlowLinks(clock, self.network, paths)
-        # those into which worker groups send inside a LAN, by link
+        # the ports into which worker groups send inside a LAN, by link number
         ways = (paths.between(name, parent) for name in folded for parent in plan.node(name).parents)
         ports = sorted({links[-1] for path, links in ways if path.tier == "lan"})
         self._ports = {port: self.network.reservable(port) for port in ports}
         self._streams = ""
 
     def begin_anew(self, now_s: float) -> None:
-        """Nothing is under way, and all connections are made anew: keep no flow classes of those before.
+        """Drop all flow classes, before all connections are made anew. Nothing may be under way.
 
-        Their datagrams' losses are drawn from other random streams.
+        From now on, losses of datagrams come from new random streams.
         """
         self._streams = f"@{now_s}"
         self.links.begin_anew()
@@ -172,14 +172,14 @@ class FlowPeers:
     def carrier(
         self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, beside: FlowConnection
     ) -> FlowCarrier:
-        """Return what carries best-effort messages beside a connection."""
+        """Return a carrier of best-effort messages beside a connection."""
         random = Random(f"{self._plan.seed}/{source.host}>{target.host}{self._streams}")
         return FlowCarrier(
             self._clock, self.network, path, beside.flow, self._tcp.goodput, random, target.inbox.deliver
         )
 
     def connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
-        """Connect where one end represents several nodes: one connection for those that send the same."""
+        """Connect two nodes of which one is folded. Workers that send the same at the same time share a connection."""
         links, private_capacity = self._paths.shared(source.host, target.host, self._folded)
         deliver = target.inbox.deliver
         group = source.state.group
@@ -187,7 +187,7 @@ class FlowPeers:
             members = ConnectionGroup(target.state.copies, private_capacity)
             place = (source.host, target.host, 0)
             return Peer(self._connection(path, links, deliver, place, members), target.inbox, path.tier)
-        # to its server each worker sends when its own steps are done; to others, all send at the same time
+        # each worker sends to its server when its own steps are done; to other nodes, all send at the same time
         simultaneous = target.host not in self._plan.node(source.host).parents
         flow_groups = group.flow_groups(simultaneous)
         connections = [

@@ -1,4 +1,4 @@
-"""The receiving side of a simulated node: what reading a message costs, when the role gets it, and who takes it."""
+"""The receiving side of a simulated node: it reads messages, which takes time, and hands them to the node's role."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Handle = Callable[[Message], bool]
 
 
 class SimulatedInbox:
-    """Reads the messages that arrive at a node one after another, ``message_cost_s`` each, and keeps them in that order
-    for receivers that take one each, or for a handler that takes all.
+    """Reads the messages that arrive at a node one after another, ``message_cost_s`` each.
 
-    The handler is called where a coroutine that receives in a loop would resume: after the events that were scheduled
+    It keeps them in that order, either for receivers, which take one message each, or for a handler, which takes all.
+    The handler is called when a coroutine that receives in a loop would resume: after the events that were scheduled
     for this instant before the message came.
     """
 
@@ -29,9 +29,9 @@ class SimulatedInbox:
         self._recorder = recorder
         self._message_cost_s = message_cost_s
         self.reading_until_s = 0.0  # when everything that has arrived has been read
-        self.catch_up: Callable[[], None] | None = None  # of a ``PredictedTransfer``: called before what is delivered
+        self.catch_up: Callable[[], None] | None = None  # set by a ``PredictedTransfer``; called before each delivery
         self.on_missed: Callable[[Message], None] = lambda message: None  # called for messages after the node's end
-        self._held: deque[Envelope] = deque()  # have arrived while the node was paused
+        self._held: deque[Envelope] = deque()  # arrived while the node was paused
         self._messages: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
         self._handle: Handle | None = None
@@ -39,9 +39,9 @@ class SimulatedInbox:
         self._busy = False  # the handler runs, or is scheduled to
 
     def deliver(self, envelope: Envelope, copies: int = 1) -> None:
-        """Take an envelope whose last byte has arrived, or a part of it from ``copies`` folded senders.
+        """Take an envelope whose last byte has arrived, or its part from ``copies`` folded senders.
 
-        The message of an envelope in several parts is handed over with the last of them.
+        If the envelope has several parts, its message is handed over with the last part.
         """
         if self.catch_up is not None:
             self.catch_up()
@@ -60,20 +60,20 @@ class SimulatedInbox:
             self._clock.at(ready_s, self._hand_over, envelope)
 
     def part_arrived(self, envelope: Envelope, copies: int, at_s: float) -> None:
-        """As ``deliver``, at a past time, for a part that is not the last one."""
+        """Take a part of an envelope that arrived at the past time ``at_s`` and is not the last one."""
         envelope.parts -= 1
         cost_s = self._message_cost_s * copies
         self._decode_part(envelope, copies, self._read(at_s, cost_s) - cost_s)
 
     def _decode_part(self, envelope: Envelope, copies: int, begin_s: float) -> None:
-        """Let the core of codecs decode the contributions of folded workers, which are read one by one."""
+        """Let the codec core decode the contributions of folded workers, which are read one by one."""
         work = envelope.message.decoding
         if work is not None:
             core = self.node.coding
             work.done_s = core.take_copies(begin_s, self._message_cost_s, copies, core.duration_s(work))
 
     def _read(self, at_s: float, cost_s: float) -> float:
-        """Read what arrived at ``at_s`` after all that arrived before. Return when that is done."""
+        """Read an arrival of ``at_s`` for ``cost_s``, after all earlier arrivals. Return when it has been read."""
         self.reading_until_s = (at_s if at_s > self.reading_until_s else self.reading_until_s) + cost_s
         return self.reading_until_s
 
@@ -86,7 +86,7 @@ class SimulatedInbox:
             self._give(envelope)
 
     def _hand_over_held(self, _: Any) -> None:
-        """Give the role the first message that is held: the order stays that of arrival when pauses overlap."""
+        """Give the role the first held message. So messages keep the order of arrival even if pauses overlap."""
         if self.node.paused_until_s > self._clock.now:
             self._clock.at(self.node.paused_until_s, self._hand_over_held)
         else:
@@ -116,7 +116,7 @@ class SimulatedInbox:
             self.put(lost)
 
     def close(self) -> None:
-        """The node has ended: what it has not taken, and what still arrives, goes to ``on_missed``."""
+        """End the node. Messages that it has not taken, and those that still arrive, go to ``on_missed``."""
         self._handle = None
         while self._messages:
             self.on_missed(self._messages.popleft())
@@ -124,7 +124,7 @@ class SimulatedInbox:
     # ---- messages that have been read ---------------------------------------------------------------------------
 
     def put(self, message: Message, last: bool = False) -> None:
-        """Add a message. ``last``: the caller's event does nothing afterwards (``VirtualFuture.set_result_last``)."""
+        """Add a message. ``last``: it is the last action of the caller's event (``VirtualFuture.set_result_last``)."""
         while self._receivers:
             receiver = self._receivers.popleft()
             if not receiver.done():
@@ -150,13 +150,13 @@ class SimulatedInbox:
         return arrival
 
     def withdraw(self, arrival: VirtualFuture[Message]) -> None:
-        """Remove a future that ``next`` has returned and that no task waits for any longer."""
+        """Remove a future from ``next`` for which no task waits any longer."""
         self._receivers.remove(arrival)
 
     def serve(self, handle: Handle) -> VirtualFuture[None]:
-        """Pass every message to ``handle``, beginning with those that are here, until it returns False.
+        """Pass every message to ``handle``, beginning with those already here, until it returns False.
 
-        The future is set then, or to the error that ``handle`` raises.
+        Return a future that is then set, or that gets the error that ``handle`` raises.
         """
         assert self._handle is None, "only one handler may take all messages"
         self._handle = handle

@@ -46,12 +46,12 @@ RoleMaker = Callable[[Plan, NodePlan], Role]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """What the Plan leaves open.
+    """Choices that the Plan leaves open.
 
-    tcp       ``None``: by the Plan's transport
-    compiled  solve with numba, with the same results; ``None``: if the run is large or long
-    begin_s   virtual time at which the run begins: after a restart, the time at which the attempt before it ended
-    due       faults that have yet to happen; ``None``: all of the Plan's
+    tcp       ``None``: the model of the Plan's transport
+    compiled  whether to compile the network with numba, with the same results; ``None``: if the run is large or long
+    begin_s   virtual time at which the run begins: after a restart, the time at which the previous attempt ended
+    due       faults that have yet to happen; ``None``: all faults of the Plan
     on_fault  called with each fault and the time at which it happens
     """
 
@@ -65,7 +65,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNodeExit:
-    """How a node ended: what its role returned, or the error, and when (s)."""
+    """How a node ended: the result of its role or the error, and the virtual time."""
 
     result: Any
     error: BaseException | None
@@ -88,17 +88,17 @@ class JobRun:
 
 
 class Jobs(Protocol):
-    """What a job tells of itself; implemented by ``testbed.simulation.run.Simulation``."""
+    """What a job uses of the whole simulation; implemented by ``testbed.simulation.run.Simulation``."""
 
     clock: Clock
     network: SimulatedNetwork
-    threads: StepThreads | None  # that compute training steps
+    threads: StepThreads | None  # compute training steps
 
     def failed(self, job: SimulatedJob, error: BaseException) -> None:
-        """A node has ended with an error, and so has the job."""
+        """Called when a node has ended with an error, so that the job has failed."""
 
     def ended(self, job: SimulatedJob) -> None:
-        """All nodes have ended."""
+        """Called when all nodes of the job have ended."""
 
 
 class FoldedJob:
@@ -112,7 +112,11 @@ class FoldedJob:
 
 
 class SimulatedJob:
-    """The nodes of one job. ``exits`` grows as they end; ``events`` is their log, and ``log`` that of links."""
+    """The nodes of one job.
+
+    exits   how nodes have ended so far, by name
+    events  the log of the nodes; ``log``: that of the links
+    """
 
     def __init__(self, folded: FoldedJob, jobs: Jobs) -> None:
         run = folded.run
@@ -126,12 +130,12 @@ class SimulatedJob:
         self.clock = jobs.clock
         self._network = jobs.network
         self._due = run.options.due or FaultClock(plan)
-        self.events = EventLog(run.directory / "events", "simulation", many=True)  # of all nodes
+        self.events = EventLog(run.directory / "events", "simulation", many=True)
         self.log = EventLog(run.directory / "events", "links", beside=self.events)
         self._waits = Waits(self.clock)
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
-        self._recorders: dict[str, VirtualRecorder] = {}  # of nodes that report their status
+        self._recorders: dict[str, VirtualRecorder] = {}  # by node, only of nodes that report their status
         self.cause: BaseException | None = None  # why the job has failed
         self._faults = SimulatedFaults(plan, self.clock, self._due, self, run.options.on_fault, self._links_since_s)
         self._notifier = FailureNotifier(plan, self.clock, lambda: self._worlds[monitor_of(plan)])
@@ -139,12 +143,12 @@ class SimulatedJob:
 
     @property
     def start_s(self) -> float:
-        """When its nodes begin."""
+        """When the job's nodes begin."""
         return self._run.job.start_s
 
     @property
     def resumed_s(self) -> float:
-        """When it goes on, if it resumes an earlier run; before the beginning of time, if not."""
+        """When the job continues if it resumes an earlier run; otherwise a time before the run begins."""
         return self._due.resumed_s
 
     @property
@@ -152,7 +156,7 @@ class SimulatedJob:
         return len(self.exits) == len(self._plan.nodes)
 
     def begin(self) -> None:
-        """Make all nodes. Their roles begin in the Plan's order; those that join late begin with their fault."""
+        """Make all nodes. Their roles begin in the Plan's order; nodes that join late begin with their fault."""
         self.log.write(
             "model",
             self.clock.now,
@@ -172,18 +176,18 @@ class SimulatedJob:
         self._faults.resume()
 
     def resume_training(self) -> None:
-        """Go on with the training of the run that this one resumes, if there is one."""
+        """Continue the training of the run that this one resumes, if it resumes one."""
         if self._due.training_since_s is not None:
             self._network.begin_training(self._due.training_since_s)
 
     def leave_network(self) -> None:
-        """End the nodes that still run, as one has failed. Nothing more of what they were sending leaves them."""
+        """End the nodes that still run, as one has failed, and stop their sending."""
         for world in self._worlds.values():
             world.outbox.stop(math.inf)
         self.abandon()
 
     def abandon(self) -> None:
-        """End the nodes that still run, as one has failed."""
+        """End the nodes that still run, as another node has failed."""
         self.stop(RunFailed(f"stopped, because another node failed: {self.cause}"))
 
     def stop(self, error: BaseException) -> None:
@@ -255,7 +259,7 @@ class SimulatedJob:
                 self._recorders[name].status(self.clock.now, [])  # the bytes since the last report count, too
 
     def _on_missed(self, message: Message) -> None:
-        """A node that registers after the scheduler's end is rejected and ends, as it would at a closed port."""
+        """End a node that registers after the scheduler's end, as a closed port would reject a real one."""
         if message.kind is MessageKind.REGISTER and self._plan.recovery.on_failure == "continue":
             self._finish(message.sender, None, None)
 
@@ -272,22 +276,23 @@ class SimulatedJob:
 
         self._notifier.on_lost(lost, str(error), delay_s(self._worlds[monitor_of(self._plan)]))
         for world in self._worlds.values():
-            if name in world.outbox.connections():  # it drops what waits for the node when their connection ends
+            if name in world.outbox.connections():  # drop waiting messages when the end of the connection is known
                 self.clock.at(self.clock.now + delay_s(world), partial(world.outbox.drop, name))
         return True
 
     def tell_start(self) -> None:
-        """Report that the nodes start, later than the network."""
+        """Report that the nodes start, after the network has."""
         self._run.on_progress({"kind": "stage", "name": "starting nodes", "t": self.clock.now})
 
     def tell_end(self) -> None:
-        """Report that the job has ended, and others have not."""
+        """Report that the job has ended while others still run."""
         self._run.on_progress({"kind": "ended", "t": self.clock.now})
 
     def report(self, wall_s: float, rate: float) -> None:
-        """Report how far virtual time is, how fast it passes, and the nodes' status. ``wall_s``: of the whole run.
+        """Report the virtual time, how fast it passes, and the nodes' status, unless the job has ended.
 
-        Time that passes for others when the job has ended is not its own.
+        wall_s  wall-clock time of the whole run so far
+        rate    virtual seconds per wall-clock second
         """
         if self.has_ended:
             return
@@ -320,7 +325,7 @@ class SimulatedJob:
             self._worlds[node].inbox.put(message)
 
     def restart(self, nodes: tuple[str, ...]) -> list[str]:
-        """Only where the other nodes continue, and as long as the scheduler runs."""
+        """See ``Nodes``. Nodes restart only if the Plan continues after failures, and only while the scheduler runs."""
         if self._plan.recovery.on_failure != "continue" or monitor_of(self._plan) in self.exits:
             return []
         ended = [name for name in nodes if name in self.exits]
@@ -339,16 +344,16 @@ class SimulatedJob:
         self._faults.take(kind, fields)
 
     def _links_since_s(self) -> float:
-        """Return when the traces of links have begun: with the first training on the network."""
+        """Return when the traces of links began: when the first job on the network began to train."""
         since_s = self._network.training_since_s
         return (self._due.training_since_s or 0.0) if since_s is None else since_s
 
     def _settle(self, instant: Instant | None) -> Instant | None:
-        """Let connections go on from what can be written down of them, if nothing is in flight; see ``World.settle``.
+        """Make all connections anew from their saved states, if nothing is in flight; see ``World.settle``.
 
-        Whether a run goes on or is resumed at ``instant``, it makes the same connections, of the same states. Those
-        over packets remain as they are, at once: a run that is resumed makes new ones, as an emulated one does. Only a
-        job that is alone settles: the flows of others would never be at rest.
+        So a run that continues and a run that is resumed at ``instant`` have the same connections in the same states.
+        Connections over packets stay as they are, without waiting; a resumed run makes new ones, as in emulation. Only
+        a job that is alone on the network settles, as flows of other jobs would never be at rest.
         """
         now = self.clock.now
         connections = {}
@@ -370,7 +375,7 @@ class SimulatedJob:
         return Instant(now, self._due.training_since_s or 0.0, tuple(self._due.rounds_s), paused_s, connections)
 
     def _connection_states(self) -> dict[str, dict[str, list[ConnectionState]]]:
-        """Return the states of all connections between nodes that run, by their ends."""
+        """Return the states of all connections between running nodes, by sender and receiver."""
         return {
             name: {
                 to: [connection.state() for connection in made]
@@ -382,11 +387,11 @@ class SimulatedJob:
         }
 
     def stalled(self) -> None:
-        """Keep the wait graph of a moment at which nothing but a deadline can let a node advance."""
+        """Keep the present wait graph, as only a deadline can let a node advance now."""
         self._waits.graph = self._waits.describe()
 
     def advanced(self) -> None:
-        """Forget that moment."""
+        """Forget the wait graph, as a node has advanced."""
         self._waits.graph = None
 
     @property

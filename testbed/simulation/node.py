@@ -17,7 +17,7 @@ from testbed.world import Work
 class CodingCore:
     """One core, which does the work of a node's codecs piece by piece, in the order of the calls.
 
-    duration_s  of a piece of work
+    duration_s  returns the duration of a piece of work in seconds
     """
 
     duration_s: Callable[[Work], float] = lambda work: 0.0
@@ -29,7 +29,7 @@ class CodingCore:
         return self.busy_until_s
 
     def take_copies(self, begin_s: float, interval_s: float, copies: int, work_s: float) -> float:
-        """Take equal pieces, which come every ``interval_s`` after ``begin_s``. Return when all are done."""
+        """Take ``copies`` equal pieces that arrive every ``interval_s`` after ``begin_s``. Return when all are done."""
         first_s = begin_s + interval_s + copies * work_s
         last_s = begin_s + copies * interval_s + work_s
         self.busy_until_s = max(self.busy_until_s + copies * work_s, first_s, last_s)
@@ -38,16 +38,16 @@ class CodingCore:
 
 @dataclass(slots=True, eq=False)
 class SimulatedNode:
-    """One process of a node: a node that is restarted after a fault is a new one.
+    """One process of a node. A node that restarts after a fault gets a new ``SimulatedNode``.
 
-    pacer           durations of its training steps
+    pacer           gives the durations of its training steps
     group           the workers that it represents, if it is a folded node (``testbed.simulation.fold``)
     coding          the core of its codecs
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
     accelerator     the GPU on which its work runs, if any; results are complete when they are returned
-    threads         that compute its training steps; ``None``: a step is computed at the instant at which it begins
-    payloads        what it sends reliably is so many times as large as it is
-    host            the name by which the network knows it; by default its own
+    threads         compute its training steps; ``None``: a step is computed at the instant at which it begins
+    payloads        factor by which the payloads that it sends reliably are larger on the wire
+    host            its name in the network; by default its own name
     """
 
     name: str
@@ -67,6 +67,6 @@ class SimulatedNode:
         self.host = self.host or self.name
 
     async def resumed(self, clock: Clock) -> None:
-        """Return when the node is not paused (any longer)."""
+        """Wait until the node is not paused."""
         while self.paused_until_s > clock.now:
             await Sleep(clock, self.paused_until_s)

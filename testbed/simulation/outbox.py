@@ -46,11 +46,11 @@ class Peer:
         self.tier = tier
         self.best_effort = best_effort
         self.groups = groups
-        self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
-        self._most_waiting_bytes = 0.0  # in that queue: what was sent since it was last looked at, and what was there
+        self.waiting_senders: list[VirtualFuture[None]] = []  # senders that wait for room in the connection's queue
+        self._most_waiting_bytes = 0.0  # upper bound of the queue: its size at the last look, plus all sent since then
 
     def has_room(self, size_bytes: float) -> bool:
-        """Whether a message more may be sent at once."""
+        """Whether another message of ``size_bytes`` may be sent at once."""
         self._most_waiting_bytes += size_bytes
         if self._most_waiting_bytes <= QUEUE_LIMIT_BYTES:
             return True
@@ -59,12 +59,12 @@ class Peer:
 
     @property
     def connections(self) -> list[FlowConnection]:
-        """Those to this node, over flows."""
+        """The flow-level connections to this node."""
         return [each for each in self.groups or (self.connection,) if isinstance(each, FlowConnection)]
 
 
 class SimulatedOutbox:
-    """Sends messages of ``node``. ``connect(name)`` makes the ``Peer`` of another node, when it is first sent to."""
+    """Sends messages of ``node``. ``connect(name)`` makes the ``Peer`` of another node at the first message to it."""
 
     def __init__(
         self, node: SimulatedNode, clock: Clock, recorder: VirtualRecorder, connect: Callable[[str], Peer]
@@ -81,7 +81,7 @@ class SimulatedOutbox:
             peer = self._peers[to] = self._connect(to)
             self._stop(peer, self._node.paused_until_s)
         node = self._node
-        if message.sender:  # sent before: that object belongs to its first receiver
+        if message.sender:  # it was sent before, so that its first receiver has this object
             message = replace(message, meta=dict(message.meta))
         message.sender = node.name
         message.copies = node.copies
@@ -115,19 +115,19 @@ class SimulatedOutbox:
             await peer.best_effort.drain()
 
     def forget(self, peer: str) -> None:
-        """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
+        """Drop the connection to a restarted node. Messages in flight to its old process are lost."""
         self._peers.pop(peer, None)
 
     def drop(self, name: str, _: Any = None) -> None:
-        """Drop what waits for a node whose process was lost, and what is sent to it before another one is heard."""
+        """Drop the messages that wait for a lost process, and those sent to it before its successor is heard."""
         peer = self._peers.get(name)
-        if peer is not None and peer.inbox.node.ended:  # else it is back, by a connection of its own
+        if peer is not None and peer.inbox.node.ended:  # otherwise the node is back, over a connection of its own
             self._stop(peer, math.inf)
-            peer.connection.drop_messages()  # with the connection ends what the kernel has taken, too
+            peer.connection.drop_messages()  # the end of the connection also drops what the kernel has taken
             self._release(peer)
 
     def stop(self, until_s: float) -> None:
-        """Send no more than what the kernel has taken until then, as the process is stopped; infinity: killed."""
+        """Stop sending until ``until_s`` (infinite: for ever). Only bytes that the kernel has taken still leave."""
         for peer in self._peers.values():
             self._stop(peer, until_s)
 
@@ -138,11 +138,11 @@ class SimulatedOutbox:
                 peer.best_effort.stop(until_s)
 
     def connections(self) -> dict[str, list[FlowConnection]]:
-        """Return the flow-level connections to each node that were made, in this order."""
+        """Return the flow-level connections to each node, in the order in which they were made."""
         return {name: peer.connections for name, peer in self._peers.items()}
 
     def reconnect(self, states: Mapping[str, Sequence[ConnectionState]]) -> None:
-        """Make all connections anew, over which nothing is in flight. Each goes on from its state."""
+        """Make all connections anew, each from its state in ``states``. Nothing may be in flight."""
         self._peers = {name: self._connect(name) for name in states}
         for name, of_node in states.items():
             for connection, state in zip(self._peers[name].connections, of_node, strict=True):
@@ -158,7 +158,7 @@ class SimulatedOutbox:
         peer.best_effort.send(Envelope(message, payload_bytes, header_bytes, peer.inbox, peer.tier))
 
     async def _send_when_accepted(self, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
-        """Queue the message at once; return when the queue has room or the message has left it."""
+        """Queue the message at once. Return when the queue has room or the message has left it."""
         accepted: VirtualFuture[None] = VirtualFuture(self._clock)
 
         def started() -> None:

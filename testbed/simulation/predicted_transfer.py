@@ -1,10 +1,9 @@
-"""The connections of a folded node, and transfers of a worker group to its server over a private LAN that are computed
-ahead of time.
+"""The connections of a folded node, and predicted transfers: from a worker group to its server over a private LAN.
 
-While nothing else sends into the server's port, the workers' flows share that port with each other alone, so the end
-of each of them is known when the first one starts: ``flows.solver.simulate`` runs the flow network's own solver on a
-network of one link. That leaves one event, the last arrival, of four per worker. When another flow enters the port,
-the prediction is withdrawn: what has not ended continues as flows of the network, from where it is
+While nothing else sends into the server's port, only the workers' flows share it. So the end of each flow can be
+computed when the first one starts: ``flows.solver.simulate`` runs the flow network's own solver on a network of one
+link. Then a transfer needs only one event, its last arrival, instead of four per worker. When another flow enters the
+port, the prediction is withdrawn: flows that have not ended continue in the real flow network from their present state
 (``tests/simulation/test_predicted_transfer.py``).
 """
 
@@ -26,7 +25,7 @@ from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 
 @dataclass(frozen=True, slots=True)
 class ServerPath:
-    """From a worker group to their server. ``port``: the server's, if it may be reserved."""
+    """The path from a worker group to its server. ``port``: the server's port, if it may be reserved."""
 
     network: FlowNetwork
     inbox: SimulatedInbox
@@ -34,14 +33,14 @@ class ServerPath:
     delay_s: float = 0.0
 
 
-# What the workers of one flow group send: begin (s), number, size of each message (bytes), copies, connection.
+# The messages of one flow group: begin (s), number, size of each message (bytes), copies, connection.
 Part = tuple[float, int, float, int, FlowConnection]
 
 
 class PredictedTransfer:
-    """One envelope in several parts. Reserves the port until the last part has arrived or another flow enters it.
+    """One envelope in several parts. Reserves the port until the last part has arrived or another flow enters the port.
 
-    The prediction is made at the end of the instant, so that it sees other flows that start at the same instant.
+    The prediction is made at the end of the instant, so that it includes flows that start at the same instant.
     """
 
     __slots__ = ("_arrivals", "_clock", "_envelope", "_parts", "_path", "_port", "_priority", "_released", "_reported")
@@ -61,8 +60,8 @@ class PredictedTransfer:
         self._parts = sorted(parts)
         self._priority = priority
         self._envelope = envelope
-        self._arrivals: list[tuple[float, int]] = []  # when, and how many copies
-        self._reported = 0  # of the arrivals, how many the receiver has been told of
+        self._arrivals: list[tuple[float, int]] = []  # time in s and number of copies of each arrival
+        self._reported = 0  # number of arrivals that the receiver knows
         self._released = False
         port.on_other_flow = self.withdraw
         path.inbox.catch_up = self.catch_up
@@ -96,7 +95,7 @@ class PredictedTransfer:
         self._port.on_other_flow = self._path.inbox.catch_up = None
 
     def catch_up(self) -> None:
-        """Tell the receiver of the parts that have arrived by now; of the last one, an event of its own tells."""
+        """Report the parts that have arrived by now to the receiver, except the last one, which has its own event."""
         arrivals = self._arrivals
         now = self._clock.now
         while self._reported < len(arrivals) - 1 and arrivals[self._reported][0] <= now:
@@ -105,7 +104,7 @@ class PredictedTransfer:
             self._reported += 1
 
     def withdraw(self) -> None:
-        """Another flow is about to enter the port: continue what has not ended as flows of the network."""
+        """Continue the unfinished parts as flows of the network, as another flow is about to enter the port."""
         self._release()
         left, ends_s, order = self._simulate(self._clock.now)
         for at_s, copies in self._arrivals[self._reported : len(order)]:
@@ -122,7 +121,7 @@ class PredictedTransfer:
 class GroupConnections:
     """The connections of a folded node to another node, one per flow group of its workers.
 
-    Takes one message and sends it for every worker of the group, each when its steps are done.
+    It takes one message and sends it for every worker of the group, when that worker's steps are done.
     """
 
     def __init__(
@@ -138,17 +137,17 @@ class GroupConnections:
         self._path = path
         self._connections = list(zip(flow_groups, connections, strict=True))
         self._last_begin_s = -math.inf
-        # workers in step are one flow or two: predicting these saves nothing
+        # workers in step have only one or two flows, so a prediction would save nothing
         self._port = path.port if connections[0].unlimited and not group.in_step else None
         self.count = len(self._connections)
-        # a message of every worker has so many bytes more than ``group.size`` messages of the first one
+        # how many bytes one message of every worker has more than ``group.size`` messages of the first worker
         self.extra_bytes = sum(each.extra_bytes * each.copies for each in flow_groups)
 
     def __iter__(self) -> Iterator[FlowConnection]:
         return (connection for _, connection in self._connections)
 
     def send(self, size_bytes: float, priority: float, envelope: Envelope) -> None:
-        """Send one message of every worker; ``size_bytes`` is that of the first worker's."""
+        """Send one message of every worker. ``size_bytes`` is the size of the first worker's message."""
         now_s = self._clock.now
         port = self._port
         parts: list[Part] = []

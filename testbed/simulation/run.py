@@ -1,4 +1,4 @@
-"""Simulation of Plans: one clock, one network, and on it the nodes of one or several jobs, in virtual time."""
+"""Simulates Plans in virtual time: the nodes of one or several jobs on one clock and one network."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def simulate(
 def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1) -> list[Exits]:
     """Run every node of all jobs on one network in virtual time. Return for each job how its nodes ended, by name.
 
-    threads  that compute training steps beside the clock; below 2: each is computed at the instant at which it begins
+    threads  number of threads that compute training steps beside the clock; below 2: steps are computed as they begin
 
     Event logs go to ``<directory>/events`` of each job. A job ends when all its roles have ended, or when one has
-    failed; all end when no node can advance any more, or on Ctrl-C; the other nodes' errors then say so. Equal Plans
-    give equal virtual times, bit for bit. Does not raise what a role raises: that is the node's ``error``.
+    failed. All jobs end when no node can advance any more, or on Ctrl-C; the errors of nodes that still ran say so.
+    Equal Plans give equal virtual times, bit for bit. An exception of a role is not raised; it is the node's ``error``.
     """
     simulation = Simulation(runs, network, threads)
     try:
@@ -70,11 +70,11 @@ def simulate_jobs(runs: Sequence[JobRun], network: NetworkPlan, threads: int = 1
                 logs.enter_context(flushed(job.events))
             logs.enter_context(relaxed_garbage_collection())
             simulation.start()
-            gc.freeze()  # nodes live to the end of the run: the collector need not look at them
+            gc.freeze()  # nodes live until the end of the run, so the collector can ignore them
             simulation.run()
     except KeyboardInterrupt as error:
         stopped = Interrupted("stopped by Ctrl-C; the results so far are kept")
-        simulation.stop(stopped.with_traceback(error.__traceback__))  # it tells in whose code that was
+        simulation.stop(stopped.with_traceback(error.__traceback__))  # the traceback shows whose code was running
     finally:
         simulation.close()
     return [job.exits for job in simulation.jobs]
@@ -107,7 +107,7 @@ class Simulation:
         self._interrupt: KeyboardInterrupt | None = None
 
     def start(self) -> None:
-        """Make the nodes of all jobs, and let those begin whose time has come."""
+        """Begin the jobs that are due now, and schedule the others."""
         for job in self.jobs:
             if job.start_s > self.clock.now:
                 self.clock.at(job.start_s, partial(self._begin_late, job))
@@ -124,10 +124,10 @@ class Simulation:
     def _begin_late(self, job: SimulatedJob, _: Any) -> None:
         job.tell_start()
         self._begin(job)
-        self.network.monitor.sample()  # from which its log counts
+        self.network.monitor.sample()  # the new job's log counts from this sample
 
     def run(self) -> None:
-        """Let time pass until all nodes have ended, one of the last job has failed, or none can advance."""
+        """Let time pass until all nodes have ended, the last running job has failed, or no node can advance."""
         clock = self.clock
         clock.on_background = self._look_for_stall
         while not clock.stopped:
@@ -152,7 +152,7 @@ class Simulation:
             job.stop(error)
 
     def close(self) -> None:
-        """Write the last samples and warnings, and all that is buffered."""
+        """Write the last samples and warnings, and flush all logs."""
         if self.threads is not None:
             self.threads.close()
         cure = cure_of_flows(self._plans)
@@ -162,7 +162,7 @@ class Simulation:
         for job in self.jobs:
             job.events.close()
 
-    # ---- what jobs tell: see ``testbed.simulation.job.Jobs`` ------------------------------------------------------
+    # ---- called by jobs: see ``testbed.simulation.job.Jobs`` ------------------------------------------------------
 
     def failed(self, job: SimulatedJob, error: BaseException) -> None:
         if isinstance(error, KeyboardInterrupt):
@@ -173,7 +173,7 @@ class Simulation:
             self.clock.soon(lambda _: job.leave_network())
 
     def ended(self, job: SimulatedJob) -> None:
-        if self._others_run(job):  # which its log is not about
+        if self._others_run(job):  # the ended job's log takes a last sample, and nothing about the other jobs
             self.network.monitor.sample()
             self._links.leave(job.log)
             job.tell_end()
@@ -186,7 +186,7 @@ class Simulation:
     # ---- the run as a whole -------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Let jobs report, if the last report is long ago."""
+        """Let jobs report, if the last report was at least ``_REPORT_INTERVAL_S`` ago."""
         wall_s = time.perf_counter()
         now = self.clock.now
         if wall_s - self._reported_s < _REPORT_INTERVAL_S:
@@ -198,8 +198,7 @@ class Simulation:
         self._reported_now = now
 
     def _look_for_stall(self) -> None:
-        """Find out whether nothing but a deadline can let a node advance, and keep the wait graph of that moment. If
-        there is no deadline either, end all nodes."""
+        """Keep the wait graph if only a deadline can let a node advance now. If there is no deadline, end all nodes."""
         clock = self.clock
         if not clock.only_background or self.network.active:
             if clock.stalled:
@@ -212,11 +211,11 @@ class Simulation:
             clock.stalled = True
             for job in self.jobs:
                 job.stalled()
-        if all(job.waits_for_ever for job in self.jobs):  # else a fault may yet let one advance
+        if all(job.waits_for_ever for job in self.jobs):  # otherwise a deadline or fault may let a node advance
             self._end_waiting()
 
     def _end_waiting(self) -> None:
-        """End all nodes, which wait for something that can no longer happen."""
+        """End all nodes, as they wait for events that can no longer happen."""
         self.clock.stopped = True
         for job in self.jobs:
             job.end_waiting()

@@ -1,7 +1,7 @@
-"""What a connection has to send: messages by priority, but for those that the kernel has taken.
+"""The messages that a connection has yet to send: first those that the kernel has taken, then the others by priority.
 
-The kernel takes messages as long as less than TCP_NOTSENT_LOWAT waits in the socket unsent. Nothing overtakes what it
-has taken: neither that, nor what has left the sender and waits in a queue of the path.
+The kernel takes messages while fewer than TCP_NOTSENT_LOWAT bytes are unsent in the socket. No message overtakes bytes
+that the kernel has taken, in the socket or in a queue of the path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SimulatedConnection(ABC):
     @property
     @abstractmethod
     def record(self) -> Any:
-        """What its network knows of it."""
+        """The record of this connection in its network."""
 
     @property
     def on_idle(self) -> Callable[[], None] | None:
@@ -63,11 +63,11 @@ class SimulatedConnection(ABC):
 
     @abstractmethod
     def drop_messages(self) -> None:
-        """Drop what has not begun."""
+        """Drop the messages that have not begun."""
 
     @abstractmethod
     def stop(self, until_s: float) -> None:
-        """Let the kernel take no more until then; infinity: what it has not taken is lost with the process."""
+        """Let the kernel take no more until ``until_s``. If that is infinite, bytes that it has not taken are lost."""
 
     def _is_killed(self) -> bool:
         return self._stopped_until_s == inf
@@ -76,13 +76,13 @@ class SimulatedConnection(ABC):
 class SimulatedSendQueue:
     """The messages of a ``PacketConnection``; a ``FlowConnection`` has them in its network (``flows.waiting``).
 
-    ``length`` and ``size_bytes``: of all messages in it.
+    ``length`` and ``size_bytes`` count all messages in it.
     """
 
     __slots__ = ("_by_priority", "_number", "_taken", "length", "size_bytes")
 
     def __init__(self) -> None:
-        self._by_priority: list[_Waiting] = []  # and by their order
+        self._by_priority: list[_Waiting] = []  # a heap by priority, then by order of arrival
         self._number = 0
         self._taken: deque[_Waiting] = deque()
         self.length = 0
@@ -95,7 +95,7 @@ class SimulatedSendQueue:
         self.length += 1
 
     def take_batch(self, size_bytes: float) -> None:
-        """Take the next messages, ``size_bytes`` or a little more, unless some of an earlier batch are left."""
+        """Take messages as a batch until it has at least ``size_bytes``, unless some of an earlier batch are left."""
         if self._taken:
             return
         taken_bytes = 0.0

@@ -1,4 +1,4 @@
-"""The workers that a folded node represents: how long their steps take, and which of them send the same."""
+"""The workers that a folded node represents: how long their steps take, and which of them send alike messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from testbed.plan.pace import Pacer
 
 @dataclass(frozen=True, slots=True)
 class FlowGroup:
-    """Workers whose messages leave at the same time and have the same size: one flow class carries them.
+    """Workers whose messages leave at the same time and have the same size, so that one flow class carries them.
 
-    index        of the worker among the group's, where their steps differ
-    copies       how many workers these are
-    extra_bytes  size of a message of theirs minus that of the group's first worker
+    index        the worker's index in its worker group if steps differ; otherwise 0
+    copies       number of these workers
+    extra_bytes  size of their message minus the size of the first worker's message
     """
 
     index: int
@@ -24,8 +24,10 @@ class FlowGroup:
 
 
 class WorkerGroup:
-    """The workers behind one folded node. Workers of one device without variation do everything at the same time
-    (``in_step``); of others each has a pacer of its own.
+    """The workers behind one folded node.
+
+    If they have equal devices without variation, they do everything at the same time (``in_step``). Otherwise each
+    worker has its own pacer.
     """
 
     def __init__(self, workers: Sequence[NodePlan], seed: int) -> None:
@@ -35,7 +37,7 @@ class WorkerGroup:
         paced = workers[:1] if self.in_step else workers
         self._pacers = [Pacer(worker.device, seed, worker.name) for worker in paced]
         self._ready_s = [0.0] * len(paced)
-        self._coded_s = [0.0] * len(paced)  # when the core of codecs has done what it has been given
+        self._coded_s = [0.0] * len(paced)  # when the codec core has finished all its work
         counts: dict[int, int] = {}
         for worker in workers:
             extra_bytes = len(worker.name) - len(first.name)
@@ -47,14 +49,12 @@ class WorkerGroup:
     def flow_groups(self, simultaneous: bool) -> list[FlowGroup]:
         """Return the flow groups of messages to one node. ``simultaneous``: all workers send at the same time.
 
-        The sender's name stands in a message's header, so workers with names of different length form groups of their
-        own.
+        A message's header contains the sender's name, so workers whose names differ in length are in different groups.
         """
         return self._by_size if simultaneous or self.in_step else self._one_by_one
 
     def work(self, steps: float, now_s: float) -> float:
-        """Let every worker begin ``steps`` steps as soon as it has finished its last ones. Return when the first
-        worker finishes."""
+        """Let every worker begin ``steps`` steps after finishing its last ones. Return when the first worker finishes."""
         ready = self._ready_s
         for i, pacer in enumerate(self._pacers):
             begin_s = ready[i] if ready[i] > now_s else now_s
@@ -69,7 +69,7 @@ class WorkerGroup:
     def code(self, duration_s: float, now_s: float) -> float:
         """Let the codec of every worker work after the worker's steps. Return when the first one finishes.
 
-        Workers in step go on meanwhile with their next steps, if layers are sent while others are computed.
+        Workers in step need not wait for their steps: layers may be sent while other layers are still being computed.
         """
         ready = [now_s] if self.in_step else self._ready_s
         self._coded_s = [
@@ -78,7 +78,7 @@ class WorkerGroup:
         return min(self._coded_s)
 
     def ready_s(self, flow_group: FlowGroup) -> float:
-        """When the workers of a flow group have what they send: at once, if they are in step."""
+        """Return when the workers of a flow group have finished what they send; 0 if they are in step."""
         if self.in_step:
             return 0.0
         return max(self._ready_s[flow_group.index], self._coded_s[flow_group.index])

@@ -22,15 +22,15 @@ from testbed.world import Future
 
 T = TypeVar("T")
 
-_LOOK_S = 1e-3  # between looks whether the network is at rest
+_LOOK_S = 1e-3  # interval of checks whether the network is at rest
 
 
 class SimulatedWorld:
     """See ``testbed.world.World``. ``connect(self, name)`` makes the ``Peer`` of another node.
 
     ``on_failure(error)`` is called when the role, or a task whose result nothing awaits, raises.
-    ``on_settle(resumed)`` returns the present instant with all that connections remember, and ``None`` while they
-    carry anything; see ``settle``. ``on_aside(to, message)`` takes a message to another node outside the network.
+    ``on_settle(resumed)`` returns the present instant with the state of all connections, or ``None`` while any of them
+    carries something; see ``settle``. ``on_aside(to, message)`` brings a message to another node outside the network.
     """
 
     call_from_thread: Callable[[Callable[[], None]], object] | None = None
@@ -87,7 +87,7 @@ class SimulatedWorld:
         return settled
 
     def forget(self, node: str, before_s: float) -> None:
-        self.outbox.drop(node)  # what is in flight is dropped where it arrives
+        self.outbox.drop(node)  # the receiver drops messages in flight
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         arrival = self.inbox.next()
