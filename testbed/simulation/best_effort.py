@@ -1,15 +1,15 @@
-"""Best-effort messages in virtual time: paced, served after everything reliable, lost in queues and on the way.
+"""Best-effort messages in virtual time: paced, served after reliable ones, and lost in queues and on the way.
 
-A message leaves its sender when nothing waits on the reliable connection, no faster than the pace of the path
+A message leaves its sender when nothing waits on the reliable connection, and no faster than the pace of the path
 (``testbed.best_effort``). A ``FlowCarrier`` or ``PacketCarrier`` takes it to the other node, or loses it.
 
-Over flows, it then waits in its channel's queue at the bottleneck, and is lost if that is full. It is served with what
-reliable connections leave: the weight of its flow is six orders of magnitude smaller than theirs, and the lower channel
-goes first. Links lose each of its datagrams with probability p, so a message of n datagrams arrives with probability
-(1 - p)^n. What leaves while the path is down is lost, and so is what waits when it goes down. Queues shared with other
-senders are not modelled.
+Over flows, the message then waits in its channel's queue at the bottleneck; if the queue is full, the message is lost.
+It gets the capacity that reliable connections leave: the weight of its flow is six orders of magnitude smaller than
+theirs. Lower channels go first. Links lose each datagram with probability p, so a message of n datagrams arrives with
+probability (1 - p)^n. Messages that leave while the path is down are lost, and so are messages that wait when it goes
+down.
 
-Not modelled: the handshake of the connection that its keys come from.
+Not modelled: queues shared with other senders, and the handshake of the connection that provides the keys.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from testbed.simulation.flows.network import FlowClass, FlowNetwork
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import SimulatedConnection
 
-_WEIGHT = 1e-6  # relative to a reliable connection: practically only residual capacity
-_CHANNEL_WEIGHT = 1e-2  # of one channel relative to the one below, where several senders meet
+_WEIGHT = 1e-6  # relative to a reliable connection, so that the flow gets hardly more than what is left
+_CHANNEL_WEIGHT = 1e-2  # of a channel relative to the next lower one, if several senders meet
 
 
 @dataclass(slots=True)
 class Item:
-    """A message on its way. ``size_bytes``: of the Ethernet frames of its datagrams."""
+    """A message on its way. ``size_bytes``: total size of the Ethernet frames of its datagrams."""
 
     envelope: Envelope
     size_bytes: int
@@ -43,9 +43,10 @@ class Item:
 
 
 class BestEffort:
-    """One direction between two nodes, beside their reliable ``connection``. ``pace_bps``: of frames, at most.
+    """Best-effort messages from one node to another, beside their reliable ``connection``.
 
-    ``carry(item, channel)`` takes a message to the other node.
+    pace_bps              limit of the sending rate, in bits of Ethernet frames per second
+    carry(item, channel)  takes a message to the other node
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class BestEffort:
         self._connection = connection
         self._carry = carry
         self._pace_bytes_per_s = pace_bps / 8
-        self._queue: BestEffortQueue[Item] = BestEffortQueue()  # at the sender
+        self._queue: BestEffortQueue[Item] = BestEffortQueue()
         self._free_s = 0.0  # when the next item may leave
         self._timer = False
         self._draining: list[VirtualFuture[None]] = []
@@ -77,7 +78,7 @@ class BestEffort:
             await drained
 
     def stop(self, until_s: float) -> None:
-        """Send nothing until then, as the process is stopped; infinity: any more, as it or the other one has ended."""
+        """Send nothing until ``until_s``, as the process is stopped; infinite: one of the two processes has ended."""
         self._free_s = max(until_s, self._free_s)
         if until_s == math.inf:
             self._queue.clear()
@@ -110,11 +111,11 @@ class BestEffort:
 
 
 class FlowCarrier:
-    """Carries messages over the flow network. ``deliver``: what has arrived.
+    """Carries messages over the flow network. ``deliver`` is called with each envelope that arrives.
 
     beside   the flow class of the reliable connection
     goodput  bytes of the flow network per byte of Ethernet frame
-    random   stream of its own, for losses
+    random   random stream that decides about losses
     """
 
     def __init__(
@@ -135,8 +136,8 @@ class FlowCarrier:
         self._random = random
         self._deliver = deliver
         self._flows: dict[int, FlowClass] = {}  # by channel
-        self._waiting: dict[int, deque[tuple[Item, int]]] = {}  # by channel, at the bottleneck: and the path's outages
-        self._queued_bytes: dict[int, float] = {}  # by channel, the item in service included
+        self._waiting: dict[int, deque[tuple[Item, int]]] = {}  # by channel: queue of (item, path's outages by then)
+        self._queued_bytes: dict[int, float] = {}  # by channel, including the item in service
         self._serving = False
 
     def carry(self, item: Item, channel: int) -> None:
@@ -152,7 +153,7 @@ class FlowCarrier:
         self._serve()
 
     def _lose_waiting(self, channel: int) -> None:
-        """Lose what waited when the path went down: it neither fills the queue nor takes time any more."""
+        """Drop the messages that waited when the path went down, so that they neither fill the queue nor take time."""
         waiting = self._waiting.setdefault(channel, deque())
         while waiting and waiting[0][1] != self._path.outages:
             self._queued_bytes[channel] -= waiting.popleft()[0].size_bytes
@@ -173,7 +174,7 @@ class FlowCarrier:
         if channel not in self._flows:
             weight = self._beside.record.weight * _WEIGHT * _CHANNEL_WEIGHT ** (channel - 1)
             self._flows[channel] = flow = self._network.flow_class(self._beside.path, weight)
-            flow.record.watched = bool(self._path.links)  # the monitor counts what crosses the WAN
+            flow.record.watched = bool(self._path.links)  # the monitor counts bytes that cross the WAN
         return self._flows[channel]
 
     def _on_served(self, item: Item, channel: int, outages: int) -> None:

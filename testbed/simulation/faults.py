@@ -1,4 +1,4 @@
-"""Faults in virtual time: nodes that are killed, paused, dismissed or cut off, when the Plan says so."""
+"""Applies the Plan's faults to nodes in virtual time: kills, pauses, dismisses, restarts or cuts them off."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ OnFault = Callable[[Due, float], None]
 
 
 class Nodes(Protocol):
-    """What faults do to nodes; implemented by ``testbed.simulation.run.Simulation``."""
+    """The actions of faults on nodes; implemented by ``testbed.simulation.job.SimulatedJob``."""
 
     def kill(self, node: str, error: NodeLost, unheard_s: float = 0.0) -> None:
-        """End the node's process; ``error`` says why. ``unheard_s``: until the end of its connections gets through."""
+        """End the node's process; ``error`` says why. Others hear of it after ``unheard_s`` if the path is down."""
 
     def pause(self, node: str, until_s: float) -> bool:
-        """Stop the node's process until then (SIGSTOP). Return whether it has one."""
+        """Stop the node's process until ``until_s`` (SIGSTOP). Return whether the node has a process."""
 
     def dismiss(self, node: str) -> None:
         """Ask the node to leave in good order."""
 
     def restart(self, nodes: tuple[str, ...]) -> list[str]:
-        """Start those of the nodes that do not run, as new processes. Return their names."""
+        """Start a new process for each of these nodes that does not run. Return their names."""
 
 
 class SimulatedFaults:
     """Applies the faults that the Plan's fault clock declares due. ``on_fault(fault, now_s)`` is called for each.
 
-    ``links_since_s()``: when the traces of links have begun, which may cut nodes off.
+    ``links_since_s()`` returns when the traces of links began; these traces may cut nodes off.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class SimulatedFaults:
             self._arm()
 
     def resume(self) -> None:
-        """Take note of the faults before the instant at which a resumed run goes on; some of them may last longer.
+        """Note the faults from before the instant at which a resumed run continues, as some may last beyond it.
 
-        Processes that were asked to leave and had yet to do so are asked once more: no state of a node says so.
+        Ask processes again to leave that had been asked and have not left, as no node's state records the request.
         """
         for due in self._due.past:
             for action, node in self._effects.apply(due) if due.fault.kind in DONE_TO_NODES else ():
@@ -86,7 +86,7 @@ class SimulatedFaults:
             self._nodes.pause(node, until_s)
 
     def take(self, kind: str, fields: dict[str, Any]) -> None:
-        """Take note of a milestone that a node has recorded: the start of training, a round, or who takes part."""
+        """Handle a milestone that a node has recorded: the start of training, a round, or a change of membership."""
         if kind == "train" and self._due.training_since_s is None:
             self._due.started(self._clock.now)
             self._schedule_silences()
@@ -133,7 +133,7 @@ class SimulatedFaults:
                 self._count_silence(node, due)
 
     def _unheard_s(self, node: str) -> float:
-        """Return how long a node is still cut off, or has not yet been silent for too long."""
+        """Return how long a node that is cut off now stays unheard: until it is back, or counts as lost."""
         now_s = self._clock.now - self._links_since_s()
         for begin_s, end_s in self._cut_off.get(self._plan.node(node).data_center, ()):
             if begin_s <= now_s < end_s:
@@ -141,7 +141,7 @@ class SimulatedFaults:
         return 0.0
 
     def _count_silence(self, node: str, due: Due) -> None:
-        """Lose a process when it has been stopped or cut off, or one after the other, for too long."""
+        """Schedule the loss of a process that is stopped, cut off, or one after the other, for too long."""
         since_s = self._links_since_s()
         process = self._processes[node]
         pauses = self._pauses[node, process]

@@ -1,13 +1,13 @@
 """Folding: one coroutine runs for all workers of a server that wait for each other anyway.
 
-It is exact: the folded workers' messages are still flows of their own sizes, each beginning when its worker's steps are
-done, and the server is told how many contributions a message carries (``tests/simulation/test_fold.py`` compares with
-the unfolded run). It requires workers that differ in nothing but the duration of their steps: sizes without numbers, a
-synchronisation in which all wait for all, codecs whose payload depends on the size alone, one server each, no overlay
-and no sums among them. Otherwise nothing is folded.
+Folding is exact. The folded workers' messages are still flows of their own sizes, each beginning when its worker's
+steps are done, and each message says how many contributions it carries (``tests/simulation/test_fold.py`` compares with
+the unfolded run). The workers may differ only in the duration of their steps. So folding requires modelled computation,
+a synchronisation in which all wait for all, codecs whose payload size depends only on the tensor size, one server per
+worker, no overlay, and no sums among workers. Otherwise nothing is folded.
 
-What gets lost is which of the folded workers waited for which, inside the LAN. The ``start`` event of a folded node
-says how many workers it ``stands_for``.
+A folded run does not record which of the folded workers waited for which inside the LAN. The ``start`` event of a
+folded node says how many workers it ``stands_for``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from testbed.training.options.declarations import SCRIPT
 
 
 def fold(plan: Plan) -> tuple[Plan, dict[str, tuple[NodePlan, ...]]]:
-    """Return the Plan with one node for each worker group, its first worker, and the whole groups by that name.
+    """Return the Plan with only the first worker of each worker group, and the whole groups by that worker's name.
 
-    That is the Plan unchanged, and no groups, if it is not ``foldable``.
+    If the Plan is not ``foldable``, return it unchanged, and no groups.
     """
     groups = {group[0].name: tuple(group) for group in _groups(plan) if len(group) > 1} if foldable(plan) else {}
     if not groups:
@@ -39,7 +39,7 @@ def fold(plan: Plan) -> tuple[Plan, dict[str, tuple[NodePlan, ...]]]:
 
 
 def foldable(plan: Plan) -> bool:
-    """Whether folding is asked for and workers of this Plan differ in nothing but the duration of their steps."""
+    """Whether the Plan asks for folding, and its workers differ only in the duration of their steps."""
     technique = plan.technique
     tiers = bool(plan.with_role("global_server")) + bool(plan.with_role("server"))
     overlay = technique.overlay_tier1
@@ -52,7 +52,7 @@ def foldable(plan: Plan) -> bool:
         and plan.training.compute == "modelled"
         and MODELS[plan.training.model.kind].takes != SCRIPT
         and tiers > 0
-        and all(len(worker.parents) <= 1 for worker in plan.training_workers)  # else several flows share its own port
+        and all(len(worker.parents) <= 1 for worker in plan.training_workers)  # else several flows share one port
         and inside_of(technique.paradigm.options) is None
         and SYNC[technique.sync_tier1.kind].waits
         and not shares_rounds(plan)  # the budget of such a run counts every worker
@@ -65,7 +65,7 @@ def foldable(plan: Plan) -> bool:
         and not plan.faults
         and not plan.recovery.replicas
         and plan.pipeline is None
-        and not plan.simulation.by_packet  # each worker has a port of its own
+        and not plan.simulation.by_packet  # packets need a port for each worker
     )
 
 
@@ -75,12 +75,12 @@ def _overlaps(plan: Plan) -> bool:
 
 
 def _steps_in_parts(plan: Plan) -> bool:
-    """Whether workers that differ push layer by layer: each layer would arrive in an order of its own."""
+    """Whether workers of different speed push layer by layer, so that the layers' orders of arrival may differ."""
     return _overlaps(plan) and any(worker.device.variation > 0 for worker in plan.training_workers)
 
 
 def _groups(plan: Plan) -> list[list[NodePlan]]:
-    """Training workers by server, without the run's first one, which evaluates and provides the first values."""
+    """Group the training workers by server, without the run's first one, which evaluates and gives first values."""
     overlaps = _overlaps(plan)
     groups: dict[object, list[NodePlan]] = {}
     for worker in plan.training_workers:

@@ -1,7 +1,7 @@
-"""What changes the WAN links while a run goes on: their traces, and background datagrams.
+"""Changes the WAN links during a run: by their traces and by background datagrams.
 
-Datagrams do not yield to TCP, and may cross several links. What a link has no room for is dropped there, and what it
-loses at random, or while it is down, does not get to the next link either.
+Datagrams do not yield to TCP, and may cross several links. A link drops datagrams that it has no room for. Datagrams
+that it drops or loses, at random or while it is down, do not reach the next link.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from testbed.simulation.link_monitor import LinkLog, LinkMonitor, LinkUser
 from testbed.simulation.paths import PathTable, WanLink, changes
 from testbed.traffic import bursts
 
-_MOST_PASSES = 100  # where streams cross links in a circle; else each pass settles one link more of each path
+_MOST_PASSES = 100  # limit for streams that cross links in a circle; otherwise each pass settles one link of each path
 
 
 @dataclass(slots=True)
 class DatagramStream:
-    """``path``: numbers of its links. ``rate_bps``: at which it is sent now."""
+    """A stream of background datagrams. ``path``: numbers of its links. ``rate_bps``: present sending rate."""
 
     path: tuple[int, ...]
     rate_bps: float = 0.0
 
 
 def asked_bps(streams: Sequence[DatagramStream], links: Sequence[WanLink]) -> dict[int, float]:
-    """Return the rate of all datagrams that get to each link of the streams' paths."""
+    """Return the total rate of the datagrams that arrive at each link of the streams' paths."""
     asked = dict.fromkeys((number for stream in streams for number in stream.path), 0.0)
     for _ in range(_MOST_PASSES):
         before, asked = asked, dict.fromkeys(asked, 0.0)
@@ -54,7 +54,7 @@ class LinkDriver:
         self._user = user
         self._monitor = monitor
         self._log = log
-        self._datagrams: list[DatagramStream] = []  # background traffic
+        self._datagrams: list[DatagramStream] = []
 
     def start_traces(self, start_s: float) -> None:
         """Follow all traces; their time 0 is ``start_s``, the start of training. Steps in the past are skipped."""
@@ -66,7 +66,7 @@ class LinkDriver:
                     self._clock.follow(steps, start_s, partial(self._apply, link, what))
 
     def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:
-        self._monitor.sample((link,))  # so that bytes carried at the old rate are counted at it
+        self._monitor.sample((link,))  # count the bytes carried at the old rate
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
@@ -99,7 +99,7 @@ class LinkDriver:
         self._share_datagrams()
 
     def _share_datagrams(self) -> None:
-        """Let background datagrams take from each link what gets there of them."""
+        """Let background datagrams take their share of each link."""
         for number, asked in asked_bps(self._datagrams, self._paths.links).items():
             link = self._paths.links[number]
             if asked != link.taken_bps:
@@ -109,7 +109,7 @@ class LinkDriver:
 
 
 def _rates(traffic: Background) -> Iterator[tuple[float, float]]:
-    """Yield (time in s, rate in bit/s from then on)."""
+    """Yield (time in s, rate in bit/s from that time on)."""
     for begin_s, end_s in bursts(traffic):
         yield begin_s, traffic.rate_bps
         if end_s < math.inf:

@@ -17,15 +17,15 @@ from testbed.plan.model import Plan, SitePlan
 from testbed.plan.shaping import shaped_bps
 from testbed.settings.series import Series
 
-_LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
+_LEAST_SHARE = 0.01  # share of a link's rate that datagrams always leave to TCP
 
 
 @dataclass(slots=True, eq=False)
 class WanLink(LinkState):
-    """A WAN link's present state. ``number``: its place in the Plan, and in the flow network.
+    """A WAN link's present state. ``number``: its index in the Plan and in the flow network.
 
-    taken_bps        asked for by background datagrams that get here, which do not yield to TCP
-    taken_bytes      what they have got, as last counted at ``counted_s``
+    taken_bps        rate of the background datagrams that arrive at the link; they do not yield to TCP
+    taken_bytes      bytes of such datagrams that the link has carried until ``counted_s``
     standing         connections whose windows keep a queue before it, and since when (s); the earliest first
     """
 
@@ -42,22 +42,22 @@ class WanLink(LinkState):
 
     @property
     def passes(self) -> bool:
-        """Whether any packet gets to the other end. To TCP, a link that loses all of them is down."""
+        """Whether any packet gets to the other end. For TCP, a link that loses all packets is down."""
         return self.up and not self.loses_all
 
     @property
     def left_bps(self) -> float:
-        """What datagrams leave of the rate."""
+        """The rate that background datagrams leave to TCP."""
         return max(self.rate_bps - self.taken_bps, _LEAST_SHARE * self.rate_bps)
 
     def passing_share(self, datagrams_bps: float) -> float:
-        """Return the share of so many datagrams that gets to the other end."""
+        """Return the share of datagrams that gets to the other end, if they arrive at ``datagrams_bps``."""
         room_bps = (1 - _LEAST_SHARE) * self.rate_bps
         share = room_bps / datagrams_bps if datagrams_bps > room_bps else 1.0
         return share * (1 - self.lost)
 
     def count_taken(self, now_s: float) -> None:
-        """Count what datagrams have got until now. To be called before anything of the link changes."""
+        """Count the bytes that datagrams have used until now. Call this before the link's state changes."""
         if self.taken_bps and self.passes:
             self.taken_bytes += (self.rate_bps - self.left_bps) / 8 * (now_s - self.counted_s)
         self.counted_s = now_s
@@ -65,11 +65,11 @@ class WanLink(LinkState):
 
 @dataclass(slots=True, eq=False)
 class SitePath:
-    """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state.
+    """The path of all connections between two sites, or inside one. ``refresh`` follows the links' state.
 
-    passing        share of packets that its links do not lose at random; those that lose all make it down instead
-    least_passing  the smallest of these so far
-    narrowest      the link of the least rate, before which queues stand; None inside a site
+    passing        share of packets that its links do not lose at random; a link that loses all makes the path down
+    least_passing  the smallest value of ``passing`` so far
+    narrowest      the link with the least rate, before which queues stand; None inside a site
     reverse        the path of acknowledgements; None inside a site
     """
 
@@ -81,7 +81,7 @@ class SitePath:
     least_passing: float = 1.0
     narrowest: WanLink | None = None
     up: bool = True
-    outages: int = 0  # that have begun
+    outages: int = 0  # number of outages that have begun
     reverse: SitePath | None = None
 
     @property
@@ -96,7 +96,7 @@ class SitePath:
 
     @property
     def queue_bytes(self) -> float:
-        """What the queue before the narrowest link holds."""
+        """Size of the queue before the narrowest link; infinite inside a site."""
         return math.inf if self.narrowest is None else self.narrowest.plan.queue_bytes
 
     @property
@@ -145,7 +145,7 @@ class PathTable:
         return wan + ports
 
     def made_bps(self, rate_bps: float) -> float:
-        """Return the rate that a link of this rate gets, as an emulated one is not slower than can be emulated."""
+        """Return the rate that a link of this rate really gets. Emulation cannot make arbitrarily slow links."""
         return shaped_bps(rate_bps) if self._emulated and rate_bps > 0 else rate_bps
 
     def capacity(self, rate_bps: float) -> float:
@@ -168,8 +168,10 @@ class PathTable:
         return path, numbers
 
     def shared(self, source: str, target: str, folded: Collection[str]) -> tuple[tuple[int, ...], float]:
-        """As ``between``, for a connection of a ``folded`` node, which represents others. Return the links that their
-        connections have in common, and the capacity of the ports that each has to itself (bytes/s; infinite if none).
+        """Do the same as ``between`` for a connection of a ``folded`` node, which represents several nodes.
+
+        Return the links that the connections of these nodes share, and the capacity of the ports that each connection
+        has to itself (bytes/s; infinite if there are none).
         """
         _, here = self._place[source]
         _, there = self._place[target]
@@ -187,7 +189,7 @@ class PathTable:
         return min(self.capacity(site.lan_rate_bps), self._node_bytes_per_s)
 
     def crossing(self, link: WanLink) -> list[SitePath]:
-        """Return the paths over ``link`` that are in use."""
+        """Return the paths over ``link`` that have been asked for so far."""
         return self._crossing[link.number]
 
     def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
@@ -206,8 +208,10 @@ class PathTable:
 
 
 def changes(series: Series, after_s: float = 0.0) -> Iterator[tuple[float, float]]:
-    """Yield (time in s, value) of every step of a series, without steps to the same value, from the one on that holds
-    at ``after_s``; for ever if it repeats."""
+    """Yield (time in s, value) of every change of a series, beginning with the value that holds at ``after_s``.
+
+    A series that repeats yields for ever.
+    """
     last: float | None = None
     constant = len(set(series.values)) == 1
     for at_s, _, value in series.segments(after_s):

@@ -1,18 +1,18 @@
-"""Where the window model of flows may be off by more than 5 %: what a run doubts of its own prediction.
+"""A run's doubts about its own prediction: where the flows' window model may be off by more than 5 %.
 
 Of 400 small networks drawn at random (2 to 200 Mbit/s, 1 to 80 ms one way, up to 16 workers, models of 1 to 480 KB,
 short and long queues, losses; six rounds), each simulated by flows and packet by packet, 153 differed by more than 5 %,
-and the median by 2.9 %. One of these held in all of the 153, and in 143 of the others; where none held, the median
-difference was 0.5 %, and the largest 4.0 %:
+and the median by 2.9 %. At least one of the following held in all of the 153, and in 143 of the others; where none
+held, the median difference was 0.5 %, and the largest 4.0 %:
 
-* a path loses packets at random, and a message may have to wait for one;
-* bursts are larger than the queue of their path, and their repair would take 5 % of the time between two pauses, or the
-  queue holds some packets only;
-* a message is so small that much of it passes an emulated link at once, as a shaper's bucket lets it;
+* a path loses packets at random, and a message may have to wait for a lost packet;
+* bursts are larger than the queue of their path, and repairing their losses would take 5 % of the time between two
+  pauses, or the queue holds only a few packets;
+* a message is so small that the token bucket of an emulated link's shaper lets much of it pass at once;
 * a message does not fill its path, and windows start again after idle time, or BBR paces it;
-* three or more connections share a link and send less than 16 bandwidth-delay products at a time, or two have unlike
-  round-trip times and a loss-based algorithm;
-* a run lasts less than twenty round trips, so that the start of its connections counts.
+* three or more connections share a link and send less than 16 bandwidth-delay products at a time, or two connections
+  have different round-trip times and a loss-based algorithm;
+* a run lasts less than twenty round trips, so that the start of its connections matters.
 
 """
 
@@ -31,20 +31,20 @@ AT_ONCE_SHARE = OFF / 4  # up, down, and as much on the way between two servers
 CROWDED_SHARE = 0.03
 LOST_SHARE = 0.002
 PACED_SHARE = 0.03
-TINY_QUEUE_BYTES = 10_000  # some packets: each burst loses some of them, and may wait for a timeout
+TINY_QUEUE_BYTES = 10_000  # a few packets: each burst loses packets, and may wait for a timeout
 LONG_FLOW = 16  # bandwidth-delay products
 CROWD = 3  # connections
 UNEVEN_RTTS = 1.5  # ratio of round-trip times
-_COMPETITOR_SHARE = 0.01  # of a link's bytes: a connection with less does not compete
+_COMPETITOR_SHARE = 0.01  # a connection with a smaller share of a link's bytes does not compete
 _SEGMENT_BYTES = 1448
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """The largest burst of a connection: what it sends at a time.
+    """The largest burst of a connection.
 
     period_s  mean time from one burst to the next
-    pause_s   mean time from one pause to the next, however short; each may end with what a queue loses
+    pause_s   mean time from one pause to the next, however short; losses in a queue may delay each pause
     """
 
     size_bytes: float
@@ -71,7 +71,7 @@ class Burst:
 
     @property
     def bdps(self) -> float:
-        """Its size in bandwidth-delay products."""
+        """The burst's size in bandwidth-delay products."""
         return self.size_bytes / max(self.capacity * self.rtt_s, 1.0)
 
     def share(self, time_s: float) -> float:
@@ -80,13 +80,13 @@ class Burst:
 
     @property
     def lost_share(self) -> float:
-        """What it may wait for a lost packet: a round trip and a timeout."""
+        """Expected wait for lost packets (a round trip and a timeout if any is lost), as a share of the period."""
         any_lost = 1 - (1 - self.loss) ** (self.size_bytes / _SEGMENT_BYTES)
         return self.share(any_lost * (self.rtt_s + 0.2))
 
     @property
     def repair_share(self) -> float:
-        """What the repair of losses takes behind a full queue, as a share of the time between two pauses."""
+        """Time of repairing losses behind a full queue, as a share of the time between two pauses."""
         return (self.rtt_s + self.queue_bytes / self.capacity) / self.pause_s if self.pause_s > 0 else 0.0
 
 
@@ -97,15 +97,15 @@ def doubts(
     trained_s: float,
     cure: str,
 ) -> list[str]:
-    """Return a sentence for each kind of doubt, about the link where there is most reason for it; at best none.
+    """Return a sentence for each kind of doubt, about the link with the strongest reason; none if there is no doubt.
 
-    connections  those that cross each link, by its number
+    connections  the connections over each link, by the link's number
     trained_s    how long training has taken
-    cure         what to do instead
+    cure         what the user can do instead, which ends each sentence
     """
     if not model.slow_start:  # an ideal network, by the user's choice
         return []
-    found: dict[str, list[tuple[float, str]]] = {}  # by what is in doubt: how much, and where
+    found: dict[str, list[tuple[float, str]]] = {}  # by kind of doubt: strength and place
     for link in links:
         bursts = [Burst.of(each, trained_s) for each in _senders(connections.get(link.number, ()))]
         if not bursts:
@@ -119,7 +119,7 @@ def doubts(
 def _of_bursts(
     link: WanLink, bursts: Sequence[Burst], model: TcpModel, trained_s: float
 ) -> Iterable[tuple[str, float, str]]:
-    """Yield what is in doubt of single connections on a link: what, how much, and the words for where."""
+    """Yield the doubts about single connections on a link: kind, strength, and the words for the place."""
     name = link.plan.name
     loss = max(each.loss for each in bursts)
     if max(each.lost_share for each in bursts) > LOST_SHARE:
@@ -152,7 +152,7 @@ def _of_bursts(
 
 
 def _of_sharing(link: WanLink, bursts: Sequence[Burst], model: TcpModel) -> Iterable[tuple[str, float, str]]:
-    """As ``_of_bursts``, of how connections share a link."""
+    """Yield the doubts about how connections share a link, in the form of ``_of_bursts``."""
     name = link.plan.name
     count = len(bursts)
     capacity = min(each.capacity for each in bursts)

@@ -16,7 +16,7 @@ _LONGEST_GRAPH = 50
 
 
 class Deadlock(WaitTimeout):
-    """A wait that no node can end. ``wait_graph``: what every node waits for, one line each."""
+    """A wait that no node can end. ``wait_graph`` has one line for each wait of a node."""
 
     def __init__(self, wait: Wait, deadline_s: float, wait_graph: list[str]) -> None:
         super().__init__(wait.node, wait.waiting_for, wait.since_s, deadline_s)
@@ -42,7 +42,7 @@ class Wait(msgspec.Struct, eq=False):
     graph: list[str] | None = None  # the wait graph when it expired, if no node could advance then
 
     def __await__(self) -> Generator[VirtualFuture[Any], Any, None]:
-        return iter((self.future,))  # type: ignore[return-value]  # what a generator would yield, at a lower cost
+        return iter((self.future,))  # type: ignore[return-value]  # as a generator would yield, but cheaper
 
     def __str__(self) -> str:
         return f"{self.node} waits for {self.waiting_for} since t = {self.since_s:.3f} s"
@@ -51,15 +51,15 @@ class Wait(msgspec.Struct, eq=False):
 class Waits:
     """All waits of a run.
 
-    One timer serves all deadlines: it is armed for the earliest one that was known when it last fired, so that a wait
-    which ends in time, as nearly all do, costs no event.
+    One timer serves all deadlines. It is armed for the earliest deadline and not changed when that wait ends, so a wait
+    that ends in time, as nearly all do, costs no event.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[Wait, None] = {}  # in the order in which they began
         self._armed_s = math.inf
-        self.graph: list[str] | None = None  # set while nothing but a deadline can let a node advance
+        self.graph: list[str] | None = None  # set while only a deadline can let a node advance
 
     def enter(self, node: str, waiting_for: str, deadline_s: float, future: VirtualFuture[Any]) -> Wait:
         """Begin a wait of the current task for ``future``. Await the ``Wait``, then ``leave`` it."""
@@ -111,7 +111,7 @@ class Waits:
             self._arm(earliest_s)
 
     def _expire(self, wait: Wait) -> None:
-        """Resume the task that waits here; the future stays unset."""
+        """Resume the waiting task; the future stays unset."""
         task = wait.task
         if wait.expired or wait.future.done():
             return
@@ -120,7 +120,7 @@ class Waits:
         task.stop_waiting()
 
         def resume(event: Any) -> None:
-            if wait in self._waits:  # else its node has been closed meanwhile
+            if wait in self._waits:  # otherwise its node has been closed meanwhile
                 task.resume(event)
 
         self._clock.soon(resume)

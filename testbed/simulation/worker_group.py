@@ -54,7 +54,7 @@ class WorkerGroup:
         return self._by_size if simultaneous or self.in_step else self._one_by_one
 
     def work(self, steps: float, now_s: float) -> float:
-        """Let every worker begin ``steps`` steps after finishing its last ones. Return when the first worker finishes."""
+        """Let every worker begin ``steps`` steps after its last ones. Return when the first worker finishes."""
         ready = self._ready_s
         for i, pacer in enumerate(self._pacers):
             begin_s = ready[i] if ready[i] > now_s else now_s
