@@ -1,14 +1,14 @@
 """A file with several jobs on one network: ``jobs: {NAME: {…}, …}``.
 
-Each job is a scenario: one that is written here, or another file's with changes beside ``scenario``. What belongs to
-the network, and how it is run, is written once, beside ``jobs``:
+Each job is a scenario, which is written here, or in another file that ``scenario`` names, with changes beside this key.
+The settings of the network and of the run are written once, beside ``jobs``:
 
     topology: {use: hmc4}
     jobs:
       vision: {scenario: quickstart, training: {rounds: 40}}
       text: {scenario: text.yaml, start: 30 s, topology: {sites: [tokyo, seoul], central: tokyo}}
 
-So a job is read as the scenario that it would be alone; nothing else of the program knows where it was written.
+A job is read as the scenario that it would be alone, so the rest of the program need not know where it was written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ OF_NETWORK = ("topology", "background")
 OF_RUN = ("run", "transport", "simulation", "exact")
 _OF_FILE = ("version", "name", "seed", "faults", *OF_NETWORK, *OF_RUN, KEY)
 _OVERRIDE = re.compile(rf"\s*{KEY}(?P<by>\.|\[)(?P<name>[^].=[]*)\]?\s*[.[]")  # of a value in a job
-_SAMPLES = {"version": "1", "name": "sample", "seed": "0"}  # in place of what is missing, or wrong
+_SAMPLES = {"version": "1", "name": "sample", "seed": "0"}  # replace missing or wrong values
 _FAULT = re.compile(r"faults\[(?P<number>\d+)\]")
 _NEVER = ("version", "name", "cluster", "sweep", KEY)
 
@@ -76,7 +76,7 @@ class _File:
 
 @dataclass(frozen=True)
 class ReadJob:
-    """A job as it would be alone, and when it starts. Without a name, it is a scenario that has no other job."""
+    """A job as the scenario that it would be alone, and its start time. Without a name, the file has no ``jobs``."""
 
     name: str
     scenario: Scenario
@@ -85,7 +85,7 @@ class ReadJob:
 
 @dataclass(frozen=True)
 class ReadJobs:
-    """The jobs of a file. ``network``: a scenario whose topology, background and faults are those of the network."""
+    """The jobs of a file. ``network``: a scenario that holds the topology, background and faults of the network."""
 
     name: str
     jobs: tuple[ReadJob, ...]
@@ -93,7 +93,7 @@ class ReadJobs:
 
     @property
     def are_several(self) -> bool:
-        """Whether the file has ``jobs``, which may be one."""
+        """Whether the file has the key ``jobs``, even with a single job."""
         return bool(self.jobs[0].name)
 
 
@@ -111,7 +111,7 @@ def load_jobs(
 
 
 class _Jobs:
-    """One file that is read."""
+    """Reads one file."""
 
     def __init__(self, root: Mapping, folder: Path, allow_code: bool, overrides: Sequence[str], on: str | None) -> None:
         self._root = root
@@ -140,7 +140,7 @@ class _Jobs:
         return found
 
     def _read(self) -> ReadJobs:
-        """Read the file. What is wrong in one place is kept in ``_problems``, and the rest is read all the same."""
+        """Read the file. Problems in one place are kept in ``_problems``, and the rest is still read."""
         self._settings = {key: self._agreed(key) for key in (*OF_NETWORK, *OF_RUN)}
         file = self._read_file()
         network = file.topology
@@ -166,7 +166,7 @@ class _Jobs:
 
     @contextmanager
     def _collected(self) -> Iterator[None]:
-        """Keep the problems that the block raises, and go on after it."""
+        """Keep the problems that the ``with`` block raises, and continue after it."""
         try:
             yield
         except ScenarioError as error:
@@ -235,7 +235,7 @@ class _Jobs:
         return {"folder": folder, "allow_code": self._allow_code, "code": [], "traces": []}
 
     def _folder_of(self, key: str) -> Path:
-        """Return the folder of the files that a shared section names: of the file that has the section."""
+        """Return the folder for relative paths in a shared section: the folder of the file that has the section."""
         if key in self._root.entries:
             return self._folder
         return next((path.parent for path, _ in self._bases.values() if path is not None), self._folder)
@@ -243,7 +243,7 @@ class _Jobs:
     # ---- one job ------------------------------------------------------------------------------------------------
 
     def _base(self, name: str, node: Mapping) -> tuple[Path | None, Mapping]:
-        """Return the file that a job's ``scenario`` names, and its tree; an empty one without."""
+        """Return the file that a job's ``scenario`` names, and its tree; without one, ``None`` and an empty tree."""
         named = node.entries.get("scenario")
         if not isinstance(named, Scalar) or named.is_null:
             return None, Mapping(node.where)
@@ -273,7 +273,7 @@ class _Jobs:
         return path
 
     def _agreed(self, key: str) -> Node | None:
-        """Return a section that jobs share: of this file, or of the scenarios of all jobs, if these say the same."""
+        """Return a section that jobs share: that of this file, or of the scenarios of all jobs if these are equal."""
         if key in self._root.entries:
             return self._root.entries[key]
         if key == "background" and "topology" in self._root.entries:
@@ -328,7 +328,7 @@ class _Jobs:
         return read_tree(root, naming, None, given)
 
     def _link_faults(self) -> list[Node]:
-        """Return the faults of the network: of this file, and of the scenarios whose network it is."""
+        """Return the faults of links, from this file and from the scenarios whose network the jobs share."""
         found = [fault for fault, _ in _faults_of(self._root)]
         if "topology" not in self._root.entries:
             bases = [
@@ -345,7 +345,7 @@ class _Jobs:
         return found
 
     def _cannot_share(self, job: ReadJob, count: int) -> Iterator[Problem]:
-        """Yield what a job has that needs a network of its own."""
+        """Yield problems for settings of a job that need a network of their own."""
         scenario = job.scenario
 
         def at(path: tuple[str | int, ...], problem: str, cure: str) -> Problem:
@@ -375,7 +375,7 @@ def _own(node: Mapping) -> Mapping:
 
 
 def _path_in_file(job: str, shared_faults: int, path: str) -> str:
-    """Return how the file writes a path of a job, whose first faults are those of links, beside ``jobs``."""
+    """Return how the file writes a path of a job. A job's first faults are the shared ones, written beside ``jobs``."""
     fault = _FAULT.match(path)
     if fault is None:
         return f"{KEY}.{job}.{path}"
@@ -386,7 +386,7 @@ def _path_in_file(job: str, shared_faults: int, path: str) -> str:
 
 
 def _of_no_job(root: Mapping, overrides: Sequence[str]) -> list[str]:
-    """Return the mistakes of overrides that are for a job, but name none of the file's."""
+    """Return the mistakes of overrides for a job that the file does not have."""
     jobs = root.entries[KEY]
     names = list(jobs.entries) if isinstance(jobs, Mapping) else []
     found = []
@@ -409,7 +409,7 @@ def _of_job() -> tuple[str, ...]:
 
 
 def _of_others(name: str, node: Mapping) -> Iterator[Problem]:
-    """Yield what a job says that is not its own."""
+    """Yield problems for keys in a job that belong beside ``jobs``."""
     for key in node.entries:
         if key in (*OF_RUN, "background"):
             cure = f"write '{key}' beside 'jobs', for all of them"
@@ -426,7 +426,7 @@ def _of_others(name: str, node: Mapping) -> Iterator[Problem]:
 
 
 def _faults_of(root: Mapping) -> Iterator[tuple[Node, str]]:
-    """Yield the faults of a tree with their kinds, as far as these are written well."""
+    """Yield the faults of a tree with their kinds; malformed faults are left out."""
     faults = root.entries.get("faults")
     for fault in faults.items if isinstance(faults, Items) else ():
         kind = fault.entries.get("kind") if isinstance(fault, Mapping) else None
@@ -444,7 +444,7 @@ def _put(root: Mapping, key: str, value: Node | None, where: Mapping) -> None:
 
 
 def _merge(base: Mapping, own: Mapping) -> None:
-    """Change ``base`` by what ``own`` says: sections are merged, and other values, lists and other kinds replaced."""
+    """Change ``base`` by ``own``: sections are merged; lists, other values and sections of another kind replaced."""
     for key, node in own.entries.items():
         before = base.entries.get(key)
         base.keys[key] = own.keys[key]
@@ -458,6 +458,6 @@ def _merge(base: Mapping, own: Mapping) -> None:
 
 
 def _has_same_form(before: Mapping, node: Mapping) -> bool:
-    """Whether options of ``node`` are for what ``before`` is: the same kind, with tiers or without."""
+    """Return whether ``node`` has options for ``before``: it names no kind, and both have tiers or neither has."""
     in_tiers = [any(tier in each.entries for tier in TIERS) for each in (before, node)]
     return "kind" not in node.entries and in_tiers[0] == in_tiers[1]

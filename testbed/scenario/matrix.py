@@ -1,9 +1,9 @@
-"""The composition matrix: which value of one axis goes with which value of another.
+"""The composition matrix: which values of one axis can be combined with which values of another.
 
-The verdicts are those of ``testbed.scenario.rules``, pair by pair; ``settings`` adds what a pair needs beside itself,
-such as ``merge: exact`` where payloads cannot be added up. ``testbed matrix`` prints the result as Markdown, and a test
-compares scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see,
-have none; they go with defaults only. Nor has a pipeline: it goes with what its replicas' paradigm goes with.
+``testbed.scenario.rules`` judges each pair; ``settings`` adds the settings that a pair needs, such as ``merge: exact``
+where payloads cannot be summed. ``testbed matrix`` prints the result as Markdown, and a test compares
+scenarios/README.md with it. Two kinds of paradigm have no cells. A library's paradigms cannot run in virtual time, in
+which cells run, and go with defaults only. A pipeline goes with whatever the paradigm of its replicas goes with.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value on one axis with a value on another; ``needs``: further settings; ``refused``: the reason, if so."""
+    """A pair of values on two axes. ``needs``: further settings; ``refused``: the reason, ``None`` if it is allowed."""
 
     axes: tuple[str, str]
     kinds: tuple[str, str]
@@ -88,14 +88,14 @@ def refusals(combination: Combination, instead: Mapping[str, Any] | None = None)
 
 
 def settings(combination: Combination) -> Settings:
-    """Return what a scenario writes for ``combination`` and for what it needs. Defaults are left out."""
+    """Return the settings of a scenario for ``combination``, including those that it needs. Defaults are left out."""
     kinds = {axis: {"kind": kind} for axis, kind in {**DEFAULTS, **combination, "optimizer": "adam"}.items()}
     options = _needed_options(_with(kinds))
     return {axis: {**kinds[axis], **options.get(axis, {})} for axis in kinds if axis in combination or axis in options}
 
 
 def _needed_options(scenario: Scenario) -> Settings:
-    """Return the options without which the techniques of ``scenario``, at their defaults, do not go together."""
+    """Return the options that the techniques of ``scenario``, otherwise at their defaults, need to be combined."""
     options: Settings = {}
     afterwards = pushed(scenario) is not Contribution.GRADIENT or scenario.sync.tier1.declared.lags
     if afterwards and overlaps(scenario):
@@ -118,7 +118,7 @@ def _needed_options(scenario: Scenario) -> Settings:
 
 
 def needed(combination: Combination) -> tuple[str, ...]:
-    """Return the options of ``settings``: ``order.late=retransmit``."""
+    """Return the options of ``settings`` as texts such as ``order.late=retransmit``."""
     return tuple(
         f"{axis}.{option}={value}"
         for axis, options in settings(combination).items()
@@ -128,18 +128,18 @@ def needed(combination: Combination) -> tuple[str, ...]:
 
 
 def overrides(combination: Combination) -> list[str]:
-    """Return ``settings`` as ``--set`` takes it."""
+    """Return ``settings`` as texts for ``--set``."""
     return [*(f"{axis}={kind}" for axis, kind in combination.items()), *needed(combination)]
 
 
 def _with(texts: Mapping[str, Any]) -> Scenario:
-    """Return the scenario of the matrix with techniques as a scenario would write them."""
+    """Return the base scenario of the matrix with these techniques, given as a scenario would write them."""
     return replace(_base(), **{axis: _section(axis, json.dumps(value)) for axis, value in texts.items()})
 
 
 @cache
 def _section(axis: str, value: str) -> Any:
-    """Return a section, which cannot be changed, from its JSON: thousands of combinations have the same few."""
+    """Return an immutable section from its JSON; cached, as thousands of combinations use the same few sections."""
     return _adapter(axis).validate_python(json.loads(value))
 
 
@@ -220,7 +220,7 @@ def _needs(cells: list[Cell]) -> list[str]:
 
 
 def _tiers() -> list[str]:
-    """Return the lines about which algorithm may stand on tier 2 above which on tier 1."""
+    """Return the lines that say which algorithms on tier 2 go with which on tier 1."""
     lines = []
     for below in AXES["sync"]:
         above = [kind for kind in AXES["sync"] if not tier_refusals(below, kind)]

@@ -28,7 +28,7 @@ _PATH = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*|\[(\*|[a-z0-9][a-z
 
 
 class AxisDefault(NamedTuple):
-    """What stands on an axis that a scenario leaves out: a kind, on both tiers if the axis has a value for each."""
+    """The default of an axis that a scenario leaves out. ``by_tier``: whether the axis has a value for each tier."""
 
     kind: str
     by_tier: bool
@@ -36,7 +36,7 @@ class AxisDefault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the schema: the keys of each section, and the axes by their path."""
+    """The parts of the schema that overrides need: the keys of each section, and the axes by their path."""
 
     sections: Keys[str, tuple[str, ...]] = field(default_factory=dict)
     axes: Keys[str, AxisDefault] = field(default_factory=dict)
@@ -59,13 +59,13 @@ _FORM = "write path=value, e.g. training.rounds=50"
 
 
 def _path_cure(path: str) -> str:
-    """Return how to write a path in which an item's name is none, such as ``data_centers[New York]``."""
+    """Return how to write a path that has an invalid item name, such as ``data_centers[New York]``."""
     cured = re.sub(r"\[([^\]]*)\]", lambda found: f"[{slug(found[1]) or found[1]}]", path.strip())
     return f"write {cured}=…" if cured != path.strip() and _PATH.fullmatch(cured) else _FORM
 
 
 def texts_of(values: Keys[str, object]) -> list[str]:
-    """Return Python values by path as override texts. Texts stay as they are: ``{"links[0].rate": "5 Mbit/s"}``.
+    """Return Python values by path as override texts. Texts are not changed: ``{"links[0].rate": "5 Mbit/s"}``.
 
     Raise ``ScenarioError`` for a value that a scenario cannot hold.
     """
@@ -121,7 +121,7 @@ def set_value(root: Node, path: str, text: str, source: str, known: Known) -> li
 
 
 def completed(path: str, known: Known) -> str:
-    """Return the path with the section that it leaves out: of two texts, whether they mean the same place."""
+    """Return the path with the section that it leaves out, so that paths of the same place are equal."""
     return ".".join(_complete([key or f"[{index}]" for key, index in _STEP.findall(path)], known.sections))
 
 
@@ -132,20 +132,20 @@ _CURES = {
 
 
 def _why_nothing(root: Node, steps: list[str]) -> str:
-    """Return the cure, where links and data centres are not written out in the scenario."""
+    """Return the cure if the scenario does not write out its links and data centres."""
     topology = root.entries.get("topology") if isinstance(root, Mapping) and steps[0] == "topology" else None
     made = [key for key in _CURES if isinstance(topology, Mapping) and key in topology.entries]
     return f" (the network comes from '{made[0]}': {_CURES[made[0]]})" if made else ""
 
 
 def _complete(steps: list[str], sections: Keys[str, tuple[str, ...]]) -> list[str]:
-    """Return ``steps`` with the section in front, where it was left out and only one can be meant."""
+    """Return ``steps`` with the section in front, if it was left out and only one section can be meant."""
     owners = [section for section, keys in sections.items() if steps[0] in keys]
     return [owners[0], *steps] if steps[0] not in sections and len(owners) == 1 else steps
 
 
 def _value(text: str, source: str) -> Node:
-    """Return the new value; mistakes in it have the override as their place."""
+    """Return the new value. Messages about it give the override as their place."""
     where = Where(source)
     if text.strip() in ("", "null", "~"):
         return Scalar("null", where)
@@ -168,7 +168,7 @@ def _move(node: Node, where: Where) -> None:
 
 
 def _children(node: Node, steps: tuple[str, str], axis: AxisDefault | None, source: str) -> list[Node]:
-    """Return what the first of ``steps`` leads to. A section that was left out is added: empty, or as its default."""
+    """Return the nodes that the first of ``steps`` selects. A missing section is added, empty or with its default."""
     step, following = steps
     if isinstance(node, Mapping):
         child = node.entries.get(step)
@@ -185,9 +185,9 @@ def _children(node: Node, steps: tuple[str, str], axis: AxisDefault | None, sour
 
 
 def _as_mapping(node: Node, axis: AxisDefault | None, at_tier: bool) -> Node:
-    """Return the long form of a section in its short form; ``at_tier``: that with a value for each tier.
+    """Return a section in its long form; with ``at_tier``, the form that has a value for each tier.
 
-    An axis that is left out gets its default, for options, or the value of one tier, to be added.
+    A missing axis gets its default, so that options or the value of one tier can be added.
     """
     if isinstance(node, Scalar) and node.is_null:
         if axis is None:
@@ -215,7 +215,7 @@ def _selected(node: Sequence, step: str, source: str) -> list[int]:
 
 
 def _names_of(item: Node) -> list[str]:
-    """Return by what an item is called: its name, or that of a link from its ends, in either order if it has none."""
+    """Return the names of an item: its own name or, for a link without a name, its two ends in either order."""
     if not isinstance(item, Mapping):
         return []
     name = item.entries.get("name")

@@ -1,15 +1,15 @@
-"""``technique: hfa``: a technique by name, as the values of several axes that make it (``testbed.preset``).
+"""``technique: hfa`` names a preset (``testbed.preset``): a technique that sets values on several axes.
 
-A scenario may say more. Its own options win over those of the preset; what would make another technique of it is
-refused:
+A scenario may add settings. Its own options override those of the preset; a setting that would turn it into another
+technique is refused:
 
     technique: hfa
     sync: {k1: 10}        # instead of the preset's 5
     sync: fsa             # refused: it contradicts 'technique: hfa'
 
-``--set technique=hfa``, or a sweep over techniques, replaces what a file has on the axes of techniques, as that belongs
-to another one. The optimizer and its options stay, unless the technique is defined by another; it runs where the
-technique needs it.
+``--set technique=hfa``, or a sweep over techniques, replaces all settings of a file on the axes of techniques, as these
+belong to another technique. The optimizer and its options stay, unless another optimizer defines the technique; the
+optimizer runs at the place that the technique needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTIMIZER = "optimizer"
 
 @cache
 def presets() -> Mapping[str, Preset]:
-    """Return all presets by name: of shipped techniques and of installed ones."""
+    """Return all presets of shipped and installed techniques, by name."""
     found: dict[str, Preset] = {}
     for axis in TECHNIQUE_AXES:
         for kind, entry in AXES[axis].items():
@@ -47,7 +47,7 @@ def presets() -> Mapping[str, Preset]:
 
 
 def resolved(name: str, folder: Path | None) -> str:
-    """Return the name of a preset with the whole path of the file, where it is a file's class."""
+    """Return the name of a preset; if it is a class in a file, with the file's absolute path."""
     return SYNC.resolve(name, folder) if names_code(name) else name
 
 
@@ -75,7 +75,7 @@ def find_preset(name: str, allow_code: bool = True) -> Preset:
 
 
 def _of_kind(kind: str) -> str:
-    """Return the cure for the name of a kind on an axis that presets are made of, whose own names are others."""
+    """Return a hint if ``kind`` is not the name of a preset, but a kind on one of the axes that presets set."""
     for axis in TECHNIQUE_AXES:
         names = [preset.name for preset in _declared_by(AXES[axis][kind])] if kind in AXES[axis] else []
         if names:
@@ -100,7 +100,7 @@ def with_preset(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def remove_other_technique(root: Entries, preset: Preset) -> None:
-    """Remove what a scenario's tree has on the axes of techniques, before ``fill`` gives it those of the preset."""
+    """Remove the settings of a scenario's tree on the axes of techniques, before ``fill`` adds those of the preset."""
     for axis in TECHNIQUE_AXES:
         root.entries.pop(axis, None)
         root.keys.pop(axis, None)
@@ -113,16 +113,16 @@ def remove_other_technique(root: Entries, preset: Preset) -> None:
 
 
 def fill(root: Entries, preset: Preset, where: Where) -> None:
-    """Add to a scenario's tree what it leaves out of the preset. Messages call the place of that ``where``."""
+    """Add the settings of the preset that a scenario's tree leaves out. Messages give ``where`` as their place."""
     for section, value in preset.settings.items():
         if section == _OPTIMIZER and "workload" in root.entries:
-            continue  # a script has its own
+            continue  # a script has its own optimizer
         root.entries[section] = _filled(root.entries.get(section), _node(value, where))
         root.keys.setdefault(section, where)
 
 
 def contradictions(root: Entries, preset: Preset, name: str) -> Iterator[Violation]:
-    """Yield what makes another technique of a scenario's tree than ``technique: name`` says, after ``fill``."""
+    """Yield the settings of a scenario's tree, after ``fill``, that contradict ``technique: name``."""
     for path in preset.defining:
         *sections, option = path.split(".")
         wanted = str(_at(preset.settings, (*sections, option)))
@@ -159,7 +159,7 @@ NAME = _Name(text_of)  # a name that is unknown has been refused when the preset
 
 
 def _declared_by(entry: type[Any]) -> tuple[Preset, ...]:
-    """Return what a class itself declares, not what its base does: that is another technique."""
+    """Return the presets that a class itself declares, without those of its base, which is another technique."""
     found: tuple[Preset, ...] = vars(entry).get("presets", ())
     return found
 
@@ -202,7 +202,7 @@ def _text(value: Any) -> str:
 
 
 def _filled(node: Node | None, value: Node) -> Node:
-    """Return ``node`` with what it leaves out of ``value``. One of another kind stays as it is."""
+    """Return ``node`` with the settings of ``value`` that it leaves out; unchanged if it is of another kind."""
     if node is None or (isinstance(node, Scalar) and node.is_null):
         return copied(value)
     if not isinstance(value, Entries):
@@ -242,7 +242,7 @@ def _at(settings: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _places(root: Entries, sections: tuple[str, ...], option: str) -> Iterator[tuple[tuple[str, ...], Scalar]]:
-    """Yield where an option of a section stands, with its value: once, or on each tier."""
+    """Yield the place and the value of an option of a section: once, or for each tier."""
     section: Node | None = root
     for key in sections:
         section = section.entries.get(key) if isinstance(section, Entries) else None

@@ -121,7 +121,7 @@ def tuning_range(text: str, trials: int) -> TuningRange:
 
 
 def with_techniques(sweep: SweepSettings, names: Sequence[str]) -> SweepSettings:
-    """Return the sweep for each of these presets. Raise ``ScenarioError`` for a name given twice, or set otherwise."""
+    """Return the sweep with these presets as an axis. Raise ``ScenarioError`` if a name, or ``technique``, is twice."""
     axis = SweepAxis((TECHNIQUE,), tuple((name,) for name in names))
     return _checked(SweepSettings((axis, *sweep.axes), sweep.seeds))
 
@@ -138,14 +138,14 @@ def technique_names(text: str) -> list[str]:
 
 
 def joined(file: SweepSettings, options: SweepSettings) -> SweepSettings:
-    """Return the sweep of a file, with paths that options add or replace; the others of a ``zip`` stay together."""
+    """Return a file's sweep with paths that options add or replace. The other paths of a ``zip`` stay together."""
     given = {completed(path) for axis in options.axes for path in axis.paths}
     kept = filter(None, (_without(axis, given) for axis in file.axes))
     return _checked(SweepSettings((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
 
 
 def _without(axis: SweepAxis, places: set[str]) -> SweepAxis | None:
-    """Return the axis without the paths at ``places``, and without the steps that are then equal."""
+    """Return the axis without the paths at ``places``, and without the duplicate steps that result."""
     left = [index for index, path in enumerate(axis.paths) if completed(path) not in places]
     steps = dict.fromkeys(tuple(step[index] for index in left) for step in axis.steps)
     return SweepAxis(tuple(axis.paths[index] for index in left), tuple(steps)) if left else None
@@ -175,7 +175,7 @@ def is_swept(path: Path) -> bool:
 
 
 def fixed(settings: Sequence[str], seed: int | None) -> SweepSettings:
-    """Return ``path=value`` texts as a sweep of one point, which ``joined`` lets take the place of a file's values."""
+    """Return ``path=value`` texts as a sweep of one point, whose values replace those of a file in ``joined``."""
     axes = tuple(SweepAxis((path,), ((value,),)) for path, value in settings_of(settings).items())
     return SweepSettings(axes, None if seed is None else (seed,))
 
@@ -253,7 +253,7 @@ def _no_path_twice(paths: Sequence[str], place: str = "") -> None:
 
 
 def _no_value_twice(values: Sequence[str], place: str) -> None:
-    """Refuse equal values: their runs are one, and would count as two samples."""
+    """Refuse equal values: they give the same run, which would count as two samples."""
     if twice := [value for value, count in Counter(values).items() if count > 1]:
         raise ScenarioError(f"{place}: {twice[0]} is given twice; keep one")
 

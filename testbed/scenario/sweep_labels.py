@@ -1,4 +1,4 @@
-"""What the points of a sweep are called: by the values that tell them from each other, and never by a hash.
+"""Names the points of a sweep by the values that distinguish them, never by a hash.
 
 ``sync: [fsa, hfa]`` together with ``optimizer.at: [global, worker]`` makes ``fsa`` and ``hfa``: the first setting alone
 tells them apart. ``codec: [none, fp16]`` with ``links[*].rate: [5 Mbit/s, 20 Mbit/s]`` makes ``codec none, rate 5
@@ -31,9 +31,10 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9.=+]+")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """The value of one setting. ``technique``: the value's kind, where it is one; ``text`` says more, as its options.
+    """The value of one setting, as shown in labels.
 
-    ``of`` is what the value is of: ``rate``, ``batch``. It is empty where the value says so by itself.
+    ``technique`` is the kind, if the value is a technique; ``text`` is more detailed, and includes its options. ``of``
+    is the name of the setting, such as ``rate`` or ``batch``; it is empty if the value speaks for itself.
     """
 
     of: str
@@ -51,7 +52,7 @@ def varied_of(points: Sequence[Settings]) -> tuple[str, ...]:
 
 
 def telling(points: Sequence[Settings]) -> tuple[str, ...]:
-    """Return the settings that tell the points apart: without those that change together with one before them."""
+    """Return the settings that distinguish the points, without those that change together with an earlier one."""
     kept = varied_of(points)
     distinct = len({_place(point, kept) for point in points})
     for path in reversed(kept):
@@ -66,7 +67,7 @@ def _place(point: Settings, paths: Sequence[str]) -> tuple[str | None, ...]:
 
 
 def words_of(paths: Sequence[str], points: Sequence[Settings]) -> list[tuple[Word, ...]]:
-    """Return the values of ``paths`` as words, for each point; a setting that a point has not is ``default``."""
+    """Return the values of ``paths`` as words, for each point; a setting that a point lacks is ``default``."""
     by_path = {path: _words(path, list(dict.fromkeys(point.get(path, DEFAULT) for point in points))) for path in paths}
     return [tuple(by_path[path][point.get(path, DEFAULT)] for path in paths) for point in points]
 
@@ -81,13 +82,13 @@ class PointOfSweep(Protocol):
 
 
 def link_names(points: Sequence[PointOfSweep]) -> list[str]:
-    """Return the names by which runs are found: ``hfa-seed1``; ``seed1`` where nothing else varies."""
+    """Return the names of the links to runs: ``hfa-seed1``; ``seed1`` if only the seed varies."""
     names = _file_names([point.settings for point in points])
     return [f"{name}-seed{point.seed}".lstrip("-") for name, point in zip(names, points, strict=True)]
 
 
 def _file_names(points: Sequence[Settings]) -> list[str]:
-    """Return a name for each point, in lower case; those of different points differ."""
+    """Return a unique name for each point, in lower case."""
     varied = varied_of(points)
     given: dict[tuple[str | None, ...], str] = {}
     for point, words in zip(points, words_of(telling(points), points), strict=True):
@@ -101,7 +102,7 @@ def _file_names(points: Sequence[Settings]) -> list[str]:
 
 
 def kind_of(value: str) -> str:
-    """Return the kind of a value, which stands alone or with options; empty of other mappings and of lists."""
+    """Return the kind of a value, written alone or with options; empty for other mappings and for lists."""
     node = _node(value)
     if isinstance(node, Entries):
         node = node.entries.get("kind", node)
@@ -131,12 +132,12 @@ def _words(path: str, values: Sequence[str]) -> dict[str, Word]:
 def _node(value: str) -> Node:
     try:
         return parse(value, _SOURCE)
-    except ScenarioError:  # an empty text, which a scenario takes for null
+    except ScenarioError:  # an empty text, which means null in a scenario
         return Scalar(value, Where(_SOURCE))
 
 
 def _short(kind: str) -> str:
-    """Return a kind; of code, the name of the class, and of a file its own name without folders."""
+    """Return the short form of a kind: a class of code without its module, a file without its folders."""
     if re.fullmatch(CODE_PATTERN, kind):
         return kind.rpartition(":")[2]
     file = PurePath(kind)
@@ -144,7 +145,7 @@ def _short(kind: str) -> str:
 
 
 def _options(node: Node, alike: Sequence[Node]) -> list[str]:
-    """Return the options of a value in which the values of its kind differ."""
+    """Return those options of a value in which it differs from other values of its kind."""
     mine = _entries(node)
     others = [_entries(other) for other in alike]
     return [
@@ -155,7 +156,7 @@ def _options(node: Node, alike: Sequence[Node]) -> list[str]:
 
 
 def _tells(option: str, node: Node, alike: Sequence[Node]) -> bool:
-    """Return whether ``option`` alone, written ``name=value``, tells this value from all others of its kind."""
+    """Return whether ``option`` alone, written ``name=value``, distinguishes this value from all others of its kind."""
     name, _, value = option.partition("=")
     return all(_entries(other).get(name) != value for other in alike if other is not node)
 

@@ -1,4 +1,4 @@
-"""From the table of an axis to what a scenario may write on that axis.
+"""Turns the table of an axis into the schema of what a scenario may write on that axis.
 
 A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. Options are declared as
 all settings are (``testbed.declaration``), so a new technique changes nothing here.
@@ -150,7 +150,7 @@ _TIERS = ("tier1", "tier2")
 
 
 def per_tier(name: str, table: Table) -> ReadAs:
-    """Return what a scenario may write for an axis that differs by tier; one technique alone stands for both tiers."""
+    """Return what a scenario may write for an axis with a technique for each tier; a single one is for both tiers."""
     kind = axis(name, table)
     fields: dict[str, Any] = {
         "tier1": (Annotated[Technique, kind], Field(description="workers to their local server (LAN)")),
@@ -172,7 +172,7 @@ def per_tier(name: str, table: Table) -> ReadAs:
 
 
 def _partner_of(value: Any, declared: type[Any], kind: str) -> Any:
-    """Return the partner of a technique: with what is written for the options that both have."""
+    """Return the partner of a technique, with the written values of the options that both have."""
     shared = {each.name for each in dataclasses.fields(options_of(declared))}
     if not isinstance(value, dict) or not shared:
         return kind
@@ -180,7 +180,7 @@ def _partner_of(value: Any, declared: type[Any], kind: str) -> Any:
 
 
 def _written(table: Table) -> list[str]:
-    """Return the kinds that a scenario may write: not those that follow from its workload."""
+    """Return the kinds that a scenario may write, without those that follow from its workload."""
     shipped = table.shipped if isinstance(table, Axis) else table  # others have no workload, and are not imported here
     return [kind for kind in table if not getattr(shipped.get(kind), "of_workload", False)]
 
@@ -197,9 +197,9 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
 
 
 def kind_of(table: Axis[Any]) -> ReadAs:
-    """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing.
+    """Return what a scenario may write for an optional kind of ``table`` without options.
 
-    What such a kind reads becomes part of the scenario, so its code is noted in the context's list ``code``.
+    The data that such a kind reads become part of the scenario, so its code is noted in the context's list ``code``.
     """
 
     def read(value: Any, info: ValidationInfo) -> str | None:
@@ -215,7 +215,7 @@ def kind_of(table: Axis[Any]) -> ReadAs:
 
 
 def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[str, ...] = ("kind",)) -> str:
-    """Return the kind as ``table`` knows it: the path of a file becomes absolute. Imports code that is allowed only."""
+    """Return the kind as ``table`` knows it, with the absolute path of a file. Import code only if it is allowed."""
     kind = quantities.text_of(value["kind"])
     if isinstance(table, Axis) and table.is_open and names_code(kind):
         if not allows_code(info):
@@ -235,7 +235,7 @@ def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[
 
 
 def _tag(kind: str) -> str:
-    """Return the mark of a kind in the place of an error, which no key looks like."""
+    """Return the mark of a kind in the location of an error, which cannot be mistaken for a key."""
     return f"<{kind}>"
 
 

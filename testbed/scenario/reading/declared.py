@@ -1,8 +1,7 @@
-"""From the declaration of a setting (``testbed.declaration``) to what a scenario may write, as pydantic reads it.
+"""Turns the declarations of settings (``testbed.declaration``) into pydantic models that read a scenario.
 
-For each declared dataclass there is a model with the same fields, by their keys: it reads a mapping, collects every
-mistake, and makes the JSON Schema. What it has read becomes an instance of the dataclass, whose ``problems()`` are
-asked.
+For each declared dataclass there is a model with the same fields, by their keys. It reads a mapping, collects all
+mistakes, and makes the JSON Schema. The values become an instance of the dataclass, and its ``problems()`` is called.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _reader(hint: Any, facts: Mapping[str, Any]) -> Any:
-    """Return what reads a value of this type; ``None`` for lists and dictionaries of others."""
+    """Return the reader of values of this type; ``None`` for lists and dictionaries of other types."""
     for fact, reader in _READERS.items():
         if fact in facts:
             return reader(facts)
@@ -63,7 +62,7 @@ def _reader(hint: Any, facts: Mapping[str, Any]) -> Any:
 
 @cache
 def section(declared: Any) -> ReadAs:
-    """Return what reads a mapping with the keys of a declared dataclass as an instance of it."""
+    """Return the reader that turns a mapping with the keys of a declared dataclass into an instance of it."""
     return ReadAs(reading(model_of(declared), declared))
 
 
@@ -75,7 +74,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def read(declared: Callable[..., T], tree: Any, context: dict[str, Any] | None = None) -> T:
-    """Return the instance that a document's tree says. Raise pydantic's ``ValidationError`` with every mistake."""
+    """Return an instance made from a document's tree. Raise pydantic's ``ValidationError`` with every mistake."""
     found: T = _adapter(declared).validate_python(tree, context=context)
     return found
 

@@ -1,6 +1,6 @@
-"""Forms of values that are no plain text, number or quantity, by the names that declarations give them.
+"""Readers for values other than plain texts, numbers and quantities, by the names that declarations use (``form``).
 
-A command is read as a list, or as one text that is split as a shell splits it.
+A command is a list, or one text, which is split as a shell would split it.
 """
 
 from __future__ import annotations

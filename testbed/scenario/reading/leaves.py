@@ -12,7 +12,7 @@ from testbed.scenario.reading.forms import FORMS
 
 
 def leaf(hint: Any, facts: Mapping[str, Any]) -> Any:
-    """Return how one value is read."""
+    """Return the reader of one value."""
     if "form" in facts:
         form = facts["form"]
         found = FORMS[form] if isinstance(form, str) else form

@@ -1,4 +1,4 @@
-"""Tables from CSV files beside the scenario. Each becomes one value, as a scenario may have few values."""
+"""Tables from CSV files beside the scenario. Each becomes one value, as a scenario may have only so many values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(
     what: str,
     made_by: str = "",
 ) -> ReadAs:
-    """Return what reads ``{file: NAME.csv}``.
+    """Return the reader of ``{file: NAME.csv}``.
 
     kind     type of the table
     of_file  reads the file; raises ``ScenarioError``
@@ -62,13 +62,13 @@ def table(
 
 
 def _is_written(value: Any) -> bool:
-    """Return whether a value is from a scenario's text, not a table that was read before."""
+    """Return whether a value comes from a scenario's text, and is not a table that was already read."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
     return isinstance(value, Scalar) or any(map(_is_written, parts))
 
 
 def rows_of(file: TextFile, columns: int, what: str) -> list[tuple[int, list[str]]]:
-    """Return line number and cells of every row below the header; ``what`` a row is, for the refusal of others."""
+    """Return line number and cells of every row below the header. ``what`` describes a row in messages."""
     rows = [(line, [cell.strip() for cell in text.split(",")]) for line, text in file.rows[1:]]
     for line, cells in rows:
         if len(cells) != columns:
@@ -77,7 +77,7 @@ def rows_of(file: TextFile, columns: int, what: str) -> list[tuple[int, list[str
 
 
 def number_of(file: TextFile, line: int, cell: str) -> float:
-    """Return a cell as a number, which may be infinite or none. Raise ``ScenarioError`` for other texts."""
+    """Return a cell as a number, which may be infinite or NaN. Raise ``ScenarioError`` for other texts."""
     try:
         return parse_float(cell)
     except ValueError:

@@ -35,13 +35,13 @@ def raise_found(found: Iterable[Violation]) -> None:
 
 
 def checked(declared: T) -> T:
-    """Return the instance of a declared dataclass. Raise what it finds wrong."""
+    """Return the instance of a declared dataclass. Raise an error with the problems that it reports."""
     raise_found(violations_of(declared))
     return declared
 
 
 def violations_of(declared: Any, *at: str) -> list[Violation]:
-    """Return what a declared dataclass finds wrong with values that are good one by one."""
+    """Return the problems that a declared dataclass reports about values that are valid one by one."""
     return [
         Violation((*at, *(where if isinstance(where, tuple) else (where,))), problem, cure)
         for where, problem, cure in getattr(declared, "problems", tuple)()

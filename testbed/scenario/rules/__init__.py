@@ -1,7 +1,7 @@
 """Rules over a whole scenario: every public function of these modules, for the validator, tests and ``testbed matrix``.
 
-A rule is a function from a scenario to violations: a condition over what techniques declare, with the place, the
-reason and the cure. No rule tests for the name of a technique.
+A rule is a function that returns the violations in a scenario, each with place, reason and cure. Its condition uses
+the declarations of techniques, never their names.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ RULES: tuple[Rule, ...] = tuple(
     if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
 )
 
-# these look at a pipeline itself, all others at what the replicas of its stages exchange by
+# these rules check a pipeline itself; all others check the paradigm by which the replicas of its stages exchange
 _OF_PIPELINES = {rule for rule in RULES if rule.__module__ == pipelines.__name__} | {job.steps_are_computed_here}
 
 
 def violations_of(scenario: Scenario) -> list[Violation]:
     """Return what the rules find in a scenario, on its back end.
 
-    A value that does not go with a pipeline is refused once: a second message about it could suggest another cure.
+    A value that does not go with a pipeline is refused only once, as a second message could suggest another cure.
     """
     exchanging = exchanging_part(scenario)
     if exchanging is scenario:
@@ -65,6 +65,6 @@ def violations_of(scenario: Scenario) -> list[Violation]:
 
 
 def _in_replicas(violation: Violation) -> Violation:
-    """Return the violation with the place at which a pipeline has the paradigm of its replicas."""
+    """Return the violation with its place moved to where a pipeline has the paradigm of its replicas."""
     section, *inside = violation.at
     return violation._replace(at=("paradigm", "replicas", *inside)) if section == "paradigm" else violation

@@ -1,4 +1,4 @@
-"""Rules of aggregation: what a rule that looks at all contributions to a round at once needs of other techniques."""
+"""Rules of aggregation: what aggregation rules that compare all contributions of a round need of other techniques."""
 
 from __future__ import annotations
 

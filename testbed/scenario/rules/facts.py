@@ -1,4 +1,4 @@
-"""What rules ask of a scenario, in terms of its techniques' declarations."""
+"""Facts about a scenario that rules need, derived from the declarations of its techniques."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def without_relays() -> str:
 
 
 def reliable() -> str:
-    """Return the orders of which every message arrives, for a hint."""
+    """Return the orders with which every message arrives, for a hint."""
     return kinds(ORDERS, lambda order: not order.best_effort)
 
 
@@ -59,9 +59,9 @@ def pushed(scenario: Scenario) -> Contribution:
 
 
 def optimizer_place(scenario: Scenario) -> str:
-    """Return where the optimizer runs: ``global`` or ``worker``. ``auto`` is decided by what techniques declare.
+    """Return where the optimizer runs: ``global`` or ``worker``. The techniques' declarations resolve ``auto``.
 
-    Empty for an optimizer from outside whose options do not say. One for servers only stays there.
+    It is empty for a user's own optimizer without the option ``at``. An optimizer for servers only stays there.
     """
     options = scenario.optimizer.options
     place: str = getattr(options, "at", "")
@@ -73,7 +73,7 @@ def optimizer_place(scenario: Scenario) -> str:
 
 
 def _needs_workers(scenario: Scenario) -> bool:
-    """Return whether workers have to step themselves: for local steps, or where sums of sparse gradients come down."""
+    """Return whether workers must run the optimizer: for local steps, or if sums of sparse gradients come down."""
     if tiers_of(scenario) == 0 or is_scripted(scenario):
         return False  # it runs on the workers anyway, or the script has its own
     faced = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
@@ -84,9 +84,9 @@ def _needs_workers(scenario: Scenario) -> bool:
 
 
 def outer_of(scenario: Scenario) -> tuple[str, Any] | None:
-    """Return kind and options of the optimizer along changes of models; ``None`` if their mean is taken as it is.
+    """Return kind and options of the outer optimizer; ``None`` if the mean of models' changes is applied unchanged.
 
-    The scenario's own, or that of the algorithm that workers face.
+    It is that of the scenario, or the one that the workers' synchronisation algorithm declares.
     """
     if scenario.outer_optimizer is not None:
         return scenario.outer_optimizer.kind, scenario.outer_optimizer.options
@@ -106,9 +106,9 @@ def updates_on_workers(scenario: Scenario) -> bool:
 
 
 def sums_inside_data_centers(scenario: Scenario) -> bool:
-    """Return whether workers without servers have rounds inside their data centre, whose sums the codec of tier 1 has.
+    """Return whether workers without servers have rounds inside their data centre, whose sums use the codec of tier 1.
 
-    Where they have no sum over all of them, one codec is that of every round.
+    If a paradigm has no sum over all workers, one codec serves every round.
     """
     sync = scenario.sync.tier1
     paradigm = scenario.paradigm.declared
@@ -121,7 +121,7 @@ def pulls_rows(scenario: Scenario) -> bool:
 
 
 def overlaps(scenario: Scenario) -> bool:
-    """Return whether a layer is sent while others are being computed."""
+    """Return whether layers are sent while other layers are still being computed."""
     return bool(scenario.order.declared.overlaps(scenario.order.options))
 
 
@@ -137,14 +137,14 @@ def pulls_of(scenario: Scenario) -> dict[str, str]:
 
 
 def tiers_of_differences(scenario: Scenario) -> list[str]:
-    """Return the tiers on which codecs send down how values differ from what members hold (``pull: difference``)."""
+    """Return the tiers whose codecs send down the largest differences from members' values (``pull: difference``)."""
     return [tier for tier, pull in pulls_of(scenario).items() if pull == "difference"]
 
 
 def lan_rounds_option(technique: Technique) -> str:
-    """Return the option that counts rounds inside a data centre: with 1 there, every round crosses the WAN.
+    """Return the option that counts rounds inside a data centre; with the value 1, every round crosses the WAN.
 
-    Empty when every round does so already.
+    It is empty if every round crosses the WAN already.
     """
     declared = technique.declared
     options = technique.options
