@@ -34,13 +34,13 @@ from testbed.policy.shard.slices import buckets_of
 from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
-_SPARSE_STEP = 0.2  # γ where a message holds some elements only: with 1, models follow what is long out of date
+_SPARSE_STEP = 0.2  # γ if a message holds only some elements: with 1, models would follow outdated known models
 
 
 def gossip_exchange(
     plan: Plan, node: NodePlan, learner: SegmentedLearner
 ) -> Callable[[PlaceInRun], ServerlessExchange]:
-    """Return what makes the exchange of ``node``, a worker that trains ``learner``."""
+    """Return a function that makes the exchange of ``node``, a worker that trains ``learner``."""
     options = GossipOptions(**plan.technique.paradigm.options)
     graph_of(plan, options.graph)  # refuse before anything starts
     buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
@@ -54,7 +54,7 @@ def gossip_exchange(
 
 
 def _factor(plan: Plan, node: NodePlan, options: GossipOptions) -> float:
-    """Return what a worker's step counts for, so that the average of all models moves as it should."""
+    """Return the weight of a worker's step, so that the average of all models moves as it should."""
     workers = len(plan.training_workers)
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
         return float(workers) if options.gradients == "sum" else 1.0
@@ -99,9 +99,9 @@ def _compression(
     names: Sequence[str],
     from_start: bool,
 ) -> Compression | None:
-    """Return what models pass through; ``None`` if they travel as they are.
+    """Return the compression of models; ``None`` if they travel as they are.
 
-    At the start all know the first values; after a change of the membership, they begin with zeros.
+    At the start of a run, the known models are the first values; after a change of the membership, they are zeros.
     """
     choice = plan.technique.codec_tier2
     workers = len(plan.training_workers)
@@ -121,7 +121,7 @@ def _compression(
 def graph_of(plan: Plan, kind: str, present: tuple[str, ...] | None = None) -> Graph:
     """Return the neighbours of each training worker, or of those ``present``, in rank order.
 
-    Raise ``ScenarioError`` unless all of them together are connected. What is left of them is joined up.
+    Raise ``ScenarioError`` if the graph of all workers is not connected. If workers are missing, connect the others.
     """
     workers = [worker for worker in plan.training_workers if present is None or worker.name in present]
     graph = _network(plan, workers) if kind == "network" else GRAPHS[kind](len(workers))
@@ -141,7 +141,7 @@ def _sites(plan: Plan, names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _inside(kind: str, sites: Collection[Sequence[int]]) -> Graph:
-    """Return the neighbours of each training worker in rounds inside its data centre: that graph, of its workers."""
+    """Return the neighbours of each training worker in LAN rounds: a graph of ``kind`` in each data centre."""
     edges = []
     for ranks in sites:
         graph = GRAPHS.get(kind, complete)(len(ranks))
@@ -150,7 +150,7 @@ def _inside(kind: str, sites: Collection[Sequence[int]]) -> Graph:
 
 
 def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
-    """Join all workers of a data centre, and the first workers of those with no third one on the path between."""
+    """Join all workers of each data centre, and the first workers of data centres with no third one between them."""
     by_site = _sites(plan, [worker.name for worker in workers])
     inside = [(a, b) for ranks in by_site.values() for a in ranks for b in ranks]
     # a data centre without workers that train is a router

@@ -18,7 +18,7 @@ from testbed.world import Work, World
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The encoded contribution of ``members`` (ranks) to ``key``, added up; or the value of ``key``, for all."""
+    """The encoded sum of the contributions of ``members`` (ranks) to ``key``; or the value of ``key``, for all."""
 
     members: tuple[int, ...]
     key: int
@@ -27,7 +27,7 @@ class Entry:
 
 
 def pack(entries: Sequence[Entry]) -> tuple[list[Any], tuple[Tensor, ...]]:
-    """Return metadata and one flat tensor per dtype: a message has few parts, whatever the number of entries."""
+    """Return metadata and one flat tensor per dtype, so that a message has few parts for any number of entries."""
     flats: dict[torch.dtype, list[Tensor]] = {}
     meta: list[Any] = []
     for entry in entries:
@@ -54,7 +54,7 @@ def unpack(meta: Sequence[Any], flats: Sequence[Tensor]) -> list[Entry]:
 
 
 async def packed(world: World, entries: Sequence[Entry]) -> tuple[list[Any], tuple[Tensor, ...]]:
-    """Return what ``pack`` does, as work of a node."""
+    """Return the result of ``pack``, made as work of the node."""
     copied_bytes = sum(coding.payload_bytes(entry.parts) for entry in entries) if len(entries) > 1 else 0
     return await world.compute(Work("copy", size_bytes=copied_bytes), lambda: pack(entries))
 
@@ -62,7 +62,7 @@ async def packed(world: World, entries: Sequence[Entry]) -> tuple[list[Any], tup
 async def summed(
     world: World, entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int], round_: int
 ) -> list[Entry]:
-    """Return one entry per key: the sum in the order of each entry's first member, by a codec without memory."""
+    """Return one entry per key: the sum, in the order of each entry's first member. ``codec`` has no memory."""
     by_key: dict[int, list[Entry]] = {key: [] for key in sizes}
     for entry in sorted(entries, key=lambda entry: entry.members[0]):
         by_key[entry.key].append(entry)

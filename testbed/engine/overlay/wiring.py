@@ -1,4 +1,4 @@
-"""An overlay's parts beside a node's ``KVWorker`` and ``Server``, from the Plan."""
+"""Makes a node's parts of overlays, beside its ``KVWorker`` and ``Server``, from the Plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from testbed.training.seeds import seed_for
 
 
 class NodeOverlays:
-    """One node's relays, none where a star stands between it and its parents, or its children."""
+    """One node's parts of the overlays towards its parents and towards its children; a star needs none."""
 
     def __init__(self, plan: Plan, node: NodePlan, session: Session) -> None:
         self._plan = plan
@@ -36,7 +36,7 @@ class NodeOverlays:
         self._mail = OverlayMail(EpochMail(session.inbox, session.peers, together=True))
 
     def towards_parents(self, make_codec: Callable[[], Codec]) -> tuple[Mail, PushRoute] | None:
-        """Return how a ``KVWorker`` reads and pushes, if this node contributes to its servers through an overlay."""
+        """Return the mail and push route of a ``KVWorker``, if this node contributes through an overlay."""
         parents = self._node.parents
         if not parents or not _relays(self._plan, parents[0]):
             return None
@@ -56,7 +56,7 @@ class NodeOverlays:
         )
 
     def towards_children(self) -> tuple[Mail, Send, Root] | None:
-        """Return how a ``Server`` reads and replies, if its children contribute through an overlay, and the root."""
+        """Return the mail and the way of replies of a ``Server``, and the root, if its children use an overlay."""
         if not _relays(self._plan, self._node.name):
             return None
         mail = InterceptedMail(EpochMail(self._inbox, self._peers, together=True))
@@ -75,7 +75,7 @@ def _relays(plan: Plan, server: str) -> bool:
 
 
 def group_of(plan: Plan, root: str, peers: Peers) -> OverlayGroup:
-    """Return the group of the server ``root`` as one of its nodes sees it, with the other nodes of the run."""
+    """Return the group of the server ``root``, as one of the group's nodes sees it. ``peers``: that node's peers."""
     choice = _choice(plan, root)
     server = plan.node(root)
     members = sync_setup.contributors(plan, server)
@@ -100,7 +100,7 @@ def group_of(plan: Plan, root: str, peers: Peers) -> OverlayGroup:
 
 
 def wan_links(plan: Plan, source: str, target: str) -> frozenset[str]:
-    """Return the names of the links of the WAN between two nodes; none inside a data centre."""
+    """Return the names of the WAN's links on the path between two nodes; none inside a data centre."""
     here = plan.node(source).data_center
     there = plan.node(target).data_center
     return frozenset(plan.network.between(here, there) if here != there else ())
@@ -109,14 +109,14 @@ def wan_links(plan: Plan, source: str, target: str) -> frozenset[str]:
 def planned_rates(plan: Plan, root: str, members: tuple[str, ...]) -> dict[tuple[int, int], float]:
     """Return bytes per second between ranks (−1: the root) whose data centres are neighbours.
 
-    Routers may lie between neighbours, other data centres may not: those can merge what they pass on, so a path through
-    them is a path of the overlay.
+    Between neighbours there may be routers, but no other data centre: that could merge the contributions, so a path
+    through it consists of several hops of the overlay.
     """
     sites = {rank: plan.node(name).data_center for rank, name in enumerate((root, *members), start=ROOT)}
     links = {link.name: link for link in plan.network.links}
 
     def rate_bps(source: str, target: str) -> float | None:
-        """Return the slowest link of the path, LANs included; ``None`` if a third data centre lies on it."""
+        """Return the rate of the path's slowest link, LANs included; ``None`` if it crosses a third data centre."""
         lan_bps = min(plan.site(source).lan_rate_bps, plan.site(target).lan_rate_bps)
         route = [links[name] for name in plan.network.between(source, target)] if source != target else []
         if any(link.target not in plan.network.routers for link in route[:-1]):

@@ -1,7 +1,8 @@
 """A trace's collective operations, by this project's algorithms, and the tensors that its messages carry.
 
-Which algorithm sums is the scenario's choice (``paradigm.algorithm``); the others are what ``Collectives`` has. As
-Chakra and ASTRA-sim have it, the size of an operation is what each rank puts in; of a scatter, what its root does.
+The scenario chooses the algorithm of all-reduce (``paradigm.algorithm``); the other operations are those of
+``Collectives``. As in Chakra and ASTRA-sim, the size of an operation is the size of each rank's input; for a scatter,
+the size of the root's input.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.world import World
 
 _ELEMENT = torch.float32
-_LARGEST_KEPT_BYTES = 256 << 20  # of each size there is one tensor, and no one changes what is sent
+_LARGEST_KEPT_BYTES = 256 << 20  # up to this size, one tensor per size is kept and reused, as nobody changes it
 
 
 class Sizes:
-    """Makes tensors of given sizes: numbers where nodes are processes, else sizes alone."""
+    """Makes tensors of given sizes: with numbers if nodes are processes, otherwise without (torch's meta device)."""
 
     def __init__(self, plan: Plan) -> None:
         self._device = torch.device("cpu") if plan.facilities.has_processes else SIZES_ONLY
         self._kept: dict[int, Tensor] = {}
 
     def of(self, size_bytes: int) -> Tensor:
-        """Return a tensor of so many bytes: of float32, or of bytes where they are no multiple of four."""
+        """Return a tensor of ``size_bytes``: of float32, or of bytes if the size is no multiple of four."""
         if size_bytes not in self._kept:
             whole = size_bytes % _ELEMENT.itemsize == 0
             elements = size_bytes // _ELEMENT.itemsize if whole else size_bytes
@@ -48,7 +49,7 @@ class Sizes:
 
 
 class TraceCollectives:
-    """Of one rank."""
+    """Makes the collective operations of one rank."""
 
     def __init__(
         self, plan: Plan, node: NodePlan, world: World, mail: CollectiveMail, groups: Mapping[str, tuple[int, ...]]
@@ -64,7 +65,7 @@ class TraceCollectives:
         self._made: dict[tuple[str, int], tuple[Ranks, Collectives]] = {}  # by group and root
 
     async def run(self, node: TraceNode, round_: int) -> None:
-        """Return when this rank's part of its group's next operation is done."""
+        """Make this rank's part of its group's next operation, and return when it is done."""
         group = self._group(node)
         group.round = round_
         tensor = self._sizes.of(node.size_bytes)

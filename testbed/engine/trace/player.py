@@ -1,4 +1,4 @@
-"""Plays one rank's nodes: each begins when those that it waits for have ended, and its queue is free.
+"""Plays one rank's nodes of the trace: a node begins when those for which it waits have ended, and its queue is free.
 
 Computations and memory take turns in one queue, and those on the host beside an accelerator in another, in the order in
 which they become ready. Collective operations of one group follow each other, in an order that all members find from
@@ -23,7 +23,7 @@ _HOST = "host"
 
 
 class Player:
-    """One rank. Places are those of nodes in the trace."""
+    """Plays one rank. A *place* is a node's position in the trace."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Player:
         self._workers = plan.traced.ranks
         self._sizes = Sizes(plan)
         self._rates = plan.traced.rates
-        self._step_s = node.device.step_time_s * node.device.speed  # that a step takes at speed 1
+        self._step_s = node.device.step_time_s * node.device.speed  # duration of a step at speed 1
         self._after, self._waits_for = followers(trace.nodes)
         self._numbers = numbered(trace.nodes)
         self._messages = Counter((each.kind, each.peer, each.tag) for each in trace.nodes)
@@ -54,7 +54,7 @@ class Player:
         self._has_accelerator = any(each.kind == COMPUTE and not each.on_host for each in trace.nodes)
 
     async def play(self, round_: int) -> None:
-        """Return when all nodes have ended."""
+        """Play the trace once, and return when all nodes have ended."""
         self._round = round_
         self._missing = list(self._waits_for)
         self._left = len(self._nodes)
@@ -69,7 +69,7 @@ class Player:
         await self._world.wait(self._ended, "the end of the trace", self._deadline_s)
 
     def _begin(self, place: int) -> None:
-        """Begin with a node that is ready, or let it wait for its turn."""
+        """Begin a node that is ready, or queue it."""
         node = self._nodes[place]
         if node.kind == SEND:
             self._world.spawn(self._send(place), "a send")
@@ -88,7 +88,7 @@ class Player:
                 self._world.spawn(self._compute(queue), "computations")
 
     def _end(self, place: int) -> None:
-        """Begin with all that has waited for this node alone."""
+        """Note that a node has ended, and begin the nodes that now wait for no other."""
         self._left -= 1
         if not self._left:
             self._ended.set_result(None)
@@ -134,7 +134,7 @@ class Player:
 
     def _tag(self, place: int) -> Tag:
         node = self._nodes[place]
-        each_round = self._messages[node.kind, node.peer, node.tag]  # as many as at the other end
+        each_round = self._messages[node.kind, node.peer, node.tag]  # the same number at the other end
         return Tag(f"tag {node.tag}", self._round * each_round + self._numbers[place], 0)
 
 

@@ -1,8 +1,8 @@
-"""Optimizer work shared by workers that hold the same model: who does what (pure).
+"""How workers that hold the same model share the optimizer's work.
 
-The parallel tensor operator of Shi et al. (MLSys 2021): each worker takes norms of a share of the tensors, and all
-gather them; or each also updates its share, and all gather the new values. Shares are cut by bytes: by tensors, the one
-with an embedding of most of the model would be as slow as ever.
+The parallel tensor operator of Shi et al. (MLSys 2021): each worker computes the norms of a share of the model, and all
+gather them; or each worker also updates its share, and all gather the new values. Shares are cut by bytes. If they were
+whole tensors, the worker with a large embedding would still do most of the work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ Shares = tuple[tuple[Piece, ...], ...]  # of each rank, in the order of keys
 
 
 def shares_of(sizes: Sequence[int], ranks: int) -> Shares:
-    """Every element once: tensors larger than an even share are cut, then the largest piece to the least laden rank."""
+    """Return shares that cover every element once, about equally large.
+
+    Tensors larger than an even share are cut. Then each piece, the largest first, goes to the rank with the least load.
+    """
     even = max(1, -(-sum(sizes) // ranks))
     pieces = [
         Piece(key, start, min(start + even, size)) for key, size in enumerate(sizes) for start in range(0, size, even)

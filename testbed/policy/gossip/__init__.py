@@ -13,8 +13,8 @@ from testbed.policy.gossip.graphs import GRAPHS
 class GossipAlgorithm:
     """``pairwise``: two workers average whenever one has made a step; otherwise all mix in rounds.
 
-    ``pushes``: a model is sent without one coming back, and weights are corrected by push-sum.
-    ``changes``: what a step has changed travels beside the model, and is averaged by itself.
+    ``pushes``: models travel in one direction only, and push-sum corrects the weights.
+    ``changes``: the change by local steps travels beside the model, and is averaged separately.
     """
 
     pairwise: bool = False
@@ -60,6 +60,6 @@ class GossipOptions:
     )
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield what has no effect."""
+        """Yield the options that have no effect."""
         if self.correction != 1.0 and not ALGORITHMS[self.algorithm].changes:
             yield "correction", f"has no effect with '{self.algorithm}'", "remove it, or write 'algorithm: noloco'"

@@ -12,7 +12,7 @@ Graph = tuple[tuple[int, ...], ...]
 
 
 def given(size: int, edges: Iterable[tuple[int, int]]) -> Graph:
-    """The graph with these edges, in both directions."""
+    """Return the graph with these edges, each in both directions."""
     neighbours: list[set[int]] = [set() for _ in range(size)]
     for a, b in edges:
         if a != b:
@@ -22,7 +22,7 @@ def given(size: int, edges: Iterable[tuple[int, int]]) -> Graph:
 
 
 def ring(size: int) -> Graph:
-    """Each with the next."""
+    """Join each rank with the next."""
     return given(size, ((rank, (rank + 1) % size) for rank in range(size)))
 
 
@@ -36,18 +36,18 @@ def torus(size: int) -> Graph:
 
 
 def exponential(size: int) -> Graph:
-    """Each with those 1, 2, 4, … ranks away."""
+    """Join each rank with those 1, 2, 4, … ranks away."""
     return given(size, ((rank, (rank + hop) % size) for rank in range(size) for hop in hops(size)))
 
 
 def complete(size: int) -> Graph:
-    """Each with each."""
+    """Join each rank with all others."""
     return given(size, ((a, b) for a in range(size) for b in range(a)))
 
 
 @cache
 def matching(size: int) -> Graph:
-    """Each with each, of whom one at random is its partner in a round (``mixing.RandomPairs``)."""
+    """Join each rank with all others; in a round it has one of them as a random partner (``mixing.RandomPairs``)."""
     return complete(size)
 
 
@@ -73,7 +73,7 @@ def is_connected(graph: Graph) -> bool:
 
 
 def joined_up(graph: Graph) -> Graph:
-    """The graph with an edge between the first ranks of one component and of the next, if it has several."""
+    """Return the graph with its components connected: an edge joins the first ranks of each component and the next."""
     nx = _networkx()
     firsts = sorted(min(some) for some in nx.connected_components(nx.from_dict_of_lists(dict(enumerate(graph)))))
     edges = [(rank, other) for rank, some in enumerate(graph) for other in some]
@@ -81,7 +81,7 @@ def joined_up(graph: Graph) -> Graph:
 
 
 def two_sides(graph: Graph) -> tuple[bool, ...] | None:
-    """A side for each rank so that all edges go across, if there is one (the graph is bipartite)."""
+    """Return a side for each rank so that every edge joins both sides; ``None`` if the graph is not bipartite."""
     nx = _networkx()
     try:
         sides = nx.bipartite.color(nx.from_dict_of_lists(dict(enumerate(graph))))
@@ -91,7 +91,7 @@ def two_sides(graph: Graph) -> tuple[bool, ...] | None:
 
 
 def _networkx() -> Any:
-    """Every node imports this module, and few need a graph: the import takes 0.15 s."""
+    """Import networkx only on use: that takes 0.15 s, and few of the nodes that import this module need it."""
     import networkx
 
     return networkx

@@ -50,8 +50,8 @@ class Order(ABC):
 
     @abstractmethod
     def cut(self, slices: Iterable[Slice]) -> tuple[Slice, ...]:
-        """Return what the shard axis placed, cut further into slices that are sent one by one, numbered from 0."""
+        """Cut the slices that the shard axis placed into slices that are sent one by one, numbered from 0."""
 
     @abstractmethod
     def priority(self, key: int) -> int:
-        """Return the priority of a key's messages; of those that wait for one connection the largest goes first."""
+        """Return the priority of a key's messages; of the messages waiting for a connection, the largest goes first."""

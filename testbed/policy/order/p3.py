@@ -1,10 +1,10 @@
 """P3, priority-based parameter propagation: the first layers, which the next forward pass needs first, go first.
 
-Jayarajan et al., Priority-based parameter propagation for distributed DNN training, MLSys 2019. Backward makes the
-last layer's gradient first, and forward wants the first layer's values first. So tensors are cut into slices, and of
-the slices that wait the one nearest to the model's input goes next; slices of one tensor keep their order. A slice on
-its way is not interrupted: its size is the time that a more urgent one waits. Servers answer a slice as soon as it is
-complete, with its priority, on every hop, the WAN included.
+Jayarajan et al., Priority-based parameter propagation for distributed DNN training, MLSys 2019. The backward pass makes
+the last layer's gradient first, but the forward pass needs the first layer's values first. So tensors are cut into
+slices, and of the waiting slices the one nearest to the model's input is sent next; slices of one tensor keep their
+order. A slice is not interrupted, so its size determines how long a more urgent slice waits. Servers answer a slice as
+soon as it is complete, with its priority on every hop, the WAN included.
 """
 
 from __future__ import annotations

@@ -25,10 +25,11 @@ Rates = Mapping[tuple[int, int], float]  # bytes per second between ranks, direc
 class GroupSetting:
     """What an overlay knows of its group.
 
-    seed           of what it draws
-    planned_rates  by the Plan, between data centres with no other data centre on the path; computed when called
-    lan_rounds     rounds of a worker to one that reaches this group, by which transfers are numbered
-    path           the links of the WAN from one node to another; none inside a data centre, whose nodes share its LAN
+    seed           seed of its random draws
+    planned_rates  returns the Plan's rates between data centres with no other data centre on the path
+    lan_rounds     how many rounds of a worker there are per round that reaches this group; transfers are numbered by
+                   the worker's rounds
+    path           returns the links of the WAN from one node to another; none inside a data centre
     """
 
     root: str
@@ -42,11 +43,11 @@ class GroupSetting:
 class Overlay(Remembering, ABC):
     """Made as ``cls(setting, cls.Options(...))``. ``Options`` has ``chunk`` and ``merge`` where ``relays`` is true.
 
-    relays  members send to members; otherwise every member exchanges with the server directly
-    adapts  nodes report the throughput of transfers, and the trees may change between rounds
-    routes  members can pass on a contribution by itself, where an algorithm applies each as it comes
-    regroups  it goes on without members that are lost, and with others that join
-    presets   techniques by name that this class carries; those of a base class are not its own
+    relays    members send to members; otherwise every member exchanges with the server directly
+    adapts    nodes report the throughput of transfers, and the trees may change between rounds
+    routes    members can pass on single contributions, for algorithms that apply each as it arrives
+    regroups  it continues without lost members, and with joining ones
+    presets   named techniques that use this class; a subclass does not inherit them
     """
 
     relays: ClassVar[bool] = True
@@ -58,9 +59,9 @@ class Overlay(Remembering, ABC):
 
 
 class TreeOverlay(Overlay):
-    """Every node makes one from equal settings, so that all know the first trees without a message.
+    """Every node makes this policy from equal settings, so all nodes know the first trees without a message.
 
-    Where members are lost, those below them pass on to the next member above (``Parents.without``).
+    If members are lost, the members below them send to the next member above (``Parents.without``).
     """
 
     routes: ClassVar[bool] = True
@@ -71,13 +72,13 @@ class TreeOverlay(Overlay):
 
     @abstractmethod
     def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:
-        """Return the tree of each chunk, from the elements of each chunk."""
+        """Return the tree of each chunk. ``elements``: number of elements of each chunk."""
 
     def measured(self, source: int, target: int, bytes_per_s: float, round_: int) -> None:
-        """A transfer between two ranks has ended; called at the root if ``adapts``."""
+        """Note the throughput of a transfer between two ranks that has ended; called at the root if ``adapts``."""
 
     def revise(self, round_: int) -> bool:
-        """Return whether ``trees`` would now return others than before; called at the root if ``adapts``."""
+        """Return whether ``trees`` would now return different trees; called at the root if ``adapts``."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""The contract of a schedule: which pass of which micro-batch a stage computes when, as lists and without tensors.
+"""The contract of a schedule: the order in which each stage computes the passes of micro-batches, without tensors.
 
 A model is cut into stages, a batch into micro-batches. A stage may hold several parts of the model (chunks): with
 three stages and two chunks, stage 0 has parts 0 and 3, stage 1 parts 1 and 4, stage 2 parts 2 and 5. A micro-batch goes
@@ -20,7 +20,7 @@ from testbed.preset import Preset
 FORWARD = "forward"
 BACKWARD = "backward"
 WEIGHTS = "weights"
-"""Of a backward pass that is split: the gradients of the weights. ``BACKWARD`` is then that of the activations."""
+"""The gradients of the weights, if the backward pass is split; ``BACKWARD`` is then the gradient of the activations."""
 
 
 class Task(NamedTuple):
@@ -32,13 +32,13 @@ class Task(NamedTuple):
 
 
 Tasks = tuple[tuple[Task, ...], ...]
-"""What each stage computes, by stage, in order."""
+"""By stage: its tasks, in order."""
 
 _KINDS = {kind[0].upper(): kind for kind in (FORWARD, BACKWARD, WEIGHTS)}
 
 
 def text_of(tasks: Iterable[Task]) -> str:
-    """Return a stage's tasks as the Plan has them: ``F0 F1 B0``; of several chunks, ``F0.1`` is of the second one."""
+    """Return a stage's tasks as text for the Plan: ``F0 F1 B0``. ``F0.1`` is a pass through the second chunk."""
     return " ".join(
         f"{task.kind[0].upper()}{task.micro_batch}{f'.{task.chunk}' if task.chunk else ''}" for task in tasks
     )
@@ -50,7 +50,7 @@ def tasks_of(text: str) -> tuple[Task, ...]:
 
 
 def most_held(tasks: Iterable[Task]) -> int:
-    """Return of how many chunks of micro-batches a stage holds activations at most, if it computes these tasks."""
+    """Return the largest number of forward passes whose activations a stage with these tasks holds at a time."""
     mine = tuple(tasks)
     last = WEIGHTS if any(task.kind == WEIGHTS for task in mine) else BACKWARD
     changes = (1 if task.kind == FORWARD else -1 if task.kind == last else 0 for task in mine)
@@ -59,7 +59,7 @@ def most_held(tasks: Iterable[Task]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The way of one message between two stages: it occupies the way for so long, and is there ``delay_s`` later."""
+    """The way of a message between two stages: it occupies the way for ``occupied_s``, and arrives ``delay_s`` later."""
 
     occupied_s: float = 0.0
     delay_s: float = 0.0
@@ -67,13 +67,13 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class PipelineShape:
-    """What a schedule is made for.
+    """The pipeline for which a schedule is made. All times are by stage, for one micro-batch and one chunk.
 
-    forward_s   seconds of the forward pass of one micro-batch through one chunk, by stage
-    backward_s  of its whole backward pass, by stage
-    weights_s   the part of ``backward_s`` that is the gradients of the weights, by stage
-    down        by stage, the way of an activation to the next stage; of the last one, to the first (of chunks)
-    up          by stage, the way of an activation's gradient to the stage before; of the first one to the last
+    forward_s   seconds of the forward pass
+    backward_s  seconds of the whole backward pass
+    weights_s   the part of ``backward_s`` for the gradients of the weights
+    down        by stage, the way of an activation to the next stage; from the last stage to the first (next chunk)
+    up          by stage, the way of an activation's gradient to the stage before; from the first stage to the last
     """
 
     micro_batches: int
@@ -89,10 +89,10 @@ class PipelineShape:
 
 
 class Schedule(ABC):
-    """Made as ``cls(cls.Options(...))``, when the Plan is made, which has its tasks.
+    """Made as ``cls(cls.Options(...))`` while the Plan is made, which contains its tasks.
 
     splits_backward  whether the gradients of the weights are tasks of their own (``WEIGHTS``)
-    presets          techniques by name that this class carries; those of a base class are not its own
+    presets          named techniques that use this class; a subclass does not inherit them
     """
 
     splits_backward: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class Schedule(ABC):
         return 1
 
     def problems(self, stages: int, micro_batches: int) -> Iterator[tuple[str, str]]:
-        """Yield why there is no such schedule for so many stages and micro-batches, with the cure."""
+        """Yield pairs of why the schedule is impossible for these stages and micro-batches, and the cure."""
         yield from ()
 
     @abstractmethod

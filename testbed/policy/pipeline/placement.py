@@ -20,11 +20,11 @@ _MOST_TRIED = 8  # data centres whose orders are all tried
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a placement is made on.
+    """The data centres and stages for which a placement is made.
 
     sites     data centres with their numbers of workers, in the order of the scenario
-    stages    of the pipeline; there are a whole number of workers for each
-    distance  from one data centre to another: seconds that a bit occupies the slowest link, and the delay
+    stages    stages of the pipeline; the number of workers is a multiple of it
+    distance  from one data centre to another: seconds for which a bit occupies the slowest link, and the delay
     """
 
     sites: tuple[tuple[str, int], ...]
@@ -39,7 +39,7 @@ class Ground:
 class Placement(ABC):
     """Made as ``cls(cls.Options(...))``.
 
-    presets  techniques by name that this class carries; those of a base class are not its own
+    presets  named techniques that use this class; a subclass does not inherit them
     """
 
     presets: ClassVar[tuple[Preset, ...]] = ()
@@ -49,19 +49,19 @@ class Placement(ABC):
         self.options = options
 
     def problems(self, ground: Ground) -> Iterator[tuple[str, str]]:
-        """Yield why there is no such placement on this ground, with the cure."""
+        """Yield pairs of why this placement is impossible on this ground, and the cure."""
         yield from ()
 
     @abstractmethod
     def place(self, ground: Ground) -> dict[str, tuple[int, ...]]:
-        """Return the stage of each worker, by data centre; every stage is on as many workers.
+        """Return the stage of each worker, by data centre; all stages have equally many workers.
 
-        The n-th worker of each stage, in the order of the data centres of the scenario, is of replica n.
+        The n-th worker of each stage, in the scenario's order of data centres, belongs to replica n.
         """
 
 
 def _along(order: tuple[tuple[str, int], ...], replicas: int) -> dict[str, tuple[int, ...]]:
-    """Return stages along data centres in this order: each on as many workers in a row as there are replicas."""
+    """Return stages along data centres in this order: each stage is on ``replicas`` consecutive workers."""
     placed: dict[str, tuple[int, ...]] = {}
     first = 0
     for site, workers in order:
@@ -71,7 +71,7 @@ def _along(order: tuple[tuple[str, int], ...], replicas: int) -> dict[str, tuple
 
 
 class InOrder(Placement):
-    """Stages along the data centres, in the order in which they are written: replicas of a stage lie side by side."""
+    """Stages along the data centres, in the scenario's order; the replicas of a stage are on consecutive workers."""
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -123,10 +123,10 @@ class Listed(Placement):
 
 
 class Search(Placement):
-    """Stages along the data centres in the order that brings the farthest neighbours nearest.
+    """Stages along the data centres in the order with the smallest largest distance between neighbours.
 
-    Of up to 8 data centres all orders are looked at. Of more, each comes after the nearest of the others, from every
-    first one (Atlas' choice of data centres is a heuristic, too).
+    With up to 8 data centres, all orders are tried. With more, one order is tried for each first data centre, in which
+    the nearest remaining one always comes next (Atlas' choice of data centres is a heuristic, too).
     """
 
     @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Search(Placement):
         return float(hop.occupied_s * self.options.bits + hop.delay_s)
 
     def _cost(self, order: tuple[tuple[str, int], ...], ground: Ground) -> tuple[float, float]:
-        """Return the longest way between neighbours, and the sum of all."""
+        """Return the largest distance between neighbours, and the sum of all distances, in seconds."""
         ways = [self._seconds(a, b, ground) for (a, _), (b, _) in pairwise(order)]
         return max(ways, default=0.0), sum(ways)
 

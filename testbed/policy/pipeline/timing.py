@@ -33,14 +33,14 @@ class Timing:
 
 
 class Clockwork:
-    """Runs tasks one by one, of any stage whose next task can begin."""
+    """Runs tasks one by one, each of a stage whose next task can begin, and keeps their times."""
 
     def __init__(self, shape: PipelineShape, chunks: int, *, splits_backward: bool) -> None:
         self._shape = shape
         self._chunks = chunks
         self._splits = splits_backward
         self._intervals: list[list[Interval]] = [[] for _ in range(shape.stages)]
-        self._arrived_s: dict[tuple[int, Task], float] = {}  # when the input of a task at a stage is there
+        self._arrived_s: dict[tuple[int, Task], float] = {}  # by stage and task: when its input arrives
         self._down_free_s = [0.0] * shape.stages
         self._up_free_s = [0.0] * shape.stages
         for micro_batch in range(shape.micro_batches):
@@ -48,7 +48,7 @@ class Clockwork:
 
     @property
     def tasks(self) -> Tasks:
-        """Return what has run, by stage."""
+        """Return the tasks that have run, by stage."""
         return tuple(tuple(each.task for each in intervals) for intervals in self._intervals)
 
     @property
@@ -56,7 +56,7 @@ class Clockwork:
         return Timing(tuple(map(tuple, self._intervals)))
 
     def start_s(self, stage: int, task: Task) -> float | None:
-        """Return when a task could begin; ``None`` while what it needs has not been computed."""
+        """Return when a task could begin; ``None`` while its input has not been computed."""
         arrived_s = self._arrived_s.get((stage, task))
         if arrived_s is None:
             return None
@@ -64,7 +64,7 @@ class Clockwork:
         return max(arrived_s, intervals[-1].end_s if intervals else 0.0)
 
     def run(self, stage: int, task: Task) -> None:
-        """Compute a task that can begin, and send what it makes."""
+        """Compute a task that can begin, and send its result."""
         start_s = self.start_s(stage, task)
         assert start_s is not None, f"{task} of stage {stage} lacks its input"
         del self._arrived_s[stage, task]

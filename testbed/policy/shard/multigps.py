@@ -1,9 +1,9 @@
-"""MultiGPS balanced by bytes: what every global server holds, and so moves, is the same.
+"""MultiGPS balanced by bytes: all global servers hold, and so send and receive, the same number of bytes.
 
-GeoMX places by the key's index alone (``hashed``): of its demo network one of two servers gets 99.75 %. Here small
-tensors go whole, the largest first, to the server that holds least; large ones are cut over all servers. With rule
+GeoMX places a key by its index alone (``hashed``): one of two servers gets 99.75 % of its demo network. Here each small
+tensor goes whole, the largest first, to the server that holds least; large tensors are cut over all servers. The rule:
 
-balanced   a large tensor first fills up the servers that hold less than the others, so that all end level
+balanced   a large tensor first fills up the servers that hold less than the others, so that all end equally full
 even       a large tensor is cut at round(n·i/S), as parameter servers with a bound do (ps-lite; Li et al., OSDI 2014)
 """
 
@@ -60,18 +60,18 @@ class MultiGps(Shard):
         return numbered(sorted(pieces))
 
     def _cut(self, key: int, size: int, levels: list[int]) -> list[tuple[int, int, int, int]]:
-        """Pieces of one large tensor, in the order of servers; raises ``levels`` by them."""
+        """Return the pieces of one large tensor, in the order of servers, and add their sizes to ``levels``."""
         parts = filling(levels, size) if self._rule == "balanced" else evenly(size, len(levels))
         levels[:] = map(operator.add, levels, parts)
         return one_after_another(key, parts)
 
 
 def filling(levels: Sequence[int], size: int) -> list[int]:
-    """``size`` poured over ``levels``: the lowest first, until all that got something are level (but for 1)."""
+    """Return parts of ``size`` that fill up ``levels``, the lowest first; the filled levels then differ by 1 at most."""
     order = sorted(range(len(levels)), key=lambda index: (levels[index], index))
     used = len(order)
     total = size + sum(levels)
-    while levels[order[used - 1]] * used > total:  # that one is above the common level
+    while levels[order[used - 1]] * used > total:  # the highest used level is above the common level
         used -= 1
         total -= levels[order[used]]
     level, over = divmod(total, used)

@@ -21,17 +21,17 @@ class Slice:
 
 
 def numbered(pieces: list[tuple[int, int, int, int]]) -> tuple[Slice, ...]:
-    """Slices from (key, start, stop, server), numbered in the order given. Wire keys are 0, 1, 2, …"""
+    """Return slices from (key, start, stop, server), with wire keys 0, 1, 2, … in the order given."""
     return tuple(Slice(wire_key, *piece) for wire_key, piece in enumerate(pieces))
 
 
 def evenly(size: int, parts: int) -> list[int]:
-    """Sizes between the cuts at round(size·i/parts), halves rounded up as C does; some are 0 where size < parts."""
+    """Return the sizes between cuts at round(size·i/parts), halves rounded up as in C; some are 0 if size < parts."""
     return [stop - start for start, stop in pairwise((2 * size * i + parts) // (2 * parts) for i in range(parts + 1))]
 
 
 def one_after_another(key: int, parts: Iterable[int]) -> list[tuple[int, int, int, int]]:
-    """Pieces of a key for ``numbered``: ``parts`` are the elements of each server, in order."""
+    """Return the pieces of a key for ``numbered``. ``parts``: number of elements for each server, in order."""
     ends = list(accumulate(parts, initial=0))
     return [(key, start, stop, server) for server, (start, stop) in enumerate(pairwise(ends)) if stop > start]
 
@@ -56,7 +56,7 @@ def alike(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
 
 
 def by_rows(slices: Sequence[Slice], widths: Mapping[int, int]) -> tuple[Slice, ...]:
-    """Return slices whose cuts are moved down to the beginning of a row, renumbered. ``widths``: of a row, by key."""
+    """Return renumbered slices with cuts moved down to the start of a row. ``widths``: elements of a row, by key."""
     pieces: list[tuple[int, int, int, int]] = []
     for piece in slices:
         width = widths.get(piece.key, 1)
@@ -67,7 +67,7 @@ def by_rows(slices: Sequence[Slice], widths: Mapping[int, int]) -> tuple[Slice, 
 
 
 def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:
-    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first.
+    """Return the keys of each bucket, from the last key to the first, as backpropagation yields their gradients.
 
     Small tensors travel together (gradient bucketing of PyTorch DDP: Li et al., VLDB 2020).
     """
@@ -75,7 +75,10 @@ def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...]
 
 
 def grouped(keys: Iterable[int], sizes: Sequence[int] | Mapping[int, int], limit_bytes: int) -> list[list[int]]:
-    """Consecutive ``keys`` of at most ``limit_bytes`` together; a larger tensor is one alone. ``sizes``: elements."""
+    """Return groups of consecutive ``keys`` with at most ``limit_bytes``; a larger tensor is a group of its own.
+
+    sizes  elements of each key
+    """
     groups: list[list[int]] = []
     room = 0
     for key in keys:
