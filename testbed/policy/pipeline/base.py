@@ -59,7 +59,7 @@ def most_held(tasks: Iterable[Task]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The way of a message between two stages: it occupies the way for ``occupied_s``, and arrives ``delay_s`` later."""
+    """The way of a message between two stages: it occupies the way for ``occupied_s`` and arrives ``delay_s`` later."""
 
     occupied_s: float = 0.0
     delay_s: float = 0.0

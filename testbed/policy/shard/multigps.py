@@ -67,7 +67,7 @@ class MultiGps(Shard):
 
 
 def filling(levels: Sequence[int], size: int) -> list[int]:
-    """Return parts of ``size`` that fill up ``levels``, the lowest first; the filled levels then differ by 1 at most."""
+    """Return parts of ``size`` that fill up ``levels``, the lowest first; filled levels then differ by 1 at most."""
     order = sorted(range(len(levels)), key=lambda index: (levels[index], index))
     used = len(order)
     total = size + sum(levels)
