@@ -51,9 +51,9 @@ Tasks = dict[int, Future[Any]]  # sums of buckets that have begun, by number
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How contributions meet: the sum of each bucket, and the step that follows.
+    """The sum of each bucket, and the optimizer step that follows.
 
-    weight  what this worker's contribution is multiplied by
+    weight  factor of this worker's contribution
     """
 
     sums: Sequence[BucketSum]
@@ -157,7 +157,7 @@ class AllReduceExchange(ServerlessExchange):
 
     @property
     def _done(self) -> int:
-        """Return the number of rounds that are over here."""
+        """Return the number of rounds that this worker has completed."""
         assert self._peers.progress is not None, "it has reported"
         return self._peers.progress + 1
 
@@ -255,7 +255,7 @@ class AllReduceExchange(ServerlessExchange):
         return [each for _, each in ended]
 
     async def _take_step(self, round_: int, sums: Mapping[int, Tensor]) -> None:
-        """Step with the sums of buckets, by number; scaled up if workers are missing, as the others stand for them."""
+        """Step with the sums of buckets, by number. If workers are missing, scale the sums up to stand for them."""
         missing, factor = rescaling(self._plan, self._peers.names)
         if missing:
             self._world.record("partial", round=round_, targets=", ".join(missing), factor=factor)
@@ -298,7 +298,7 @@ class AllReduceExchange(ServerlessExchange):
     async def take_place(self, state: State, round_: int) -> None:
         joins = self._peers.progress == NOTHING
         self._peers.progress = round_
-        if joins:  # its steps are those that all make
+        if joins:  # a joining worker counts the same steps as all others
             self._work.begin_at(sum(map(sync_setup.local_steps(self._plan), range(self._done))))
         self._stepped = self._world.future()
         self._ends = bool(state["last"])
@@ -310,7 +310,7 @@ class AllReduceExchange(ServerlessExchange):
         self._stepped.set_result(None)
 
     async def _provide(self) -> State:
-        """Return the values of the last round, and what the next step depends on."""
+        """Return the values of the last round, and all state on which the next step depends."""
         await self._world.wait(self._stepped, "the step of the round before")
         ended = self._ends or self._done == self._plan.training.rounds
         return under("step", in_main_memory(self._reductions.across.step.state())) | {"last": int(ended)}
@@ -342,9 +342,9 @@ class OverlappingAllReduce(AllReduceExchange):
 
 
 def buckets_by_fragment(plan: Plan, sizes: Sequence[int], bucket: int) -> Buckets:
-    """Return the keys of each bucket; each is of one fragment, where fragments of the model take turns.
+    """Return the keys of each bucket. If fragments of the model take turns, a bucket has keys of one fragment only.
 
-    bucket  the option of the paradigm, or 0: every key alone
+    bucket  the paradigm's option of this name, or 0: every key is a bucket of its own
     """
     streaming = sync_setup.streaming(plan)
     size_bytes = bucket_bytes(bucket, ELEMENT_BYTES * sum(sizes))

@@ -1,4 +1,4 @@
-"""What both ends of DGT know of a push: how its payload is cut into blocks, and how a block looks in a message."""
+"""The blocks of a push, as both ends of DGT know them: how a payload is cut, and how a message carries a block."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def rows(payload: Tensor, elements: int) -> Tensor:
 def important_part(payload: Tensor, elements: int, channels: Sequence[int]) -> Tensor:
     """Return the reliable blocks, concatenated without padding.
 
-    The last block, the only one that may be short, is always reliable (``channels_of``); so the receiver can tell the
-    payload's size from that of this part and the number of the other blocks, all of which are full.
+    Only the last block may be short, and it is always reliable (``channels_of``). So the receiver can compute the
+    payload's size from the size of this part and the number of the other blocks, which are all full.
     """
     reliable = torch.tensor([channel == RELIABLE for channel in channels])
     size = payload.numel() - int((~reliable).sum()) * elements
@@ -65,5 +65,5 @@ def block_message(push: Message, block: int, of: int, parts: tuple[Tensor, ...],
 
 
 def epoch_of(push: Message) -> dict[str, int]:
-    """Return the metadata that say when a push was made: what belongs to it ends with it."""
+    """Return the membership epoch of a push as metadata for its other messages, which are void with the push."""
     return {name: push.meta[name] for name in ("epoch",) if name in push.meta}

@@ -1,4 +1,4 @@
-"""The model that a run of gossip ends with, and what workers that join take until then."""
+"""The final model of a run with gossip, and the models that joining workers take over until then."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from testbed.world import Future, Work
 class FinalModel:
     """The model that other workers take from this one: its own while all train, then the average of all, the result.
 
-    ``known``: the result has been computed. Then it stays, even if workers are lost: who has not got it takes it from
-    one that has. ``distance``: the root-mean-square distance of all models from it, where this worker has computed it.
-    A worker that joins takes part from the round on that follows all that others have begun, and until
-    then has taken the model of a neighbour.
+    ``known``: the result has been computed. It then stays the result even if workers are lost: a worker without it
+    takes it from one that has it. ``distance``: the root-mean-square distance of all models from the result, if this
+    worker has computed it. A joining worker takes the model of a neighbour, and takes part from the first round that no
+    other worker has begun yet.
     """
 
     def __init__(self, place: PlaceInRun, learner: Learner, gossip: GossipAlgorithm) -> None:
@@ -35,18 +35,18 @@ class FinalModel:
         self._gossip = gossip
         self.known = False
         self.distance: float | None = None
-        self._joins = ""  # whose model to take, as far as all have agreed
+        self._joins = ""  # at a joining worker: the worker whose model it takes, as all have agreed
         self._has_model: Future[None] = self._world.future()
         self._peers.states.provide = self._provide
         self._peers.on_agreed.append(self._on_agreed)
 
     async def begin(self) -> None:
-        """Return when all have agreed who takes part, and this worker has a model."""
+        """Wait until all have agreed on the members, and this worker has a model."""
         await self._agree()
         while self._joins and not self.known:
             source = self._source()
             if not source:
-                break  # no worker has one: it begins with its own
+                break  # no other worker has a model, so this worker begins with its own
             try:
                 self._gossip.take(await self._peers.states.ask(source))
                 break
@@ -61,7 +61,10 @@ class FinalModel:
         return self._peers.progress + 1
 
     def _source(self) -> str:
-        """Return the worker whose model to take: a neighbour, if one was there before. So none waits for another."""
+        """Return the worker whose model to take, if possible a neighbour.
+
+        It must have joined before this worker, so that workers do not wait for each other in a circle.
+        """
         names = self._peers.names
         node = self._world.node
         mine = self._peers.joined_in(node) or 0
@@ -82,12 +85,12 @@ class FinalModel:
     async def _provide(self) -> State:
         await self._world.wait(self._has_model, "a model of this worker's own")
         ended = {"result": torch.cat(self._learner.values())} if self.known else {}
-        # as work, so that no step is changing the model meanwhile
+        # done as work of this worker, so that no step changes the model meanwhile
         work = Work("copy", size_bytes=4 * sum(self._learner.sizes))
         return ended | await self._world.compute(work, self._gossip.give)
 
     async def _agree(self) -> None:
-        """Return when all agree who takes part, and this worker has the result, if another has."""
+        """Wait until all have agreed on the members, and this worker has the result if another one has it."""
         _, state = await self._peers.agreed(
             lambda agreed: agreed.holder if agreed.progress == ENDED and not self.known else ""
         )
@@ -95,7 +98,7 @@ class FinalModel:
             self._load(torch.split(state["result"], list(self._learner.sizes)))
 
     async def average(self) -> None:
-        """Average the models of all who take part."""
+        """Average the models of all present workers."""
         if not self.known:
             members = len(self._place.session.plan.training_workers if self._place.own else self._peers.names)
             await self._place.session.membership.barrier(TRAINED, members)  # from here on no model changes

@@ -31,8 +31,8 @@ class MeanModel:
         self._evaluation = evaluation
         self.on_reached: Callable[[], object] = lambda: None
         self._models: dict[int, dict[str, Tensor]] = {}  # by round and worker, of rounds that are not scored yet
-        self._waiting: dict[int, tuple[Mapping[str, int | None], Future[None]]] = {}  # by round: for whom
-        self._scorings: dict[int, Future[None]] = {}  # by round, each of which ends after the one before
+        self._waiting: dict[int, tuple[Mapping[str, int | None], Future[None]]] = {}  # by round: the awaited workers
+        self._scorings: dict[int, Future[None]] = {}  # by round; each scoring ends after the one before
         mail.on("snapshot", lambda message: self._take(message.sender, message.round, message.parts[0]))
         mail.peers.on_change.append(lambda _: self._check())
 
@@ -56,12 +56,12 @@ class MeanModel:
         self._check()
 
     async def settled(self, round_: float = inf) -> None:
-        """Return when the means of the models after all rounds up to ``round_`` have been scored."""
+        """Wait until the mean models of all rounds up to ``round_`` have been scored."""
         for scoring in [scoring for scored, scoring in self._scorings.items() if scored <= round_][-1:]:
             await self._world.wait(scoring, EVALUATING)
 
     def _check(self) -> None:
-        """Go on where all models have come, but for those of processes that are lost, even if others replaced them."""
+        """End the wait for rounds whose models have all arrived, except those of lost or replaced processes."""
         for round_, (expected, waiting) in self._waiting.items():
             came = self._models.get(round_, {})
             lives = {
@@ -82,7 +82,7 @@ class MeanModel:
         if self._evaluation.reached_by(round_ - 1):
             self.on_reached()
         await self._world.wait(waiting, f"all models of round {round_}, to score their mean")
-        time_s = self._world.now()  # the slowest worker's: before, there was no such mean
+        time_s = self._world.now()  # when the slowest worker's model arrived: there was no mean before
         names, _ = self._waiting.pop(round_)
         came = self._models[round_]
         self._models = {later: models for later, models in self._models.items() if later > round_}

@@ -30,12 +30,13 @@ from testbed.world import Future, Work, World
 
 @dataclass(frozen=True, slots=True)
 class MixingRounds:
-    """Rounds in which the same workers mix. ``joined_in``: epochs in which they joined, which tells processes apart.
+    """A phase: rounds in which the same workers mix.
 
-    epoch        in which the phase was agreed on
+    epoch        membership epoch in which the phase was agreed on
     since        its first round
     scores       the worker that scores the mean of all models
-    compression  what models pass through; ``None``: they travel as they are
+    joined_in    by worker, in rank order: the epoch in which it joined, which tells apart processes of one name
+    compression  codecs that models pass through; ``None``: they travel as they are
     """
 
     epoch: int
@@ -58,8 +59,8 @@ MakeCompression = Callable[[Mixing, Sequence[str], bool], Compression | None]
 class SynchronousGossip(GossipAlgorithm):
     """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD).
 
-    make_mixing       returns who mixes with whom, of the workers that take part
-    make_compression  returns what models pass through then; last argument: whether from the run's beginning
+    make_mixing       returns who mixes with whom, among given workers
+    make_compression  returns the compression of their models; last argument: whether the phase begins the run
     """
 
     def __init__(
@@ -198,10 +199,7 @@ class SynchronousGossip(GossipAlgorithm):
         return rounds - 1
 
     def _announce(self, round_: int) -> None:
-        """Let the run end when all know of it: the messages of ``round_`` say so first.
-
-        All workers know of it some rounds later. One round passes before the first of these messages leaves.
-        """
+        """Set the last round, so that all workers know it by then. Messages announce it from ``round_`` on."""
         phase = self._phases[-1]
         first = max(round_, phase.since)
         told = first + rounds_to_tell_all(phase.mixing, phase.names.index(self._world.node), first)
@@ -235,12 +233,12 @@ class SynchronousGossip(GossipAlgorithm):
         return phase, part.without(self._lost(phase), pushes=self._push)
 
     def _lost(self, phase: MixingRounds) -> set[int]:
-        """Return the ranks of processes that do not take part any more."""
+        """Return the ranks of the processes that no longer take part."""
         joined_in = enumerate(phase.joined_in.items())
         return {rank for rank, (name, epoch) in joined_in if self._peers.joined_in(name) != epoch}
 
     async def _send_all(self, phase: MixingRounds, part: Part, round_: int, *besides: Tensor) -> list[Future[None]]:
-        """Begin to send this worker's model, and what goes ``besides`` it as it is."""
+        """Begin to send this worker's model. The tensors ``besides`` travel with it, uncompressed."""
         flat = self._model.flat
         meta: dict[str, Any] = {"weight": self._weight, "last": self._last_round}
         if self._counts.reports:
@@ -270,9 +268,9 @@ class SynchronousGossip(GossipAlgorithm):
         self._model.set(mixed)
 
     async def _received(self, phase: MixingRounds, part: Part, round_: int) -> tuple[Part, list[Message]]:
-        """Return the messages of this round in rank order, and the part without those that were lost.
+        """Return this round's part without lost workers, and the messages of the others in rank order.
 
-        The earliest end that they announce is taken, and what they report.
+        Note the earliest last round that the messages announce, and their reports.
         """
         came: dict[int, Message] = {}
         for source, _ in part.receives:
@@ -283,7 +281,7 @@ class SynchronousGossip(GossipAlgorithm):
         missing = {source for source, _ in part.receives if source not in came}
         part = part.without(missing, pushes=self._push) if missing else part
         messages = [came[source] for source, _ in part.receives]
-        if self._agrees:  # else they agree on the end, too
+        if self._agrees:  # otherwise the workers are yet to agree, also on the last round
             self._peers.last = min([self._last_round, *(message.meta["last"] for message in messages)])
         reports = [pair for message in messages for pair in message.meta.get("reports", {}).items()]
         self._counts.heard(round_, ((name, Report(*each)) for name, each in reports))

@@ -54,7 +54,7 @@ class StageEvaluation(Evaluation):
         inbox.on(MessageKind.SNAPSHOT, self._on_values)
 
     def done_by(self, worker: str) -> None:
-        pass  # it stays the first: a run that loses a worker begins again
+        pass  # the first worker always scores, because a run that loses a worker begins again
 
     async def begin_round(self, round_: int) -> None:
         """Find out, at the first step of a round, whether it is the last."""
@@ -79,7 +79,7 @@ class StageEvaluation(Evaluation):
             self._share(round_, self._learner_of_stage.values(), self._world.now())
 
     async def score(self, round_: int, values: list[Tensor], time_s: float) -> None:
-        """Share a stage's part of the mean of models that gossip."""
+        """Send this stage's part of the mean of gossiping models to the first worker."""
         self._share(round_, values, time_s)
         if self.active:
             await self._wait()
@@ -111,7 +111,7 @@ class StageEvaluation(Evaluation):
             await self._world.wait(self._gathering, EVALUATING)
 
     def _share(self, round_: int, mine: list[Tensor], time_s: float) -> None:
-        """Let the first worker have a stage's values after ``round_``; it then scores those of all stages."""
+        """Send this stage's values after ``round_`` to the first worker, which then scores those of all stages."""
         if self.active:
             self._gathering = self._world.spawn(self._gather(round_, mine, time_s), "gather the stages' values")
         elif self._gives:

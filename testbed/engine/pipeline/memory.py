@@ -34,7 +34,7 @@ _PROBED = 64  # elements, of an optimizer whose state is counted
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes of a worker. ``activations``: of all micro-batches that are under way at a time."""
+    """Bytes that a worker needs. ``activations``: of all micro-batches that are under way at a time."""
 
     parameters: int
     gradients: int
@@ -53,7 +53,7 @@ class DeviceMemory:
 
 
 def memory_of(plan: Plan, layout: Layout, stage: int) -> DeviceMemory:
-    """Return what a worker of this stage holds."""
+    """Return the memory that a worker of this stage needs."""
     chunks = layout.chunks[stage]
     segments = [layout.model.segments[number] for chunk in chunks for number in chunk]
     elements = sum(count for segment in segments for count in segment.sizes)
@@ -61,7 +61,7 @@ def memory_of(plan: Plan, layout: Layout, stage: int) -> DeviceMemory:
     samples = -(-plan.training.batch_size // plan.pipeline.micro_batches)
     under_way = most_held(layout.tasks[stage])
     held = sum(segment.held for segment in segments) * under_way / len(chunks)
-    if plan.pipeline.recompute:  # inputs of all that are under way, and all of the one that goes backward
+    if plan.pipeline.recompute:  # chunk inputs of all micro-batches under way, and all activations of one backward pass
         inputs = [layout.model.segments[chunk[0] - 1].outputs for chunk in chunks if chunk[0]]
         largest = max(sum(layout.model.segments[number].held for number in chunk) for chunk in chunks)
         held = sum(inputs) * under_way / len(chunks) + largest
@@ -70,14 +70,14 @@ def memory_of(plan: Plan, layout: Layout, stage: int) -> DeviceMemory:
 
 @once_per_plan
 def memory_of_whole(plan: Plan) -> DeviceMemory:
-    """Return what a worker holds that has the whole model."""
+    """Return the memory that a worker with the whole model needs."""
     model = shape_only(plan)
     samples = -(-plan.training.batch_size // plan.training.accumulate)
     return _memory(plan, sum(model.sizes), samples * sum(segment.held for segment in model.segments))
 
 
 def _memory(plan: Plan, elements: int, activations: float) -> DeviceMemory:
-    """``elements``: of the parameters; ``activations``: how many numbers of them are held."""
+    """``elements``: the number of parameters; ``activations``: how many numbers of activations are held."""
     return DeviceMemory(
         parameters=_NUMBER_BYTES * elements,
         gradients=_NUMBER_BYTES * elements,
@@ -87,12 +87,12 @@ def _memory(plan: Plan, elements: int, activations: float) -> DeviceMemory:
 
 
 def _optimizer_numbers(plan: Plan) -> int:
-    """Return how many numbers a worker keeps for each parameter, beside its value and its gradient."""
+    """Return how many numbers a worker keeps for each parameter in addition to its value and its gradient."""
     technique = plan.technique
     has_servers = bool(plan.with_role("global_server"))
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
         return 0 if has_servers and optimizer_at_top(plan) else _state_numbers(technique.optimizer)
-    # the values since the last exchange, and without servers the state of the outer optimizer
+    # also the values of the last exchange and, without servers, the state of the outer optimizer
     outer = 0 if has_servers else _state_numbers(sync_setup.stepped_with(plan))
     return _state_numbers(technique.optimizer) + 1 + outer
 
@@ -103,7 +103,7 @@ def _state_numbers(optimizer: Choice) -> int:
 
 @cache
 def _counted(kind: str, options: tuple[tuple[str, Any], ...]) -> int:
-    """Return the numbers of an optimizer's state for each parameter, its value left out: it makes a step to show it."""
+    """Return how many numbers an optimizer's state has per parameter, without the value: a step on a probe shows it."""
     key = KeyOptimizer(kind, dict(options), torch.ones(_PROBED))
     key.step(torch.ones(_PROBED))
     tensors = [each for each in key.state().values() if isinstance(each, torch.Tensor)]

@@ -41,7 +41,7 @@ SERVERS = "servers"  # of ``hips``: workers do not sum inside, their local serve
 class Inside:
     """How the workers of a data centre sum among themselves.
 
-    ``library``: it has connections of its own. ``on_gpu``: it sums on the workers' GPUs, and by their own links.
+    ``library``: a library sums, over its own connections. ``on_gpu``: it sums on the workers' GPUs, over their links.
     """
 
     library: bool = False
@@ -49,7 +49,7 @@ class Inside:
 
 
 INSIDE = {"ring": Inside(), "gloo": Inside(library=True), "nccl": Inside(library=True, on_gpu=True)}
-"""Around a ring of this project's, or by a library."""
+"""By this project's ring, or by a library."""
 
 
 def inside_of(options: Mapping[str, Any]) -> Inside | None:
@@ -92,7 +92,7 @@ class AllReduceOptions:
     shared_by: str = option("data_center", "who shares the optimizer's work", choices=("data_center", "all"))
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield options set to other than their default that the chosen algorithm does not look at."""
+        """Yield options that differ from their default but have no effect with the chosen algorithm."""
         looked_at = {"algorithm", "bucket", "overlap", "optimizer_work"}
         if self.optimizer_work != "replicated":
             looked_at.add("shared_by")

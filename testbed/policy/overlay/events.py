@@ -1,8 +1,8 @@
 """The decisions of an overlay as plain data: which node sends which chunk to which node.
 
 A *group* is one server, the root, and the children that contribute to its rounds, the members. Keys travel in
-*chunks*, which are named by their first key. Up: what members contribute to a round, merged on the way. Down: the
-values after it.
+*chunks*, which are named by their first key. Up travel the members' contributions to a round, merged on the way. Down
+travel the values after it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ class Chunk:
 
 
 def chunks_of(sizes: Mapping[int, int], limit_bytes: int) -> list[Chunk]:
-    """Consecutive keys of one server, up to ``limit_bytes`` each. Every node of a group finds the same."""
+    """Return chunks of consecutive keys of one server, up to ``limit_bytes`` each; equal at all nodes of a group."""
     chunks = grouped(sorted(sizes), sizes, limit_bytes)
     return [Chunk(keys[0], {key: sizes[key] for key in keys}) for keys in chunks]

@@ -20,9 +20,9 @@ class Parents:
                 assert steps <= len(parents), f"{parents} has a cycle"
 
     def without(self, ranks: Collection[int]) -> Parents:
-        """Return the tree in which these members pass nothing on: each is a leaf right below the root.
+        """Return the tree in which the members ``ranks`` relay nothing: each is a leaf right below the root.
 
-        What was below one of them is below the nearest member above it that still passes on.
+        A member below one of them moves to the nearest member above that still relays.
         """
         if not ranks:
             return self
@@ -35,11 +35,11 @@ class Parents:
         return Parents(tuple(found))
 
     def children(self, member: int) -> tuple[int, ...]:
-        """Members right below ``member``, −1 for the root, in rank order."""
+        """Return the members right below ``member`` (−1: the root), in rank order."""
         return tuple(child for child, above in enumerate(self.parents) if above == member)
 
     def depth(self, member: int) -> int:
-        """Transfers between ``member`` and the root."""
+        """Return the number of transfers between ``member`` and the root."""
         return len(self.path(member))
 
     def path(self, member: int) -> list[int]:
@@ -51,5 +51,5 @@ class Parents:
         return above
 
     def size(self, member: int) -> int:
-        """Members in the subtree of ``member``, itself included."""
+        """Return the number of members in the subtree of ``member``, itself included."""
         return self._sizes[member]

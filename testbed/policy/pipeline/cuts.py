@@ -8,10 +8,10 @@ from math import inf
 
 
 def cut_evenly(costs: Sequence[float], slowness: Sequence[float]) -> tuple[range, ...]:
-    """Return the segments of each part, in order; no part is empty. The slowest part is as fast as it can be.
+    """Return the segments of each part, in order, so that the slowest part is as fast as possible; no part is empty.
 
-    costs     of the segments, one after the other
-    slowness  of what computes each part: a part takes the sum of its costs, times this
+    costs     cost of each segment, in order
+    slowness  of the device of each part: a part takes the sum of its costs, times its slowness
 
     Dynamic programming over the parts and the ends of each, as in PipeDream (Narayanan et al., SOSP 2019, section 3.1).
     """
@@ -19,7 +19,7 @@ def cut_evenly(costs: Sequence[float], slowness: Sequence[float]) -> tuple[range
     parts = len(slowness)
     assert parts <= segments, f"{parts} parts of {segments} segments"
     sums = [0.0, *accumulate(costs)]
-    slowest = [0.0, *[inf] * segments]  # of the parts so far, where they end before each segment
+    slowest = [0.0, *[inf] * segments]  # by end of the parts so far: the time of the slowest of them
     begins: list[list[int]] = []
     for part, slow in enumerate(slowness):
         following = [inf] * (segments + 1)
@@ -39,5 +39,5 @@ def cut_evenly(costs: Sequence[float], slowness: Sequence[float]) -> tuple[range
 
 
 def cut_at(starts: Sequence[int], segments: int) -> tuple[range, ...]:
-    """Return the segments of each part, where every part but the first begins with one of ``starts``."""
+    """Return the segments of each part. The first part begins with segment 0, each other with one of ``starts``."""
     return tuple(range(start, stop) for start, stop in pairwise([0, *starts, segments]))

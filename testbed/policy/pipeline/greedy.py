@@ -1,9 +1,9 @@
-"""Greedy: a stage computes what can begin first, by the rates and delays of the ways between stages.
+"""Greedy: a stage computes the pass that can begin first, by the rates and delays of the ways between stages.
 
-After CrossPipe (USENIX ATC 2025, arXiv:2507.00217): with the delay of a WAN between two stages, 1F1B waits for a round
-trip again and again. A schedule that knows the delay sends more micro-batches ahead, as far as there is memory for
-their activations. This is list scheduling: of all passes whose inputs are there, the earliest; a backward pass before a
-forward pass that could begin at the same time.
+After CrossPipe (USENIX ATC 2025, arXiv:2507.00217): if the delay of a WAN lies between two stages, 1F1B waits for a
+round trip again and again. A schedule that knows the delay sends more micro-batches ahead, as far as there is memory
+for their activations. This is list scheduling: of all passes with computed inputs, the pass that can begin earliest is
+next. At one stage, a backward pass goes before a forward pass that could begin at the same time.
 """
 
 from __future__ import annotations

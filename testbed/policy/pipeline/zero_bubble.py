@@ -1,9 +1,9 @@
 """Zero bubble, schedule H1: gradients of weights fill the waits of 1F1B (Qi et al., ICLR 2024).
 
-The backward pass is split. What the stage before waits for, the gradient of the activation, comes first; the gradients
-of the weights come later. Stage i puts those of i micro-batches off to the end, where 1F1B waits. Where the three
-passes take t each, a step takes (3m + s − 1)·t without a network, and 1F1B 3(m + s − 1)·t. Every stage holds the
-activations of at most s micro-batches, as 1F1B's first does.
+The backward pass is split. A stage first computes the gradient of the activation, for which the previous stage waits,
+and the gradients of the weights later. Stage i postpones those of i micro-batches to the end, where 1F1B waits. If each
+of the three passes takes t, a step of m micro-batches and s stages takes (3m + s − 1)·t without a network, and with
+1F1B 3(m + s − 1)·t. Every stage holds the activations of at most s micro-batches, like the first stage of 1F1B.
 """
 
 from __future__ import annotations

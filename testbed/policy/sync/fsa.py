@@ -39,9 +39,9 @@ class Fsa(SyncPolicy):
     supports_failover: ClassVar[bool] = True
 
     def __init__(self, tier: Tier, options: Any) -> None:
-        self._first = dict.fromkeys(tier.names, 0)  # rounds of those that take part
+        self._first = dict.fromkeys(tier.names, 0)  # by present member: its first round
         self._members = tier.names
-        self._begun: dict[tuple[int, int], _OpenRound] = {}  # by key and round, those that are not complete
+        self._begun: dict[tuple[int, int], _OpenRound] = {}  # incomplete rounds, by key and round
 
     def regroup(self, first: Mapping[str, int]) -> list[Effect]:
         self._first = dict(first)
@@ -68,7 +68,7 @@ class Fsa(SyncPolicy):
         return [*self.combine(push.key, push.round, begun.members), answer]
 
     def combine(self, key: int, round_: int, members: tuple[str, ...]) -> Sequence[Aggregate]:
-        """Return what becomes of a complete round: by default one sum of all members' contributions.
+        """Return the aggregates of a complete round: by default one sum of all members' contributions.
 
         For variants of FSA. The server takes a step along each aggregate, in this order.
         """
