@@ -29,9 +29,9 @@ class SimulatedProcessor:
         self._model = model
         self._recorder = recorder
         self._records = recorder.keeps("compute")
-        self._step: Future[Any] | None = None  # that a thread computes
-        self._held = False  # by a piece of work
-        self._turns: deque[VirtualFuture[None]] = deque()  # of those that wait for it
+        self._step: Future[Any] | None = None  # the step that is being computed, perhaps in a thread
+        self._held = False  # whether the device does a piece of work
+        self._turns: deque[VirtualFuture[None]] = deque()  # calls that wait for the device
         node.coding.duration_s = lambda work: model.duration_s(work, node.pacer, clock.now)
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
@@ -40,7 +40,7 @@ class SimulatedProcessor:
             function = partial(_complete, self._node.accelerator, function)
         if work.kind == COPY and not self._model.copies_cost:
             if self._step is not None:
-                wait([self._step])  # which began before, and may read what this changes
+                wait([self._step])  # the step began before, and may read the values that ``function`` changes
             return function()
         if work.kind in CODING:
             return await self._code(work, function)
@@ -53,7 +53,7 @@ class SimulatedProcessor:
             self._pass_on()
 
     async def _turn(self) -> None:
-        """Wait for all work that was called for before. Work that is called for meanwhile comes later."""
+        """Wait until all earlier calls are done. Calls made meanwhile come later."""
         turn: VirtualFuture[None] = VirtualFuture(self._clock)
         self._turns.append(turn)
         try:
@@ -66,7 +66,7 @@ class SimulatedProcessor:
             raise
 
     def _pass_on(self) -> None:
-        """The device has done a piece of work: the next one has its turn."""
+        """Give the device to the next call, after a piece of work."""
         self._held = bool(self._turns)
         if self._turns:
             self._turns.popleft().set_result(None)
@@ -93,7 +93,7 @@ class SimulatedProcessor:
         return result
 
     async def _step_until(self, end_s: float, function: Callable[[], T]) -> T:
-        """Compute a step while time passes; return its result at ``end_s``, or raise its error then."""
+        """Compute a step while virtual time passes. At ``end_s``, return its result or raise its error."""
         threads = self._node.threads
         begun: Future[T] = done_now(function) if threads is None else threads.submit(function)
         self._step = begun
@@ -101,19 +101,19 @@ class SimulatedProcessor:
             await Sleep(self._clock, end_s)
         finally:
             if not begun.done():
-                wait([begun])  # of a node that has ended, too: another process may take over its model
+                wait([begun])  # even if the node has ended, as another process may take over its model
             self._step = None
         return begun.result()
 
     async def _code(self, work: Work, function: Callable[[], T]) -> T:
-        """Run a codec now and return its result when the core of codecs has done it, and what it had to do before."""
+        """Run a codec now. Return its result when the codec core has finished this work and all work before it."""
         node = self._node
         clock = self._clock
         result = function()
         duration_s = self._model.duration_s(work, node.pacer, clock.now)
         if duration_s <= 0:
             return result
-        if work.done_s:  # for each contribution of folded workers as it came
+        if work.done_s:  # the core has already taken each contribution of folded workers as it arrived
             end_s = max(clock.now, work.done_s)
         elif node.group is not None:
             end_s = node.group.code(duration_s, clock.now)
@@ -129,6 +129,6 @@ class SimulatedProcessor:
 
 
 def _complete(accelerator: Accelerator, function: Callable[[], T]) -> T:
-    """Return the value of ``function`` when all that it has begun on the GPU is done."""
+    """Return the value of ``function`` when all work that it has begun on the GPU is done."""
     value, _seconds = accelerator.timed(function)
     return value

@@ -18,8 +18,8 @@ class Receiver(Protocol):
 class Envelope(msgspec.Struct, eq=False):
     """A message with its sizes on the wire. Sizes count the messages of all nodes that sender and target represent.
 
-    folded  its sender is a folded node, whose workers' parts arrive one by one
-    parts   flow groups of a folded sender whose part has yet to arrive
+    folded  whether its sender is a folded node, whose workers' parts arrive one by one
+    parts   number of parts that have yet to arrive: one for each flow group of a folded sender
     """
 
     message: Message

@@ -1,13 +1,13 @@
 """The order in which nodes hear of a lost node, and of its successor, while the run continues without a restart.
 
-It follows from connections. A real node learns of a failure when a connection ends, after everything that came over it,
-and takes nothing more from a connection that it has given up. Hence:
+The order follows from connections. A real node learns of a failure when a connection ends, after all messages that came
+over it, and takes no more messages from a connection that it has given up. Hence:
 
-* A node that comes back and is lost again before its first message arrives has, for the others, never been back.
-* A node that comes back connects first: what others have sent to it before goes to the process that was lost.
-* Who has heard of the new process takes nothing more of the lost one, whose connection ended before.
-* The scheduler takes no second connection of a name while the first one stands: it hears of the loss before the first
-  message of the successor.
+* If a node comes back and is lost again before its first message arrives, the others never notice that it was back.
+* A node that comes back connects to the others. Messages that they have sent to it before go to the lost process.
+* A node that has heard from the new process takes no more messages of the lost one, whose connection ended before.
+* The scheduler takes no second connection of a name while the first one stands. So it hears of the loss before the
+  successor's first message.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from testbed.simulation.world import SimulatedWorld
 
 
 class FailureNotifier:
-    """``scheduler()`` returns the scheduler's world. A world is of one process: a successor has a world of its own.
-    Without faults, or if a fault ends the run, it costs nothing.
+    """Delivers messages and reports losses in that order.
+
+    ``scheduler()`` returns the scheduler's world. Each process has its own world, so a successor has a new one. Without
+    faults, or if a fault ends the run, the notifier costs nothing.
     """
 
     def __init__(self, plan: Plan, clock: Clock, scheduler: Callable[[], SimulatedWorld]) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._active = plan.recovery.on_failure == "continue" and bool(plan.faults)
-        self._known_lost: set[SimulatedWorld] = set()  # of which the scheduler has heard
-        self._pending: dict[str, tuple[SimulatedWorld, str]] = {}  # by node: lost, but the scheduler has yet to hear
-        self._numbers: dict[SimulatedWorld, int] = {}  # of successors, in the order of their starts
-        self._newest: dict[tuple[str, SimulatedWorld], int] = {}  # by node and listener: the newest process heard
+        self._known_lost: set[SimulatedWorld] = set()  # lost processes that the scheduler knows of
+        self._pending: dict[str, tuple[SimulatedWorld, str]] = {}  # by node: losses that the scheduler has yet to hear
+        self._numbers: dict[SimulatedWorld, int] = {}  # numbers of successors, in the order of their starts
+        self._newest: dict[tuple[str, SimulatedWorld], int] = {}  # by node and listener: newest process heard from
 
     def deliverer(self, source: SimulatedWorld, target: SimulatedWorld) -> Callable[[Envelope], None]:
-        """Return what a connection calls with the envelopes that arrive."""
+        """Return the function that a connection calls with each envelope that arrives."""
         return partial(self._deliver, source, target) if self._active else target.inbox.deliver
 
     def _deliver(self, source: SimulatedWorld, target: SimulatedWorld, envelope: Envelope) -> None:
@@ -56,16 +58,16 @@ class FailureNotifier:
         target.inbox.deliver(envelope)
 
     def begin_anew(self) -> None:
-        """All connections begin anew, over which nothing is in flight: no process that was lost is heard any more."""
+        """Forget successors, as all connections begin anew with nothing in flight from lost processes."""
         self._numbers.clear()
         self._newest.clear()
 
     def on_restarted(self, successor: SimulatedWorld) -> None:
-        """A lost node is back, as ``successor``."""
+        """Note that a lost node is back, as ``successor``."""
         self._numbers[successor] = len(self._numbers) + 1
 
     def on_lost(self, lost: SimulatedWorld, reason: str, delay_s: float) -> None:
-        """A node is lost: the scheduler hears of it after ``delay_s``, and after what came from that node before."""
+        """Let the scheduler hear of a lost node after ``delay_s``, and after that node's earlier messages."""
         self._pending[lost.node] = lost, reason
         self._clock.at(self._clock.now + delay_s, lambda _: self._notify(lost, reason))
 

@@ -1,5 +1,6 @@
-"""How a simulated node connects to another: TCP's handshake and the testbed's own, and a SYN each second until one is
-answered.
+"""How a simulated node connects to another: by TCP's handshake and the testbed's own.
+
+The node sends a SYN each second until one is answered.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Any
 from testbed.simulation.clock import Clock
 from testbed.simulation.paths import SitePath
 
-# The first SYNs of an attempt to connect are a second apart (Linux from 6.5 on: tcp_syn_linear_timeouts). It ends after
-# 5 s, and another one follows (``testbed.realtime.connecting``).
+# The SYNs of one attempt to connect are a second apart (Linux from 6.5 on: tcp_syn_linear_timeouts). An attempt ends
+# after 5 s, and another one follows (``testbed.realtime.connecting``).
 _SYNS = 5
 _SYN_S = 1.0
 _ATTEMPT_S = 5.0
@@ -20,7 +21,7 @@ _LONGEST_PAUSE_S = 0.5
 
 
 def connection_attempts(begin_s: float) -> Iterator[float]:
-    """Yield when SYNs are sent from ``begin_s`` on, as long as none is answered."""
+    """Yield the times at which SYNs are sent, from ``begin_s`` on, as long as none is answered."""
     pause_s = _FIRST_PAUSE_S
     while True:
         yield from (begin_s + number * _SYN_S for number in range(_SYNS))
@@ -31,7 +32,10 @@ def connection_attempts(begin_s: float) -> Iterator[float]:
 def set_up(
     clock: Clock, path: SitePath, round_trips: float, given_up: Callable[[], bool], done: Callable[[Any], None]
 ) -> None:
-    """Connect, which takes so many round trips. ``given_up()``: the process has ended, and sends no further SYN."""
+    """Call ``done`` when the connection is set up: ``round_trips`` after the first SYN that finds the path working.
+
+    ``given_up()`` returns whether the process has ended and sends no further SYN.
+    """
     if path.up and path.acknowledged:
         clock.at(clock.now + round_trips * path.rtt_s, done)
         return

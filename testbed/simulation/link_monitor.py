@@ -1,4 +1,4 @@
-"""Samples of what the WAN links carry."""
+"""Samples the bytes that WAN links carry, and their queues and drops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAMPLED_LINKS = 200  # with more links, samples are rarer, so that their number
 
 
 class LinkSample(msgspec.Struct, gc=False):
-    """A ``link`` event, which is made and written in half the time of a dictionary: large networks have millions."""
+    """A ``link`` event. It takes half as long to make and write as a dictionary; large networks have millions."""
 
     t: float
     kind: str
@@ -38,10 +38,10 @@ class LinkCounters(NamedTuple):
 
 
 class LinkUser(Protocol):
-    """What sends over the links: flows or packets.
+    """The network model that uses the links: flows or packets.
 
-    ``link_changed(link, what, passed)``: ``what`` of its state has changed, as a trace is named, and whether any packet
-    passed before.
+    ``link_changed(link, what, passed)`` is called when the quantity ``what`` of a link (named like its trace) has
+    changed; ``passed``: whether any packet got through before.
     """
 
     def counters(self, links: Sequence[WanLink]) -> list[LinkCounters]: ...
@@ -49,7 +49,7 @@ class LinkUser(Protocol):
 
 
 class LinkLog:
-    """What happens to links, in the log ``links`` of every job that is on the network just then."""
+    """Writes events of links to the log ``links`` of every job that is on the network at that time."""
 
     node = "links"
 
@@ -57,11 +57,11 @@ class LinkLog:
         self._logs: list[EventLog] = []
 
     def join(self, log: EventLog) -> None:
-        """Let a job's log have all events from now on."""
+        """Write all events to a job's log from now on."""
         self._logs.append(log)
 
     def leave(self, log: EventLog) -> None:
-        """Let a job's log have no further event."""
+        """Write no more events to a job's log."""
         self._logs.remove(log)
 
     def append(self, event: Any) -> None:
@@ -76,8 +76,8 @@ class LinkLog:
 
 
 class LinkMonitor:
-    """Writes ``link`` events to ``log``. Bytes are those of Ethernet frames, as an interface counts them: background
-    traffic is among them."""
+    """Writes ``link`` events to ``log``. Bytes are those of Ethernet frames, as an interface counts them, and include
+    background traffic."""
 
     def __init__(self, clock: Clock, links: Sequence[WanLink], user: LinkUser, log: LinkLog) -> None:
         self._clock = clock
@@ -87,27 +87,27 @@ class LinkMonitor:
         self._sampling = False
 
     def start_sampling(self, from_s: float = -math.inf) -> None:
-        """Sample at every interval, from now or ``from_s`` on, until the run stalls. Called again, go on after a stall.
+        """Sample at every interval, from now or ``from_s`` on, until the run stalls. Call it again after a stall.
 
         With n > 200 links the interval is (n / 200)² times as long.
         """
         if not self._sampling:
             self._sampling = True
-            if from_s > self._clock.now:  # a resumed run has no network before
+            if from_s > self._clock.now:  # a resumed run has no network before ``from_s``
                 self._clock.at_background(from_s, self._on_interval)
             else:
                 self._on_interval(None)
 
     def _on_interval(self, _: Any) -> None:
         self.sample()
-        if self._clock.stalled:  # nothing changes before the next deadline, which may be far
+        if self._clock.stalled:  # nothing changes before the next deadline, which may be far off
             self._sampling = False
         else:
             factor = max(1.0, len(self._links) / _SAMPLED_LINKS) ** 2
             self._clock.at_background(self._clock.now + _SAMPLE_INTERVAL_S * factor, self._on_interval)
 
     def sample(self, links: Sequence[WanLink] = ()) -> None:
-        """Write one ``link`` event per WAN link, or for each of these."""
+        """Write one ``link`` event for each of ``links``, or for every WAN link if it is empty."""
         at_s = microseconds(self._clock.now)
         sampled = links or self._links
         for link, carried in zip(sampled, self._user.counters(sampled), strict=True):

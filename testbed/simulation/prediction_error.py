@@ -1,13 +1,14 @@
-"""How far simulated rounds are off, as exact runs of the same Plans have shown: by the model of the network and regime.
+"""The error of simulated rounds, measured against exact runs of the same Plans.
 
-``prediction_errors.csv`` has what was measured, each row with its source. Regimes:
+The error depends on the network model, the congestion control and the regime. ``prediction_errors.csv`` has the
+measurements, each row with its source. Regimes:
 
-usual    nothing of what follows
-shared   workers of a data centre have connections of their own across the WAN, which share queues; or an overlay
-         decides transfer by transfer, where small differences lead to other decisions
-doubted  flows, of a run that doubts its own prediction (``testbed.simulation.validity``)
+usual    neither of the following
+shared   workers of a data centre have their own connections across the WAN, which share queues; or an overlay decides
+         about each transfer, so that small differences lead to other decisions
+doubted  the run doubts its own prediction (``testbed.simulation.validity``); only runs over flows do
 
-A combination that was never measured, as an ideal network or Reno, has no error: nothing is claimed.
+Combinations that were never measured, such as an ideal network or Reno, have no error, and nothing is claimed.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ DOUBTED = "doubted"
 
 @dataclass(frozen=True, slots=True)
 class PredictionError:
-    """Deviations of a simulated round from an exact one, as shares: of half of the points at most ``median``, of 95 %
-    at most ``within_95``. ``points``: how many were measured."""
+    """Deviations of simulated rounds from exact ones, as shares.
+
+    median     half of the measured points deviate by at most this
+    within_95  95 % of the points deviate by at most this
+    points     number of measured points
+    """
 
     median: float
     within_95: float
@@ -39,13 +44,13 @@ class PredictionError:
     source: str
 
     def interval(self, predicted: float) -> tuple[float, float]:
-        """Return between which values the exact one lies for 95 % of such predictions."""
+        """Return the interval in which the exact value lies for 95 % of such predictions."""
         return predicted / (1 + self.within_95), predicted / (1 - self.within_95)
 
 
 @cache
 def measured() -> dict[tuple[str, str, str], PredictionError]:
-    """Return the table by model of the network, congestion control and regime."""
+    """Return the table, by network model, congestion control and regime."""
     with open(TABLE, newline="", encoding="utf-8") as file:
         return {
             (row["network"], row["congestion_control"], row["regime"]): PredictionError(
@@ -56,9 +61,9 @@ def measured() -> dict[tuple[str, str, str], PredictionError]:
 
 
 def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
-    """Return how far the rounds of a simulated Plan are off; ``None``: nothing is known, or it is not simulated.
+    """Return the error of a simulated Plan's rounds; ``None`` if it is unknown, or the Plan is not simulated.
 
-    doubted  whether the run has told of doubts about its own prediction
+    doubted  whether the run has reported doubts about its own prediction
     """
     if plan.facilities.has_processes or plan.program is not None:
         return None
@@ -67,7 +72,7 @@ def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
 
 
 def widest_error() -> PredictionError:
-    """Return the largest error that was measured."""
+    """Return the measured error with the largest ``within_95``."""
     return max(measured().values(), key=lambda error: error.within_95)
 
 

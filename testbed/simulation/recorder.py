@@ -1,4 +1,4 @@
-"""The records of one simulated node: its event log on disk, and what it tells the watcher of the run."""
+"""The records of one simulated node: its event log on disk, and the progress that it reports to the run's watcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Milestone = Callable[[str, dict[str, Any]], None]  # ``train``, ``round`` and ``
 
 BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # kinds that a brief log leaves out
 
-# With ``simulation.events: auto`` logs are brief from so many nodes on. Without servers messages grow with the square.
+# With ``simulation.events: auto``, logs are brief if there are at least so many nodes. The limit is lower without
+# servers, as the number of messages then grows with the square of the number of nodes.
 _BRIEF_NODES = 2000
 _BRIEF_RANKS = 300
 
@@ -31,7 +32,7 @@ def left_out(plan: Plan) -> frozenset[str]:
 
 
 class ComputeEvent(msgspec.Struct, gc=False):
-    """A ``compute`` event; see ``Transfer``. ``part``: of a step, if it was not a whole one."""
+    """A ``compute`` event; see ``Transfer``. ``part``: the part of a step, if it was not a whole step."""
 
     t: float
     kind: str
@@ -56,9 +57,10 @@ class WaitEvent(msgspec.Struct, gc=False):
 
 
 class VirtualRecorder(NodeProgress):
-    """Writes events to ``log``, unless their kind is in ``left_out``; ``transfer`` there means those inside a LAN.
+    """Writes events to ``log``, unless their kind is in ``left_out``.
 
-    ``on_milestone`` is called with the start of training, every round, and every change of who takes part.
+    If ``left_out`` has ``transfer``, only transfers inside a LAN are left out. ``on_milestone`` is called at the start
+    of training, at every round, and at every change of the membership.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class VirtualRecorder(NodeProgress):
             self.pass_on(kind, t, fields)
 
     def computed(self, work: Work, start_s: float, duration_s: float, t: float) -> None:
-        """Write the ``compute`` event of work that has taken as long as its model says."""
+        """Write the ``compute`` event of a piece of work that has taken its modelled time."""
         self.activity += 1
         self._log.append(
             ComputeEvent(
@@ -112,8 +114,10 @@ class VirtualRecorder(NodeProgress):
         self._log.append(WaitEvent(microseconds(t), "wait", self.node, microseconds(since_s), waiting_for))
 
     def arrived(self, message: Message, payload_bytes: int, header_bytes: int, tier: str, t: float) -> None:
-        """Write the ``transfer`` event of a message on the reliable channel; the receiver of best-effort messages
-        writes one event for many of them."""
+        """Write the ``transfer`` event of a message on the reliable channel.
+
+        Best-effort messages have no such event; their receiver writes one event for many of them.
+        """
         if tier == "wan":
             self.down_bytes += payload_bytes
         self.activity += 1

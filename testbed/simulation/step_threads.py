@@ -1,9 +1,9 @@
 """Threads in which a simulation computes training steps.
 
-A training step begins at one instant of virtual time, and its result is wanted at a later one. What other nodes do
-between the two cannot change it. So threads compute steps that overlap in virtual time at the same time, each step in
-one thread, and whatever the number of threads, every bit is the same. Roles leave a model unchanged while a step
-computes; real worlds, which compute in threads as well, require the same.
+A training step begins at one instant of virtual time, and its result is needed at a later one. Other nodes cannot
+change the result in between. So threads compute steps in parallel that overlap in virtual time, each step in one
+thread, and every bit is the same for any number of threads. Roles leave a model unchanged while a step is computed;
+real worlds, which also compute in threads, require the same.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ _WORTH_S = 10e-3
 
 
 class StepThreads:
-    """``count`` threads that compute training steps, if steps are worth it.
+    """``count`` threads that compute training steps, if steps take long enough.
 
-    Operations of PyTorch run beside each other, and what Python does between two of them does not. So steps of many
-    small operations are slower in threads. How long the first steps take here decides that, and changes no result.
+    Threads run PyTorch's operations in parallel, but not the Python code between them. So steps of many small
+    operations are slower in threads. The duration of the first steps decides whether threads are used; results are the
+    same.
     """
 
     def __init__(self, count: int) -> None:
         self._threads = ThreadPoolExecutor(count, "steps", lambda: torch.set_num_threads(1))
         self._tried = 0
-        self._least_s = math.inf  # that a step has taken of the processor
+        self._least_s = math.inf  # least processor time of the steps tried
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Compute a step: now, or in a thread."""
+        """Compute a step, in a thread if that is worth it, or else now. Return its future."""
         if self._tried == _TRIED and self._least_s >= _WORTH_S:
             return self._threads.submit(function)
         begin_s = time.thread_time()
@@ -51,7 +52,7 @@ class StepThreads:
 
 
 def done_now(function: Callable[[], T]) -> Future[T]:
-    """Compute now; return the result, or the error."""
+    """Compute ``function`` now. Return a future with its result or error."""
     done: Future[T] = Future()
     try:
         done.set_result(function())

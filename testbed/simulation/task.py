@@ -1,8 +1,9 @@
 """Tasks: coroutines that run in virtual time, and their results.
 
 As in asyncio, a task runs a coroutine, and its maker may await the result (here a ``TaskFuture``). SimPy's
-``Process`` does the same for generators; a ``Task`` needs half as many events, because a process begins and ends with
-an event each, and it hands over what the coroutine raises, where SimPy copies the exception and ends the whole run.
+``Process`` does the same for generators. A ``Task`` needs half as many events, because a process has an event at its
+beginning and one at its end. A ``Task`` also hands over the coroutine's exception, whereas SimPy copies the exception
+and ends the whole run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from testbed.simulation.clock import Clock, VirtualFuture
 
 
 class TaskFuture(VirtualFuture[Any]):
-    """The result of a task. ``awaited``: whether anything has asked for it, and so will see an error."""
+    """The result of a task. ``awaited``: whether anything awaits it, and so will see an error."""
 
     awaited: bool = False
 
@@ -47,7 +48,7 @@ class Task:
         self._on_end = on_end
         self.context = context
         self._send = coroutine.send
-        self.resume: Callable[[Any], None] = self._continue  # kept, so that one object is found among callbacks
+        self.resume: Callable[[Any], None] = self._continue  # one bound method, so that it is found among callbacks
         self.waits_for: VirtualFuture[Any] | None = None  # None while it sleeps
         self.closed = False
         clock.soon(self.resume, None, URGENT)

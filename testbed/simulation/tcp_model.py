@@ -1,4 +1,4 @@
-"""Constants of TCP by congestion control: what ``tcp`` takes from the literature and the Plan."""
+"""Constants of TCP by congestion control, from the literature and the Plan."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from testbed.settings.run import Transport
 # round trips: W(p, RTT) ~ (RTT/p)^(3/4) (RFC 9438, 5.1), hence r ~ RTT^(-1/4) at equal p; in FIFO queues, with its
 # Reno-friendly region, it lies between that and Reno's: 0.5. BBR aims at equal rates.
 _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
-# β: what is left of the window after a loss (RFC 5681, 3.1; RFC 9438, 4.6; BBR does not react to single losses)
+# β: share of the window that remains after a loss (RFC 5681, 3.1; RFC 9438, 4.6; BBR ignores single losses)
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}
 
-LEAST_RTT_S = 1e-6  # wherever something is divided by an RTT; Linux counts microseconds, from 1 on
+LEAST_RTT_S = 1e-6  # lower bound of an RTT used as a divisor; Linux counts whole microseconds, at least 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class TcpModel:
     initial_window_bytes     10 segments (RFC 6928)
     window_limit_bytes       the smaller of the socket buffers, if the Plan sets any
     setup_round_trips        see ``testbed.simulation.flows.sending``
-    setup_segments           what the sender of data sends meanwhile: its hello, and its proof
+    setup_segments           segments that the sender of data sends during set-up: its hello and its proof
     retransmission_floor_s   RTO = RTT + this (Linux: TCP_RTO_MIN, 200 ms)
     sharing_exponent         γ
     window_after_loss        β
     slow_start               False: no congestion window at all, for closed forms in tests
-    unsent_limit_bytes       what the sender's kernel holds unsent (TCP_NOTSENT_LOWAT): nothing overtakes it
+    unsent_limit_bytes       bytes that the sender's kernel holds unsent (TCP_NOTSENT_LOWAT); no message overtakes them
     """
 
     congestion_control: str = "cubic"
@@ -51,7 +51,7 @@ class TcpModel:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> TcpModel:
-        """Return the model that the Plan asks for."""
+        """Return the model for the Plan's network and transport."""
         if plan.simulation.network == "ideal":
             return cls(
                 congestion_control=plan.transport.congestion_control,
@@ -64,7 +64,7 @@ class TcpModel:
 
     @classmethod
     def of(cls, transport: Transport) -> TcpModel:
-        """Return the model of this congestion control; CUBIC's constants for one that is not known here."""
+        """Return the model for this transport. Unknown congestion controls get CUBIC's constants."""
         control = transport.congestion_control if transport.congestion_control in _GAMMA else "cubic"
         buffers = (transport.send_buffer_bytes, transport.receive_buffer_bytes)
         return cls(

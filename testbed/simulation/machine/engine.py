@@ -49,7 +49,7 @@ class Engine(ABC):
     def __init__(self, clock: Clock, machine: Machine, compiled: bool | None, at_once: bool) -> None:
         self.clock = clock
         self.next_s = math.inf
-        self._now = 0.0  # of the network
+        self._now = 0.0  # the network's present instant, as last set
         self.warn: Callable[[str], None] = lambda message: None
         self.machine = machine
         self.net = machine.net
