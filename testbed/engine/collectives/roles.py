@@ -54,16 +54,16 @@ from testbed.world import World
 def allreduce_exchange(
     plan: Plan, node: NodePlan, learner: SegmentedLearner, make_library: MakeLibrary | None = None
 ) -> Callable[[PlaceInRun], ServerlessExchange]:
-    """Return what makes the exchange of ``node``, a worker that trains ``learner``.
+    """Return a function that makes the exchange of ``node``, a worker that trains ``learner``.
 
-    ``make_library``: among the workers of a data centre, where a library sums.
+    ``make_library``: makes a library's sums among the workers of a data centre, if a library sums there.
     """
     options = AllReduceOptions(**plan.technique.paradigm.options)
     shapes = shapes_to_declare(plan, learner.shapes)
     buckets = buckets_by_fragment(plan, learner.sizes, 0 if shapes else options.bucket)
     ranks = ranks_of(plan)
     if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
-        ranks.peers_of(ranks.names[0])  # refuse before anything starts
+        ranks.peers_of(ranks.names[0])  # raises an error for an impossible Plan before anything starts
 
     async def make_reductions(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Reductions:
         left = ranks_of(plan, present)
@@ -101,10 +101,10 @@ def allreduce_exchange(
 
 
 class _SumMaker:
-    """Makes the sum of each bucket. Buckets have groups of their own, so that none waits for another.
+    """Makes the sum of each bucket. Each bucket has its own group of ranks, so that no bucket waits for another.
 
-    tier     1 inside a data centre, else 2
-    library  which makes dense sums below sparse ones, if one does
+    tier     1 inside a data centre, otherwise 2
+    library  makes the dense sums inside data centres for a sparse sum; ``None``: this project's operations do
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _SumMaker:
         self._prefix = "inside " if tier == 1 else ""
 
     def sum_of(self, bucket: int, elements: int, key: KeyShape | None = None) -> BucketSum:
-        """``key``: shape of the only key of the bucket, where a codec treats tensors by their shapes."""
+        """Return the sum of a bucket. ``key``: shape of the bucket's only key, if the codec depends on shapes."""
         options = self._options
         world = self._world
         ranks = self._ranks
@@ -137,7 +137,7 @@ class _SumMaker:
             make = partial(self._codec_on_device, bucket=bucket, shape=key)
             return GatheredSum(world, self._group(ranks.names, name), make, bucket)
         hierarchical = options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical
-        if options.algorithm in ALL_REDUCE or (hierarchical and self._tier == 1):  # which is dense inside a data centre
+        if options.algorithm in ALL_REDUCE or (hierarchical and self._tier == 1):  # hitopk is dense in data centres
             shape = ranks.shape(options.segments or segments_of(self._plan, ranks, elements))
             codec = None if declared.exact else self._codec(world.node)  # exact: values travel as they are
             return DenseSum(world, self._group(ranks.names, name, codec, shape), algorithm)
@@ -155,21 +155,21 @@ class _SumMaker:
         return Collectives(self._world, self._mail, names, codec, shape=shape, name=f"{self._prefix}{name}")
 
     def _codec(self, sender: str) -> Codec:
-        """Return a new codec for what ``sender`` sends of one bucket."""
+        """Return a new codec for the payloads of ``sender`` in one bucket."""
         choice = self._choice
         workers = len(self._ranks.names)
         changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
         return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes, sender)
 
     def _declared(self, sender: str, bucket: int, shape: KeyShape | None) -> Codec:
-        """Return the same where the only key of the bucket has this shape."""
+        """Return a new codec like ``_codec``, and declare the shape of the bucket's only key to it, if given."""
         codec = self._codec(sender)
         if shape is not None:
             codec.declare(bucket, shape)
         return codec
 
     def _codec_on_device(self, sender: str, bucket: int, shape: KeyShape | None) -> Codec:
-        """Return the same where this worker's gradients are."""
+        """Return a new codec like ``_declared`` that works on the device of this worker's gradients."""
         codec = self._declared(sender, bucket, shape)
         node = self._plan.node(self._world.node)
         on_host = node.device.kind == CPU.type

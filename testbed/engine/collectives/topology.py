@@ -10,8 +10,8 @@ from testbed.plan.once import once_per_plan
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import ELEMENT_BYTES
 
-PIECE_BYTES = 16_000  # of a segment, at least
-MOST_SEGMENTS = 8  # of a chunk
+PIECE_BYTES = 16_000  # smallest size of a segment
+MOST_SEGMENTS = 8  # largest number of segments of a chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Ranks:
     sites: tuple[tuple[str, ...], ...]
 
     def shape(self, segments: int = 1) -> GroupShape:
-        """Return the groups as numbers of ranks. ``segments``: of each chunk."""
+        """Return the shape of the group, with data centres as groups of ranks. ``segments``: number for each chunk."""
         groups = []
         first = 0
         for site in self.sites:
@@ -45,7 +45,7 @@ class Ranks:
         return Ranks(tuple(worker for site in sites for worker in site), sites)
 
     def peers_of(self, name: str) -> tuple[str, ...]:
-        """Return from each data centre the worker that has the same place in it as ``name`` has in its own.
+        """Return the workers, one per data centre, that have the same position there as ``name`` has in its own.
 
         Raise ``ScenarioError`` unless all data centres have equally many workers.
         """
@@ -57,9 +57,9 @@ class Ranks:
 
 
 def segments_of(plan: Plan, ranks: Ranks, elements: int) -> int:
-    """Return into how many segments a chunk is cut.
+    """Return the number of segments into which a chunk is cut.
 
-    Over a WAN, segments let the hops of a chunk overlap, which hides delay. Each costs a message.
+    Over a WAN, segments let the hops of a chunk overlap, which hides delay. But each segment costs a message.
     """
     if len(ranks.sites) == 1 or not plan.has_wan:
         return 1

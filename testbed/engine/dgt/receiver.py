@@ -41,18 +41,20 @@ from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt
 from testbed.state import PartsByKey, Remembering, State
 from testbed.world import World
 
-_TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
+_TICK_S = 1e-6  # a shorter wait counts as over: because of rounding, so short a sleep might not advance the clock
 
 
 @dataclass(slots=True)
 class Assembly:
-    """A push, and the account of its blocks. They may come before the reliable part, in any order, and more than once.
+    """A push and the account of its blocks, which may come before the reliable part, in any order, and repeatedly.
 
     early    blocks that came before the reliable part, by number
     missing  numbers of the best-effort blocks that have not come
     closed   whether the wait for them has ended
     heard_s  when the latest block, or BLOCKS_SENT, came
-    sent     best-effort blocks; of these ``late`` have come after the close, and ``resent`` were asked for again
+    sent     number of best-effort blocks
+    late     how many of these came after the close
+    resent   how many of these the server asked for again
     """
 
     push: Message | None = None
@@ -173,14 +175,14 @@ class BlockReceiver(Remembering):
 
     @staticmethod
     def codecs(make_codec: CodecMaker) -> CodecMaker:
-        """Return a maker of codecs for the server: pushes that come from here are decoded, and only that is paid."""
+        """Return a maker of codecs for the server: pushes from here are decoded already, and cost as decoded blocks."""
         return lambda *choice: _CodecOfBlocks(make_codec(*choice))
 
     def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds: late blocks that have come, for the next round.
+        """Return the state for a checkpoint between two rounds: late blocks that have arrived, for the next round.
 
-        A checkpoint ends the wait for late blocks: what has not come by then is lost. So no state of the network
-        belongs to the state of a run.
+        A checkpoint ends the wait for late blocks: blocks that have not arrived by then are lost. So the state of a run
+        contains no state of the network.
         """
         for (sender, key), kept in self._keys.items():
             self._settle(sender, key, kept)
@@ -188,7 +190,7 @@ class BlockReceiver(Remembering):
         return super().state()
 
     def forget(self, sender: str) -> None:
-        """Note that ``sender`` is lost, or makes its round again: what has come of it in parts ends."""
+        """Drop the incomplete pushes of ``sender``, which is lost or repeats its round."""
         for key in [key for name, key in self._keys if name == sender]:
             kept = self._keys.pop((sender, key))
             self._settle(sender, key, kept)
@@ -238,7 +240,7 @@ class BlockReceiver(Remembering):
     # ---- the end of a round -------------------------------------------------------------------------------------
 
     async def _watch(self, assembly: Assembly) -> None:
-        """Give up on blocks that have left the sender, when for the duration of the deadline none has come."""
+        """Wait until no block has come for the duration of the deadline, then give up on the missing blocks."""
         while (left_s := assembly.heard_s + self._options.deadline - self._world.now()) > _TICK_S:
             await self._world.sleep(left_s)
             if assembly.closed:
@@ -295,7 +297,7 @@ class BlockReceiver(Remembering):
     # ---- records ------------------------------------------------------------------------------------------------
 
     def _settle(self, sender: str, key: int, state: _ReceivedKey) -> None:
-        """Write the account of the closed round: what has not come by now is lost."""
+        """Write the account of the closed round: blocks that have not arrived by now are lost."""
         last = state.last
         if last is None or last.push is None:
             return
@@ -320,7 +322,7 @@ class BlockReceiver(Remembering):
             self._settle(sender, key, state)
 
     def _record_traffic(self, sender: str, key: int, round_: int, state: _ReceivedKey) -> None:
-        """Record one ``transfer`` event for all blocks since the last: one for each would be most of the log."""
+        """Record one ``transfer`` event for all blocks since the last event: one per block would swamp the log."""
         traffic = state.traffic.pop(round_, None)
         if traffic is not None:
             tier = "lan" if data_center_of(sender) == data_center_of(self._world.node) else "wan"
@@ -352,7 +354,7 @@ class _CodecOfBlocks(CodecOver):
 
 
 def block_receiver(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> BlockReceiver | None:
-    """Return what stands between a global server and its inbox, if its children send blocks."""
+    """Return the receiver between a global server and its inbox, if its children send blocks."""
     options = dgt_options(plan)
     if options is None or node.role != "global_server":
         return None

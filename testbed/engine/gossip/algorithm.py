@@ -1,4 +1,4 @@
-"""What the algorithms of gossip have in common, as ``gossip.exchange`` leads them."""
+"""The interface of gossip algorithms, through which ``gossip.exchange`` runs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testbed.world import World
 
 @dataclass(frozen=True, slots=True)
 class GossipParts:
-    """What an algorithm works with: mail of other workers, its own model, the mean of all, and who scores that."""
+    """The parts that an algorithm uses: mail from other workers, its own model, the mean model and its evaluation."""
 
     mail: GossipMail
     model: OwnModel
@@ -55,31 +55,31 @@ class GossipAlgorithm(Remembering, ABC):
 
     @abstractmethod
     def start(self, first_round: int) -> None:
-        """Note that training begins here, with this round."""
+        """Note that this worker's training begins with ``first_round``."""
 
     async def ready(self, round_: int) -> None:
-        """Return when it is known with whom to mix in ``round_``."""
+        """Wait until it is known with which workers this one mixes in ``round_``."""
 
     @abstractmethod
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
-        """Do a round, as ``Exchange.run``."""
+        """Do a round, like ``Exchange.run``."""
 
     @abstractmethod
     def score(self, round_: int) -> None:
-        """Let the mean of all models be scored, if that is due after ``round_``."""
+        """Have the mean of all models scored, if that is due after ``round_``."""
 
     @abstractmethod
     def final_round(self, rounds: int) -> int:
-        """Return the last round of all workers together, of which this one has made ``rounds``."""
+        """Return the last round of all workers together. ``rounds``: how many rounds this worker has made."""
 
     @abstractmethod
     def agree(self, agreed: Agreed) -> None:
-        """Take part with those that have agreed."""
+        """Mix with the workers that have agreed to take part."""
 
     @abstractmethod
     def give(self) -> State:
-        """Return what a worker that joins takes."""
+        """Return the state that a joining worker takes over."""
 
     @abstractmethod
     def take(self, state: State) -> None:
-        """Take what another worker gives."""
+        """Take over the state that another worker's ``give`` returned."""

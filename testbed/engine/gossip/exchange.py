@@ -62,10 +62,10 @@ class GossipExchange(ServerlessExchange):
         await self._final.begin()
 
     async def take_place(self, state: State, round_: int) -> None:
-        """Nothing: who joins takes the model of a neighbour (``FinalModel``)."""
+        """Do nothing: a joining worker takes the model of a neighbour (``FinalModel``)."""
 
     async def regroup(self) -> None:
-        """Nothing: the algorithm mixes with others from a later round on."""
+        """Do nothing: the algorithm itself mixes with the new members from a later round on."""
 
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
         first_round = await super().meet(resume)

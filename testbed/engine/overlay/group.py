@@ -1,4 +1,4 @@
-"""What the nodes of one group have in common, and how messages are handed to the right group."""
+"""The parts that all nodes of an overlay's group share, and the mail that hands messages to the right group."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class OverlayGroup:
     chunk_bytes  size up to which keys travel together
     sums         whether relays add up what they pass on
     routes       whether each contribution and each reply travels by itself: they belong to no common round
-    policy       this node's own
-    peers        all nodes of the run
-    first_rounds returns the first round of each member that takes part
+    policy       this node's copy of the overlay's policy
+    peers        the other nodes of the run
+    first_rounds returns the first round of each present member
     """
 
     root: str

@@ -47,7 +47,7 @@ class SparseAlgorithm:
 SPARSE = {"hitopk": SparseAlgorithm(hierarchical=True), "flat_topk": SparseAlgorithm(hierarchical=False)}
 
 SELECTORS = {"published": 14, "exact": 3, "random": 3}
-"""How a sparse algorithm chooses what to send, and how often it reads or writes a tensor of that size meanwhile.
+"""How a sparse algorithm chooses elements, and how many reads and writes of the whole tensor the choice costs.
 
 The exact choice reads gradient and residual, and writes the residual; MSTopK's bisection takes 4.7 times as long by the
 table of measured costs.

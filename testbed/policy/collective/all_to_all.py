@@ -1,6 +1,6 @@
-"""All-to-all by pairs (as MPI does for large messages): in step i each rank sends to rank + i, and takes of rank − i.
+"""All-to-all by pairs (as MPI does for large messages): in step i, rank r sends to r + i and receives from r − i.
 
-Chunk q of the first half is what goes to rank q, chunk q of the second half what has come from it.
+Chunk q of the buffer's first half goes to rank q; chunk q of its second half has come from rank q.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from testbed.policy.collective.schedule import Schedule, even_cuts, exchange
 
 
 def all_to_all(rank: int, size: int) -> Schedule:
-    """Every rank's parcels, one for each other rank, in p − 1 steps."""
+    """Send every rank's parcels, one for each other rank, in p − 1 steps."""
     steps = []
     for step in range(1, size):
         to = (rank + step) % size

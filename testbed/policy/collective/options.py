@@ -26,15 +26,15 @@ _BUCKET: dict[str, Any] = {
     "words": {"auto": AUTO},
 }
 _BUCKET_BYTES = 25_000_000
-_AUTO_BUCKETS = 32  # of a large model, about: more hide no more of a WAN's delay, and each costs every rank messages
+_AUTO_BUCKETS = 32  # of a large model, about: more would not hide more delay of a WAN, and each costs messages
 
 
 def bucket_bytes(chosen: int, model_bytes: int) -> int:
-    """Return the size of a bucket: as ``chosen`` by the option ``bucket``, or for a model of this size (as float32)."""
+    """Return the bucket size in bytes: as ``chosen`` by the option, or chosen for ``model_bytes`` (as float32)."""
     return max(_BUCKET_BYTES, model_bytes // _AUTO_BUCKETS) if chosen == AUTO else chosen
 
 
-SERVERS = "servers"  # of ``hips``: workers do not sum inside, their local server does
+SERVERS = "servers"  # option of ``hips``: the local server sums, not the workers themselves
 
 
 @dataclass(frozen=True, slots=True)

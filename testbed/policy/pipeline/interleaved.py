@@ -1,7 +1,7 @@
 """Interleaved 1F1B: each stage holds several chunks of the model (Narayanan et al., Megatron-LM, SC 2021, section 2.2).
 
-Without a network it takes m(t_forward + t_backward) + (s − 1)(t_forward + t_backward)/v with v chunks, where the times
-are those of all chunks of a stage: a v-th of 1F1B's waiting, for v times as many messages.
+With v chunks and without a network, it takes m(t_forward + t_backward) + (s − 1)(t_forward + t_backward)/v, where the
+times are those of all chunks of a stage. So it waits 1/v as long as 1F1B, and sends v times as many messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Interleaved(Schedule):
         stages = shape.stages
         chunks = self.chunks()
         passes = shape.micro_batches * chunks
-        # the last stage begins to go backward when the first group has come through all chunks
+        # the last stage begins its backward passes when the first group has gone forward through all chunks
         warm_up = min(passes, 2 * (stages - 1 - stage) + (chunks - 1) * stages + 1)
 
         def task(kind: str, number: int) -> Task:
