@@ -1,6 +1,6 @@
-"""Let numba compile what simulations load, once: ``python -m testbed.simulation.precompile``, as ``setup.sh`` does.
+"""Compiles the networks with numba, once for all simulations: ``python -m testbed.simulation.precompile``.
 
-Processes that are forked from one that has loaded it (``load_kept``) have it, too.
+A process that has loaded the compiled networks (``load_kept``) passes them on to processes that it forks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NETWORKS = ((PACKETS, packets.compiled_enter), (FLOWS, flows.compiled_enter))
 
 
 def load_kept() -> None:
-    """Load the compiled networks that numba has kept."""
+    """Load the compiled networks that are in numba's cache."""
     for program, compiled_enter in _NETWORKS:
         if is_kept(program):
             compiled_by_numba(compiled_enter)

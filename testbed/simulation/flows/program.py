@@ -1,4 +1,4 @@
-"""What simulates flows: the records and functions of this folder."""
+"""The program that simulates flows: the records and functions of this folder."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TCP packet by packet over the WAN links of an emulated network; ``connection`` is what nodes use."""
+"""TCP packet by packet over the WAN links of an emulated network. Nodes use it through ``connection``."""

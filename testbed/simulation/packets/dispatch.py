@@ -63,7 +63,7 @@ HAS_ARRIVED = 3  # a message has arrived over a connection
 HAS_ARRIVED_AND_ROOM = 4  # likewise; after the delivery, the caller gives USE_WINDOW
 DATAGRAMS_HAVE_ARRIVED = 5
 
-# Commands beside those of every network
+# Commands beside those of every network (``machine.events``)
 OPEN = 2
 WRITE_LATER = 3
 WRITE_NOW = 4
