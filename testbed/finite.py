@@ -1,4 +1,4 @@
-"""Numbers of a training that are not finite, and what ``recovery.on_nan`` makes of them.
+"""Finds non-finite numbers in a training, and treats them as ``recovery.on_nan`` says.
 
 ``abort`` ends the run; ``skip`` leaves the contribution out of its round; ``ignore`` turns the check off.
 """
@@ -17,8 +17,8 @@ from testbed.errors import Diverged
 def count_not_finite(tensor: Tensor) -> int:
     """Return how many elements are NaN or infinite; 0 for a tensor of shapes only.
 
-    One reading pass: a sum with a NaN or an infinity in it is never finite. The sum of finite numbers may overflow, and
-    only then the elements are looked at one by one.
+    It sums first, as a sum that includes a NaN or an infinity is never finite. Only if the sum is not finite, which an
+    overflow can cause as well, it checks every element.
     """
     if tensor.is_meta or math.isfinite(float(tensor.sum())):
         return 0
@@ -26,7 +26,7 @@ def count_not_finite(tensor: Tensor) -> int:
 
 
 def first_not_finite(tensors: Sequence[Tensor]) -> tuple[int, int] | None:
-    """Return the number of the first tensor with elements that are not finite, and how many these are."""
+    """Return the index of the first tensor with non-finite elements, and their number; ``None`` if there is none."""
     if tensors and not tensors[0].is_cpu and not tensors[0].is_meta and _norms_are_finite(tensors):
         return None
     for number, tensor in enumerate(tensors):
@@ -36,12 +36,15 @@ def first_not_finite(tensors: Sequence[Tensor]) -> tuple[int, int] | None:
 
 
 def _norms_are_finite(tensors: Sequence[Tensor]) -> bool:
-    """Return whether all norms are finite, with one wait for the GPU. Of large finite numbers they may be infinite."""
+    """Return whether all norms are finite, with one wait for the GPU. Large finite numbers may give infinite norms."""
     return math.isfinite(float(torch.stack(torch._foreach_norm(list(tensors))).sum()))
 
 
 def end_or_leave_out(found: str, on_nan: str, record: Callable[..., object], *, can_be_left_out: bool = True) -> None:
-    """Raise ``Diverged``, or record a warning where the caller may leave out what was ``found`` not to be finite."""
+    """Record a warning if the caller may leave the non-finite contribution out; else raise ``Diverged``.
+
+    ``found`` describes the contribution in messages.
+    """
     if on_nan == "skip" and can_be_left_out:
         record("warning", message=f"{found}: left out of the round")
         return

@@ -1,4 +1,4 @@
-"""The shape of the tensor of a key, and what it is to its model: what codecs and optimizers for matrices need to know.
+"""The shape of a key's tensor, and its role in the model, for codecs and optimizers that treat matrices specially.
 
 Tensors travel flat. A codec or an optimizer that declares ``by_shape`` receives the shape of each key.
 """
@@ -18,11 +18,11 @@ _OF_TOKENS = 3  # dimensions
 
 @dataclass(frozen=True, slots=True)
 class KeyShape:
-    """``dimensions``: of the tensor, row after row.
+    """Dimensions of a key's tensor (stored row by row), and its role in the model.
 
-    role  ``matrix``: of a layer, kernels of convolutions included; ``vector``: biases and scales, and any part of a
-          tensor that ends within a row; ``table``: rows that are looked up (an embedding); ``head``: the last matrix of
-          a model, which makes its scores
+    role  ``matrix``: weights of a layer, kernels of convolutions included; ``vector``: biases and scales, and any slice
+          that begins or ends within a row; ``table``: an embedding, whose rows are looked up; ``head``: the last matrix
+          of a model, which computes the scores
     """
 
     dimensions: tuple[int, ...]
@@ -30,13 +30,13 @@ class KeyShape:
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """Rows and columns, where all dimensions but the first are one; a vector is one row."""
+        """Rows and columns: the first dimension, and the product of all others; a vector is one row."""
         if self.role == VECTOR:
             return 1, prod(self.dimensions)
         return self.dimensions[0], prod(self.dimensions[1:])
 
     def part(self, start: int, stop: int) -> KeyShape:
-        """Return the shape of the elements from ``start`` to ``stop``: whole rows are a tensor of fewer rows."""
+        """Return the shape of the elements from ``start`` to ``stop``: fewer rows if they are whole, else a vector."""
         if stop - start == prod(self.dimensions):
             return self
         _, columns = self.matrix

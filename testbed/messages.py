@@ -34,12 +34,12 @@ from testbed.errors import RunFailed
 MAX_HEADER_BYTES = 1 << 20  # room for the entries of an overlay's message, which may be thousands of slices
 MAX_PARTS = 64
 MAX_DIMENSIONS = 8
-MAX_ELEMENTS = 1 << 40  # sizes of 0 count as 1: else a shape such as (0, 2**60) would pass as empty
+MAX_ELEMENTS = 1 << 40  # dimensions of 0 count as 1, so that a shape such as (0, 2**60) does not pass as empty
 
 # magic(4) sequence(8) header length(4) body length(8), and the authentication code at the end
 FRAME_PREFIX_BYTES = 24
 FRAME_MAC_BYTES = 32
-_BATCH_BYTES = 65_536  # some fifty small messages in a system call
+_BATCH_BYTES = 65_536  # about fifty small messages per system call
 
 _DTYPES = {
     "f4": torch.float32,
@@ -56,9 +56,9 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class MessageKind(StrEnum):
-    """Kinds of message: who sends one when, its metadata and parts, and what answers it.
+    """Kinds of message. Comments say who sends a kind when, its metadata and parts, and the answer.
 
-    The text of a kind travels in every header.
+    Every header contains the text of its kind.
     """
 
     # node → scheduler, before anything else, and again by a new process in the place of a lost one. Answer: READY.
@@ -67,64 +67,67 @@ class MessageKind(StrEnum):
     # ``registered_s`` (its ``sent_at_s``), its ``epoch``, the nodes that are absent (``gone``), the epochs in which
     # others have ``joined``, and the replicas that have taken over, by lost server (``heirs``).
     READY = "ready"
-    # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
-    # of each key, or 0. ``codec``: chosen by a script. No answer. This and all that a child sends to its servers
-    # carries the ``epoch`` on which all have agreed last (``engine.peers``), if there was any.
+    # child → server, parts: wire keys, the number of elements of each, and, if tables travel by rows, the elements of a
+    # row of each key (0: no table), all int64. ``codec``: chosen by a script. No answer. This and all other messages of
+    # a child to its servers carry the last ``epoch`` on which all have agreed (``engine.peers``), if there was any.
     DECLARE = "declare"
     # master worker → server, passed on to the top tier: the first value of a key. ``optimizer``: chosen by a script.
     # No answer; pulls of the key wait for it.
     INIT = "init"
     # child → server: its contribution to (key, round), encoded. ``last``: the target is reached, this round is the
     # last; ``loss`` (DGT); ``reports``: seconds of a step and a transfer, by worker (ESync);
-    # ``base``: of a worker that waits for no other, at which value it was computed (``upstream.Bases``). Answer: VALUE.
+    # ``base``: the value at which a worker that waits for no other computed it (``upstream.Bases``). Answer: VALUE.
     PUSH = "push"
     # child → server: block number ``block`` of the ``of`` blocks of a push, on a best-effort channel (DGT). No answer.
     BLOCK = "block"
     # child → server: all best-effort blocks of a push have left the child (DGT). No answer.
     BLOCKS_SENT = "blocks-sent"
-    # server → child, part: block numbers that have not come within the deadline (DGT). Answer: these BLOCKs, reliably.
+    # server → child, part: numbers of the blocks that have not arrived by the deadline (DGT). Answer: these BLOCKs,
+    # sent reliably.
     MISSING = "missing"
-    # child → server: request for the current value of a key, or for the ``newest``, of the top tier. Answer: VALUE of
-    # round -1, as soon as there is one.
+    # child → server: request for the current value of a key or, with ``newest``, for that of the top tier. Answer:
+    # VALUE of round -1, as soon as there is one.
     PULL = "pull"
     # server → child: the value of a key after a round, encoded, or its first value, exact; ``ReplyControl`` as
     # metadata. Answers PUSH and PULL.
     VALUE = "value"
-    # node → scheduler: it has reached the barrier ``name`` of ``size`` nodes; ``sha256`` of its checkpoint file, if
-    # the barrier is one of those. Answer: RELEASE.
+    # node → scheduler: it has reached the barrier ``name`` of ``size`` nodes. ``sha256``: of its checkpoint file, if it
+    # is the barrier of a checkpoint. Answer: RELEASE.
     BARRIER = "barrier"
-    # global server → the first of them: the value of a key after ``round``, to be scored (``engine.global_model``). No
-    # answer.
+    # global server → the first global server: the value of a key after ``round``, to be evaluated
+    # (``engine.global_model``). No answer.
     SNAPSHOT = "snapshot"
     # scheduler → node: the barrier ``name`` is complete, or ``skipped``. "end": the run has ended. "final": all workers
-    # have, and the global servers are to score the model (answer: DONE). Servers, which do
-    # not wait at the barrier of a checkpoint, are released from it as well: they then write their state.
+    # have ended, and the global servers evaluate the model (answer: DONE). Servers do not wait at the barrier of a
+    # checkpoint, but get its release as well, and then write their state.
     RELEASE = "release"
-    # worker → scheduler: it has done its last round. Answer: RELEASE "end", when all workers have.
+    # worker → scheduler: it has done its last round. Answer: RELEASE "end", when all workers have done theirs.
     DONE = "done"
     # worker → scheduler: it leaves a run that continues; answered by EPOCH, which names it. Child → server: its script
     # has ended, it pushes no more. World → worker (not on a wire): leave after this round.
     LEAVE = "leave"
     # rank → rank: chunks of operation ``key`` of the group ``group``, in ``pipe``; ``flag``: a rank raised its flag.
     COLLECTIVE = "collective"
-    # stage → next stage: the activations of a micro-batch of training step ``step``; the key is its number, and that of
-    # the chunk. ``shape``: of a tensor that passes through a codec; ``last``: the target is reached, this round is the
-    # last. No answer.
+    # stage → next stage: the activations of a micro-batch of training step ``step``; the key encodes the numbers of
+    # the micro-batch and of the chunk. ``shape``: the shape of a tensor that passes through a codec; ``last``: the
+    # target is reached, this round is the last. No answer.
     ACTIVATION = "activation"
-    # stage → the stage before: the gradients of these activations. No answer.
+    # stage → previous stage: the gradients of these activations. No answer.
     ACTIVATION_GRADIENT = "activation-gradient"
     # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
     LOST = "lost"
     # scheduler → node: the nodes ``left`` take no part since membership ``epoch``, or the nodes ``joined`` do.
-    # ``well``: they left on purpose; ``heir``: the replica that takes over from the first of them. A node that is named
-    # itself ends. Answer: BARRIER "agree/" and the epoch, with this node's progress. When all have answered, RELEASE
-    # says on what they agree: ``progress``, ``holder``, ``last``, the ``first`` rounds of workers that have joined.
+    # ``well``: they left on purpose; ``heir``: the replica that takes over from the first one. A node that reads its
+    # own name among those that left ends. Answer: BARRIER "agree/" and the epoch, with the node's progress. When all
+    # have answered, RELEASE says what they agree on: ``progress``, ``holder``, ``last``, and the ``first`` rounds of
+    # workers that have joined.
     EPOCH = "epoch"
     # worker → worker: it has joined a run without servers, in ``epoch``; member → member of an overlay, likewise. No
     # answer.
     HELLO = "hello"
-    # worker → worker: its state is needed, after a certain round or now; the key is the number of the request. Answer:
-    # STATE with the same key, the ``layout`` of the tensors in its parts, and the ``rest`` of the state.
+    # worker → worker: request for the receiver's state, after a certain round or now; the key is the number of the
+    # request. Answer: STATE with the same key, the ``layout`` of the tensors in its parts, and the ``rest`` of the
+    # state.
     STATE = "state"
     # member of an overlay → its root: it can send chunk ``key`` (``up``: contributions; else values); ``source`` and
     # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.
@@ -141,8 +144,8 @@ class MessageKind(StrEnum):
     FETCH = "fetch"
     # worker → worker, parts: encoded samples, concatenated, and the size of each in bytes. Answers FETCH.
     SAMPLES = "samples"
-    # global server → its replica: an aggregate that it has applied, or a first value.
-    # Answer: COPIED; only then the server replies to its children.
+    # global server → its replica: an aggregate that it has applied, or a first value. Answer: COPIED; only then does
+    # the server reply to its children.
     COPY = "copy"
     # replica → global server: the copy of (key, round) is applied. Answers COPY.
     COPIED = "copied"
@@ -153,16 +156,16 @@ class MessageKind(StrEnum):
 class Message(msgspec.Struct):
     """One message. A Struct, which is made in C: a simulation makes millions of them.
 
-    key       number of the key or slice that it is about; -1: none
+    key       number of the message's key or slice; -1: none
     round     training round; -1: none
     meta      metadata: small scalars, and what ``MessageKind`` names
     parts     payload tensors, contiguous; byte counts report their bytes as the payload
-    priority  the larger is sent first
-    channel   0: reliable and in order; from 1 on: best effort, the lower one first (see ``World.send``)
-    sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``, in seconds): for records
-    began_s   when its transfer began, by the receiver's clock, which sets it; not sent
-    copies    the number of senders whose messages this one stands for (folded workers of a simulation); not sent
-    decoding  the ``Work`` that decoding it is, for a world that knows its duration beforehand; not sent
+    priority  messages with larger numbers are sent first
+    channel   0: reliable and in order; from 1 on: best effort, lower channels first (see ``World.send``)
+    sender    set by the world, as is ``sent_at_s`` (the world's clock at ``send``, in seconds); for records
+    began_s   when the transfer began, set by the receiver from its clock; not sent
+    copies    the number of senders whose messages this one represents (folded workers of a simulation); not sent
+    decoding  the ``Work`` of decoding the message, for a world that knows its duration beforehand; not sent
     """
 
     kind: MessageKind
@@ -204,7 +207,7 @@ _NO_PARTS: list[tuple[str, tuple[int, ...]]] = []
 _FEW = 15
 _MORE_FOR_MANY = 2
 _MOST_MEASURED = 4096
-_measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by identity: the part, its bytes, those that describe it
+_measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by id: the part, its bytes, the bytes of its description
 _decoder = msgspec.msgpack.Decoder(_Header)
 _MOST_CHECKED = 4096
 _checked: dict[tuple[str, tuple[int, ...]], tuple[torch.dtype, tuple[int, ...], int]] = {}  # parts that peers sent
@@ -226,7 +229,7 @@ def encode_header(message: Message) -> bytes:
 
 
 def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes:
-    """Encode what ``_Header`` decodes. A tuple has the same encoding as an array-like Struct and is made faster."""
+    """Encode a header, which ``_Header`` decodes. A tuple is encoded as an array-like Struct is, but made faster."""
     return _encoder.encode(
         (
             message.kind,
@@ -243,9 +246,9 @@ def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes
 
 
 def batch_bytes(unsent_limit_bytes: float) -> float:
-    """Return the size at which a batch of messages is complete: they leave the queue together, to be written at once.
+    """Return the size at which a batch of messages is full. A batch leaves the queue together and is written at once.
 
-    Nothing overtakes a batch, so it is no larger than what the kernel may hold unsent.
+    As no message can overtake a batch, it is no larger than the bytes that the kernel may hold unsent.
     """
     return min(_BATCH_BYTES, unsent_limit_bytes)
 
@@ -272,7 +275,7 @@ def wire_bytes(message: Message) -> tuple[int, int]:
 
 
 def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, list[torch.Tensor]]:
-    """Return a message with newly allocated, unfilled parts, and these; the caller fills them from the body, in order.
+    """Return a message and its newly allocated parts, which the caller must fill from the body, in order.
 
     Raise ``MalformedMessage`` unless the declared parts make up exactly ``body_bytes``.
     """
@@ -283,7 +286,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
 
 
 def decode_message(data: bytes | memoryview, body: memoryview) -> Message:
-    """Return a message whose whole body is here, as a writable view; it is copied. Raise ``MalformedMessage``."""
+    """Return a message with its parts, copied from ``body``. Raise ``MalformedMessage`` for other bytes."""
     message, described = _decoded(data, len(body))
     parts = []
     start = 0
@@ -301,7 +304,7 @@ def decode_message(data: bytes | memoryview, body: memoryview) -> Message:
 def _decoded(
     data: bytes | memoryview, body_bytes: int
 ) -> tuple[Message, list[tuple[torch.dtype, tuple[int, ...], int]]]:
-    """Return a message without its parts, and of each part its type, shape and bytes."""
+    """Return a message without its parts, and the type, shape and bytes of each part."""
     try:
         header = _decoder.decode(data)
         message = Message(

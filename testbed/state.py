@@ -1,8 +1,8 @@
-"""What a checkpoint keeps of a part of a node: content by name, and how the states of parts are joined to one.
+"""The states of a node's parts, which a checkpoint keeps, and functions to join and split them.
 
-A state is flat: names are paths, such as ``codec/memory/3/unsent``, contents tensors, numbers and texts. Whatever a
-technique remembers from round to round it gives in ``state`` and takes back in ``load_state``; so no other part needs
-to know which techniques remember something.
+A state is flat: names are paths, such as ``codec/memory/3/unsent``; contents are tensors, numbers and texts. A
+technique returns everything that it remembers between rounds from ``state``, and restores it in ``load_state``. So no
+other code needs to know which techniques remember something.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Stateful(Protocol):
         """Return all that the next round depends on. Later rounds do not change it."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the place of the part that ``state`` is of."""
+        """Restore ``state``, which a part of the same kind has returned."""
 
 
 K = TypeVar("K")
@@ -30,7 +30,7 @@ P = TypeVar("P", bound=Stateful)
 
 
 class Remembering:
-    """A part whose state is in attributes that it declares; by default it has none.
+    """A part whose state consists of the attributes that it declares, by default none.
 
     class Residuals(Remembering):
         remembers = ("_unsent", "_round")
@@ -39,9 +39,9 @@ class Remembering:
             self._unsent: dict[int, Tensor] = {}
             self._round = 0
 
-    remembers  names of attributes, each a number, a text, a tensor or ``None``; a list or a mapping of tensors; a part
-               with a state of its own, or a list or a mapping of parts, which stay (of parts that are made when they
-               are needed: ``PartsByKey``); or any other container of plain values, as Python's literals have them
+    remembers  names of attributes. Each is a number, a text, a tensor or ``None``; a list or mapping of tensors; a part
+               with its own state, or a list or mapping of such parts, which must exist before loading (use
+               ``PartsByKey`` for parts that are made on demand); or a container of plain Python literals
     """
 
     __slots__ = ()
@@ -57,7 +57,7 @@ class Remembering:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the place of the part that ``state`` is of; if it is empty, there was none, and nothing changes."""
+        """Restore ``state``, which a part of the same kind has returned. An empty state changes nothing."""
         for name in self.remembers if state else ():
             value = getattr(self, name)
             public = name.lstrip("_")
@@ -68,9 +68,9 @@ class Remembering:
 
 
 class PartsByKey(dict[K, P]):
-    """Parts that are made when they are first needed. What a loaded state has of one that cannot be made yet waits.
+    """Parts that are made when they are first needed. Loaded states wait for parts that cannot be made yet.
 
-    make  makes the part of a key; ``None``: who needs it makes it
+    make  makes the part of a key; ``None``: callers make and set the parts
     """
 
     def __init__(self, make: Callable[[K], P] | None = None) -> None:
@@ -90,7 +90,7 @@ class PartsByKey(dict[K, P]):
             part.load_state(self._waiting.pop(key))
 
     def state(self) -> State:
-        """Return the states of all parts, those that wait included, below the place of each among the keys."""
+        """Return the states of all parts, waiting ones included, each under its position in the list ``keys``."""
         kept = self._waiting | {key: part.state() for key, part in self.items()}
         state: State = {"keys": _literal(list(kept))} if kept else {}
         for place, content in enumerate(kept.values()):
@@ -98,7 +98,7 @@ class PartsByKey(dict[K, P]):
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the place of the parts that ``state`` is of; those that can be made are made."""
+        """Restore the states of parts, making them if possible; the other states wait."""
         for place, key in enumerate(literal_eval(state.get("keys", "[]"))):
             content = below(str(place), state)
             if key in self or self._make is not None:
@@ -108,7 +108,7 @@ class PartsByKey(dict[K, P]):
 
 
 def _parts_of(value: Any) -> dict[str, Stateful]:
-    """Return the parts that ``value`` is or holds, each with the end of its name."""
+    """Return ``value`` itself, or the items in it, if they are parts, by the suffix of their names."""
     items = _items_of(value)
     if hasattr(value, "load_state"):
         return {"": value}
@@ -116,7 +116,7 @@ def _parts_of(value: Any) -> dict[str, Stateful]:
 
 
 def _is_tensor(value: Any) -> TypeGuard[Any]:
-    """Return whether ``value`` is one of torch's, which decisions (``testbed.policy``) must not import."""
+    """Return whether ``value`` is a tensor, without importing torch, which ``testbed.policy`` must not import."""
     return hasattr(value, "clone")
 
 
@@ -139,7 +139,7 @@ def _entries(name: str, value: Any) -> State:
 
 
 def _literal(value: Any) -> str:
-    """Return a container of plain values as Python's literal, which has no word for infinity or numpy's numbers."""
+    """Return a container of plain values as a Python literal. Infinity is written as 1e999, as it has no literal."""
     if isinstance(value, float):
         assert not math.isnan(value), "no part remembers what is not a number"
         return repr(float(value)) if math.isfinite(value) else f"{math.copysign(1, value):.0f}e999"
@@ -153,7 +153,7 @@ def _literal(value: Any) -> str:
 
 
 def _loaded(name: str, before: Any, state: Mapping[str, Any]) -> Any:
-    """Return the value of an attribute, of which ``before`` is the value now: it says what the state holds."""
+    """Return the loaded value of an attribute. The type of its present value, ``before``, tells how to read it."""
     content = state.get(name)
     if _is_tensor(content):
         return _copy(content, before)
@@ -169,7 +169,7 @@ def _loaded(name: str, before: Any, state: Mapping[str, Any]) -> Any:
 
 
 def _copy(tensor: Any, near: Any) -> Any:
-    """Return a copy of a tensor, on the device of another one if ``near`` is one."""
+    """Return a copy of a tensor, on the device of ``near`` if that is a tensor."""
     return tensor.to(near.device if _is_tensor(near) else tensor.device, copy=True)
 
 
@@ -179,7 +179,7 @@ def under(prefix: str, state: Mapping[str, Any]) -> State:
 
 
 def below(prefix: str, state: Mapping[str, Any]) -> State:
-    """Return the part of ``state`` below ``prefix``, by the names that ``under`` was given."""
+    """Inverse of ``under``: return the entries of ``state`` below ``prefix``, without the prefix."""
     start = f"{prefix}/"
     return {name.removeprefix(start): content for name, content in state.items() if name.startswith(start)}
 

@@ -28,13 +28,14 @@ class Work(msgspec.Struct):
                 largest elements), ``load`` (from disk), ``encode`` or ``decode`` (by a codec), ``copy`` (in memory:
                 without modelled time, and then not recorded, unless the table of costs has it), or ``USER_CODE``
     round       the training round that it belongs to, for the record
-    size_bytes  bytes read, for kinds whose time grows with size; of codecs the payload's, which the function may set
-    cost        which row of the table of measured costs it is: of codecs
-    elements    of the tensor that a codec encodes or decodes
-    done_s      when it is done, where the world knows that already (for the contributions of folded workers)
+    size_bytes  bytes read, for kinds whose time grows with size; for codecs, the payload's bytes, which the function
+                may set
+    cost        the row of the work in the table of measured costs
+    elements    number of elements of the tensor that a codec encodes or decodes
+    done_s      when the work is done, if the world knows this already (for the contributions of folded workers)
     steps       the number of training steps; a fraction for a part of one
-    began_s     when it began, if before it is handed over (a user's script has computed meanwhile)
-    part        the part of a step that is cut at its layers, e.g. ``forward 2``; for the record
+    began_s     when the work began, if it began before the call (a user's script has computed meanwhile)
+    part        the part of a step that is cut at layers, such as ``forward 2``; for the record
     """
 
     kind: str
@@ -48,7 +49,7 @@ class Work(msgspec.Struct):
     done_s: float = 0.0
 
     def noted(self) -> dict[str, str]:
-        """Return the fields that an event has for a part of a step; none for a whole one."""
+        """Return the event's field for a part of a step; empty for a whole step."""
         return {"part": self.part} if self.part else {}
 
 
@@ -62,7 +63,7 @@ class Future(Protocol[T]):
 
 
 class World(Protocol):
-    """Clock, messages, computation and records of one node. A role that sends what it computes, and takes an answer:
+    """Clock, messages, computation and records of one node. This role sends a computed tensor and receives an answer:
 
     async def role(world: World) -> Message:
         total = await world.compute(Work("sum", size_bytes=tensor.nbytes), lambda: tensor.sum().reshape(1))
@@ -71,12 +72,12 @@ class World(Protocol):
     """
 
     node: str
-    pacer: Pacer  # of this node's steps; a checkpoint keeps the number of steps done
+    pacer: Pacer  # gives the duration of this node's steps; a checkpoint keeps the number of steps done
     # Runs a call in this node's turn, from any thread; None in virtual time, where nothing runs beside a node.
     call_from_thread: Callable[[Callable[[], None]], object] | None
 
     def now(self) -> float:
-        """Return the seconds since the run's start, of a clock that is the same on every node and never goes back."""
+        """Return the seconds since the run's start. All nodes have the same clock, which never goes back."""
 
     async def sleep(self, duration_s: float) -> None: ...
 
@@ -86,28 +87,28 @@ class World(Protocol):
         Wait while too many bytes are queued for that peer. Delivery between two nodes is reliable and in order
         within one priority. The message and its parts belong to the receiver from now on: do not change them.
 
-        On channels above 0 delivery is best effort: a message may be lost or overtaken, but arrives once at most, and
-        whole. It is sent only while nothing waits on channel 0, the lower channel first, no faster than the Plan's
-        links, and this call never waits. The Plan gives the number of such channels.
+        On channels above 0 delivery is best effort: a message may be lost or overtaken, but arrives at most once, and
+        whole. It is sent only while nothing waits on channel 0, lower channels first, and no faster than the Plan's
+        links allow; this call then never waits. The Plan gives the number of such channels.
         """
 
     async def send_aside(self, to: str, message: Message) -> None:
         """Send ``message`` outside the timed path, for evaluations: it takes no time of this world's clock.
 
-        It is not recorded, and reliable and in order among such messages. Where two nodes share no memory, it goes as
-        ``send`` has it.
+        It is not recorded. Delivery is reliable, and in order among such messages. If the two nodes share no memory,
+        the message is sent as by ``send``.
         """
 
     async def drain(self, to: str) -> None:
-        """Return when no message for ``to`` waits on a channel above 0, and the last one has had its time at the pace.
+        """Return when no message for ``to`` waits on a channel above 0, and the last one has had its time to be sent.
 
-        A message that was dropped, as the connection has ended, does not wait.
+        Messages that were dropped because the connection has ended do not count.
         """
 
     def forget(self, node: str, before_s: float) -> None:
-        """Drop what waits for ``node``, of which a process that was alive before then is lost.
+        """Drop the messages that wait for ``node``, whose process from before ``before_s`` is lost.
 
-        A process that takes its place sends first: what is sent to it before is dropped as well.
+        A new process of the node sends the first message; messages to it before then are dropped as well.
         """
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
@@ -117,27 +118,30 @@ class World(Protocol):
         """
 
     def serve(self, handle: Callable[[Message], bool]) -> Awaitable[None]:
-        """Call ``handle`` with every message, in the order of arrival, until it returns False; to be awaited at once.
+        """Call ``handle`` with every message, in the order of arrival, until it returns False.
 
-        What ``handle`` raises is raised here. ``receive`` must not be called meanwhile. There is no deadline.
+        Await the result at once. Exceptions of ``handle`` are raised here. ``receive`` must not be called meanwhile.
+        There is no deadline.
         """
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
-        """Await a future under a name and a deadline, as ``receive`` has them. Raise ``WaitTimeout``."""
+        """Await a future with a name and a deadline, as in ``receive``. Raise ``WaitTimeout`` after the deadline."""
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
         """Run ``function``; return its result when the time that ``work`` takes on this node has passed.
 
-        Codecs have a core of their own beside the device that trains, sums and optimizes. Each of the two does one
-        piece of work at a time, in the order of the calls. Messages keep moving meanwhile.
+        Codecs have their own core, beside the device that trains, sums and optimizes. Each of the two does one piece of
+        work at a time, in the order of the calls. Messages keep moving meanwhile.
         """
 
     async def settle(self, instant: Instant | None = None) -> Instant:
-        """Return when nothing is in flight between nodes, as all wait for a checkpoint; and not before ``instant``,
-        if the run resumes one that was made then. Return the present instant.
+        """Wait until nothing is in flight between nodes, as all wait for a checkpoint. Return the present instant.
 
-        In virtual time the instant has what connections remember, so what follows does not depend on whether a run was
-        interrupted here. Real worlds, and simulations of emulated networks, return at once: no run repeats their times.
+        instant  when the checkpoint was made, if the run resumes from it: do not return earlier
+
+        In virtual time the instant includes the states of connections, so the run goes on in the same way whether or
+        not it was interrupted here. Real worlds, and simulations of emulated networks, return at once, as their times
+        cannot be repeated.
         """
 
     def aside(self, function: Callable[[], T]) -> Future[T]:
@@ -147,7 +151,7 @@ class World(Protocol):
         """Run ``coroutine`` as a task. An error of a task that is not awaited ends the node."""
 
     def future(self) -> Future[Any]:
-        """A new, unset future."""
+        """Return a new, unset future."""
 
     def record(self, kind: str, **fields: Any) -> None:
         """Write one event of this node, stamped with ``now()``; see ``testbed.results.events`` for the kinds."""
