@@ -1,4 +1,4 @@
-"""A model in stages, as the Plan cuts it and says what each computes."""
+"""The stages of a model: how the Plan cuts the model, and the tasks of each stage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testbed.training.shapes import ModelShape
 class Layout:
     """How a model is computed in stages.
 
-    chunks  by stage, the parts of the model that it holds, as numbers of segments
-    tasks   by stage, what it computes, in order
+    chunks  by stage: the parts of the model that it holds, as numbers of segments
+    tasks   by stage: its tasks, in order
     """
 
     model: ModelShape

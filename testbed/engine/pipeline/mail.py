@@ -1,4 +1,4 @@
-"""Activations and their gradients, as they come from the stages before and after."""
+"""Receives activations and their gradients from the stages before and after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Place = tuple[MessageKind, int, int]  # kind, step, key
 
 
 class PipelineMail:
-    """One per worker. A message may come before it is awaited, and the other way round."""
+    """A worker's mail from other stages. A message may arrive before or after the worker begins to wait for it."""
 
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
@@ -20,11 +20,11 @@ class PipelineMail:
             inbox.on(kind, self.put)
 
     def put(self, message: Message) -> None:
-        """Take a message that has arrived, or that this worker has for itself."""
+        """Take a message that has arrived, or that this worker sends to itself."""
         self._future((message.kind, message.meta["step"], message.key)).set_result(message)
 
     async def take(self, kind: MessageKind, step: int, key: int, what: str) -> Message:
-        """Return the message of this kind, step and key, when it has come. ``what`` names the wait."""
+        """Wait for the message of this kind, step and key, and return it. ``what`` names the wait."""
         place = (kind, step, key)
         message = await self._world.wait(self._future(place), what)
         del self._coming[place]

@@ -18,7 +18,7 @@ class Order(ABC):
 
     best_effort  slices travel as blocks, of which some are sent unreliably and may be lost; ``Options`` then derives
                  from ``Dgt.Options``
-    presets      techniques by name that this class carries; those of a base class are not its own
+    presets      named techniques that use this class; a subclass does not inherit them
     """
 
     best_effort: ClassVar[bool] = False

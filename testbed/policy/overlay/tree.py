@@ -1,7 +1,7 @@
 """A balanced tree that never changes: the baseline between a star and an overlay that looks at the network.
 
-Contributions flow from the leaves to the server at the root, each node adding up what its children sent; values flow
-back. With one level it is the star, with one child per node a chain. It is MLNET's static aggregation tree in shape
+Contributions flow from the leaves to the server at the root, and each node adds up its children's; values flow back.
+With one level the tree is a star, with one child per node a chain. It has the shape of MLNET's static aggregation tree
 (Mai, Hong and Costa, Optimizing network performance in distributed machine learning, HotCloud 2015).
 """
 

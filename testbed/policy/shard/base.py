@@ -15,7 +15,7 @@ from testbed.preset import Preset
 class Shard(ABC):
     """Made as ``cls(cls.Options(...))``. Every child of the servers computes the same placement by itself.
 
-    presets  techniques by name that this class carries; those of a base class are not its own
+    presets  named techniques that use this class; a subclass does not inherit them
     """
 
     presets: ClassVar[tuple[Preset, ...]] = ()

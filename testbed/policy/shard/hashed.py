@@ -1,7 +1,7 @@
 """GeoMX's rule: a small tensor goes whole to server ``key · 9973 mod S``, a large one is cut evenly over all.
 
-It balances numbers of keys, not bytes (with two servers it is the parity of the index); it stands here as the
-original's behaviour, to compare with.
+It balances numbers of keys, not bytes (with two servers, the parity of the index decides). It is here for comparison
+with the original's behaviour.
 """
 
 from __future__ import annotations
