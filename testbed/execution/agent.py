@@ -1,17 +1,17 @@
-"""The agent of a run on one machine: starts the nodes that are placed there, and does what the driver asks.
+"""The agent of a run on one machine: starts the nodes that are placed there, and answers the driver's questions.
 
 ``python -m testbed.execution.agent DESCRIPTOR`` is a child of the process that passes the driver's questions on
-(``testbed.cluster.agent_process``) and ends when the socket DESCRIPTOR closes: then nothing of the run is left on the
-machine. It has one thread and no event loop, as nodes are forked from it. The first message is its ``Ticket``.
+(``testbed.cluster.agent_process``). It ends when the socket DESCRIPTOR closes, and then leaves nothing of the run on
+the machine. It has one thread and no event loop, as it forks nodes. The first message is its ``Ticket``.
 
-Every other message is a number, a question and its arguments, and its answer has the same number. Without being asked,
-the agent reports what its nodes say, how they end, and what they have written. The questions:
+Every other message is a number, a question and its arguments; the answer has the same number. Without being asked, the
+agent sends its nodes' lines of progress, their ends, and the files that they have written. The questions:
 
-describe  what this machine is                   clock    CLOCK_MONOTONIC, in ns
+describe  describe this machine                  clock    CLOCK_MONOTONIC, in ns
 prepare   import and read what nodes need        listen   bind the ports of the nodes here; answers with them
 put       write a file of a checkpoint           begin    an attempt: addresses of all nodes, the run's epoch
 start     start nodes                            signal, explain, ask_for_stacks, hung, end: as ``Processes``
-measure   round trips and rate to another agent  serve    be the other end of that
+measure   round trips and rate to another agent  serve    be the other end of such a measurement
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FILES_INTERVAL_S = 0.25
 
 
 class Agent:
-    """See the module's docstring. ``directory``: for the files of its nodes."""
+    """See the module's docstring. ``directory``: a directory for the files of its nodes."""
 
     def __init__(self, ticket: Ticket, directory: Path, connection: Connection) -> None:
         self._ticket = ticket
@@ -103,7 +103,7 @@ class Agent:
             number, question, arguments = self._connection.recv()
             self._connection.send((number, self._answer(question, arguments)))
         for event in self._processes.wait(0.0) if self._processes is not None else ():
-            self._tell_files()  # what a process has written is told before its end
+            self._tell_files()  # send the files of a process before the event of its end
             self._connection.send(event)
         if time.monotonic() >= self._files_due_s:
             self._tell_files()
@@ -179,11 +179,11 @@ class Agent:
         self._processes = self._attempt.enter_context(processes)
 
     def _warn(self, line: dict[str, Any]) -> None:
-        if line["kind"] == "warning":  # in what stage the run is, the driver says for all
+        if line["kind"] == "warning":  # the driver itself reports the stages of the run
             self._connection.send(line)
 
     def _end(self) -> None:
-        """End the attempt: all its nodes, after which everything that they have written is told."""
+        """End the attempt: end all nodes, then send everything that they have written."""
         self._attempt.close()
         self._processes = None
         self._endpoints = None
@@ -192,13 +192,13 @@ class Agent:
 
 
 def credentials(ticket: Ticket, attempt: int, tls: Tls | None) -> Credentials:
-    """Return the credentials of an attempt. All agents derive the same; nodes left of other attempts are rejected."""
+    """Return the credentials of an attempt. All agents derive the same, so nodes of other attempts are rejected."""
     derived = hmac.digest(bytes.fromhex(ticket.secret), f"attempt {attempt}".encode(), "sha256")
     return Credentials(f"{ticket.run_id}-{attempt}", derived, tls)
 
 
 def about_machine() -> dict[str, Any]:
-    """Return what the manifest says of this machine, and whether its clock is that of another."""
+    """Return the manifest's description of this machine, and a text by which to see whether machines share a clock."""
     return {
         **manifest.machine(),
         "hostname": platform.node(),
@@ -212,7 +212,7 @@ def about_machine() -> dict[str, Any]:
 
 def main(descriptor: int) -> int:
     """Run the agent to its end; return the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     connection = Connection(descriptor)
     close_in_children(descriptor)
     try:

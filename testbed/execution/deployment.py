@@ -1,6 +1,6 @@
-"""The jobs of a run where they are executed: each with its directory and its listener, and the network that they share.
+"""The jobs of a run as a back end executes them: each with its directory and its listener, and the shared network.
 
-runs/NAME/                an ordinary run: its only job is here
+runs/NAME/                the run directory of the only job of an ordinary run
 runs/NAME/jobs.json       the jobs of a run with several, and their network
 runs/NAME/jobs/JOB/       the run directory of each
 """
@@ -22,14 +22,14 @@ from testbed.results.events import EventLog
 from testbed.results.job_index import FILE, NETWORK, folder
 from testbed.results.progress import Progress
 
-_ALONG = frozenset({"link", "replay"})  # kinds of events that come as long as a network is up
+_ALONG = frozenset({"link", "replay"})  # kinds of events that are recorded as long as a network is up
 STARTING = {"kind": "stage", "name": "starting nodes"}
-_MARGIN_S = 0.5  # of a sample before, and after
+_MARGIN_S = 0.5  # before and after a job, so that one sample on each side is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One job: its Plan, the directory of its results, and who hears of its progress."""
+    """One job: its Plan, the directory of its results, and the listener to its progress."""
 
     job: Job
     directory: Path
@@ -40,20 +40,20 @@ class Deployment:
         return self.job.plan
 
     def with_plan(self, plan: Plan) -> Deployment:
-        """Return the deployment of the same job, with another Plan: of the devices that its nodes have got, say."""
+        """Return the deployment of the same job with another Plan, e.g. with the GPUs assigned to its nodes."""
         return replace(self, job=replace(self.job, plan=plan))
 
     def timed(self, epoch_ns: int) -> Deployment:
-        """Return the deployment with a report that gives events without a time the present one; see ``timed``."""
+        """Return the deployment with a report that adds the present time to events without a time; see ``timed``."""
         return replace(self, report=timed(self.report, epoch_ns))
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a back end executes.
+    """What a back end executes: the jobs of a run on their network.
 
-    directory  of the run as a whole, which is that of its only job
-    cores      that this process may use at the same time, if the back end computes here
+    directory  directory of the whole run; for an only job, its run directory
+    cores      number of cores that this process may use, if the back end computes here
     """
 
     deployments: tuple[Deployment, ...]
@@ -73,18 +73,18 @@ class Ground:
         return deployment
 
     def report(self, event: dict[str, Any]) -> None:
-        """Report what is about the network, to all."""
+        """Report an event about the network to all jobs."""
         for deployment in self.deployments:
             deployment.report(event)
 
     def report_start(self) -> None:
-        """Report that nodes start, to the jobs that start with the network; the others hear it at their start."""
+        """Report that nodes start to the jobs that start with the network. Others get this event at their own start."""
         for deployment in self.deployments:
             if not deployment.job.start_s:
                 deployment.report(dict(STARTING))
 
     def take(self, event: dict[str, Any]) -> None:
-        """Pass an event of the process that executes this on to the job that it names, or to all."""
+        """Pass an event of the executing process on to the job that the event names, or to all jobs."""
         name = event.pop("job", None)
         for deployment in self.deployments:
             if name in (None, deployment.job.name):
@@ -113,7 +113,7 @@ class _Written:
 
 
 def write_jobs(directory: Path, name: str, jobs: Sequence[Job], shared: SharedNetwork) -> None:
-    """Write what jobs of the run ``name`` share. The directory of each has its Plan."""
+    """Write the list of jobs of the run ``name``, and their network. The directory of each job has its Plan."""
     entries = [_WrittenJob(name=job.name, start_s=job.start_s, prefix=job.prefix) for job in jobs]
     content = _Written(schema_version=1, scenario=name, jobs=entries)
     atomic.write_bytes(directory / NETWORK, to_json(plan_of_network(jobs, shared.network)))
@@ -121,7 +121,7 @@ def write_jobs(directory: Path, name: str, jobs: Sequence[Job], shared: SharedNe
 
 
 def read_ground(directory: Path, report: Progress) -> Ground:
-    """Return what a run's directory asks for. Progress of one of several jobs says whose it is, as ``job``."""
+    """Read the jobs of a run's directory. If there are several, each event of their progress names its ``job``."""
     if not (directory / FILE).is_file():
         return alone(_plan_in(directory), directory, report)
     written = msgspec.json.decode((directory / FILE).read_bytes(), type=_Written)
@@ -143,9 +143,9 @@ def _tagged(report: Progress, job: str) -> Progress:
 
 
 def share_network_events(ground: Ground) -> None:
-    """Copy what an emulated network has recorded to each job's own events: samples of links as long as it has trained.
+    """Copy the events of an emulated network to each job's own events; samples of links only from while it trained.
 
-    An only job has these events among its own.
+    An only job already has these events among its own.
     """
     for deployment in ground.deployments:
         own = deployment.directory / "events"

@@ -1,4 +1,4 @@
-"""Emulation: every node a real process in a Mininet host, behind shaped links. Runs inside the sandbox."""
+"""Emulation: every node is a real process in a Mininet host, behind shaped links. Runs inside the sandbox."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MASTER_PORT = 29_500  # torchrun's
 
 
 def run_jobs(ground: Ground) -> list[BaseException | None]:
-    """Bring the network up, measure it, run the nodes of all jobs in it, replay traces from the start of training.
+    """Bring the network up, measure it, run the nodes of all jobs in it, and replay traces from the start of training.
 
-    Return the first cause of each job's failure, if it has failed. Raise ``NetworkMismatch`` if a link is far from the
-    plan.
+    Return for each job the first cause of its failure, or None. Raise ``NetworkMismatch`` if a link differs much from
+    the plan.
     """
     from testbed.execution.prediction import is_predictable, record_predicted
 
@@ -61,8 +61,8 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
         # an exact run has no live page, and each sample would cost virtual time
         seen_from_s = None if plan.exact is not None else epoch_ns / 1e9
         with Emulation(plan, capabilities, record, ground.directory / "events", seen_from_s) as network:
-            ground = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter
-            preparation.shutdown()  # no thread is left when nodes are forked
+            ground = prepared.result()  # before links are measured, as the thread may hold the interpreter and delay it
+            preparation.shutdown()  # so that no thread is left when nodes are forked
             errors = _train(ground, network, epoch_ns, log)
         if is_predictable(plan) and len(deployments) == 1 and errors == [None] and not resumed:
             ground.report({"kind": "stage", "name": "simulating the first rounds"})
@@ -75,7 +75,7 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 
 
 def _capabilities(ground: Ground) -> Capabilities:
-    """Return what this machine can do: as the launcher has found before it wrote the manifest, or else found now."""
+    """Return this machine's capabilities: from the manifest, if the launcher has probed them, else by a new probe."""
     from emulation.probe import Capabilities, probe
 
     manifest = ground.deployments[0].directory / "manifest.json"
@@ -84,7 +84,7 @@ def _capabilities(ground: Ground) -> Capabilities:
 
 
 def prepare(ground: Ground) -> Ground:
-    """Import and read what all nodes need, before the first fork; return the jobs with GPUs given to their nodes."""
+    """Import modules and read data for all nodes before the first fork; return the jobs with GPUs assigned to nodes."""
     early_imports.finish()
     if ground.plan.program is None and not any(may_compile(each.plan) for each in ground.deployments):
         leave_out_compiler()
@@ -108,16 +108,17 @@ def _warm_up(plan: Plan) -> None:
 
 
 def _train(ground: Ground, network: Any, epoch_ns: int, log: EventLog) -> list[BaseException | None]:
-    """Measure the network, and run the nodes in it, which start and connect meanwhile where somebody waits for that."""
+    """Measure the network and run the nodes in it. In an ordinary run, nodes start and connect during measurements."""
     links = _Links(network, epoch_ns)
     deployments = [replace(each, report=links.following(each.report)) for each in ground.deployments]
     plan = ground.plan
-    # each job has its own start time, a program starts at once, and in virtual time an overlap saves nothing
+    # Measure first if several jobs have their own start times, a program would start to send at once, or the run is
+    # exact: in virtual time an overlap saves nothing.
     is_first = plan.program is not None or plan.exact is not None or len(deployments) > 1
 
     def measure() -> None:
         network.measure()
-        log.flush()  # for who looks on
+        log.flush()  # for users who watch the run
         network.helpers.start_monitor(epoch_ns / 1e9)
 
     hold = None if is_first else Hold(measure)
@@ -146,7 +147,7 @@ def _train(ground: Ground, network: Any, epoch_ns: int, log: EventLog) -> list[B
 
 
 class _Links:
-    """Lets links follow the plan from the first start of training on, and looks whether they still do."""
+    """Makes links follow the plan from the first start of training on, and checks that the helpers still run."""
 
     def __init__(self, network: Any, epoch_ns: int) -> None:
         self._network = network
@@ -154,7 +155,7 @@ class _Links:
         self._follow = False
 
     def following(self, report: Progress) -> Progress:
-        """Return a report that takes note of what a job tells."""
+        """Return a report that also reads a job's events: its start of training, and its status lines."""
 
         def take(line: dict[str, Any]) -> None:
             if line["kind"] == "train" and not self._follow:
@@ -169,7 +170,7 @@ class _Links:
 
 
 def _hosts(plan: Plan, network: Any) -> Hosts:
-    """Return the emulated hosts: each its node's network namespace, with a name that all others know."""
+    """Return the emulated hosts. Each is the network namespace of a node, with a name that all other hosts know."""
     from emulation.hosts import INTERFACE, as_node, environment, host_name, write_hosts
 
     write_hosts(network)

@@ -1,9 +1,9 @@
 """Exact runs: the emulation inside a user-mode kernel in virtual time.
 
-The launcher starts the kernel instead of the host process, and the kernel's first process starts the host process,
-which emulates as it would outside. All clocks of the guest stand still while a program computes and jump when all wait,
-so neither the machine's speed nor its load has an effect on a result. Computing takes no time of its own: a training
-step takes what its device model says.
+The launcher starts the kernel instead of the host process. The kernel's first process starts the host process, which
+emulates as it would outside. All clocks of the guest stand still while a program computes, and jump when all programs
+wait, so neither the speed nor the load of the machine affects a result. Computing itself takes no time: a training step
+takes as long as its device model says.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from testbed.execution.deployment import Ground
 from testbed.plan.model import Plan
 from testbed.processes.child import Child, spawn
 
-KERNEL_LOG = ".kernel.log"  # what the kernel prints
-SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
-SYSTEM_CALL_NS = 200  # of a guest without a Plan
-IDLE_LIMIT_S = 30.0  # without any processor time: a guest never waits, its clock jumps to the next timer
+KERNEL_LOG = ".kernel.log"  # output of the kernel
+SPIN_LIMIT_S = 60.0  # processor time without progress of virtual time
+SYSTEM_CALL_NS = 200  # virtual time of a system call, in a guest without a Plan
+IDLE_LIMIT_S = 30.0  # time without use of the processor; a guest never waits, as its clock jumps to the next timer
 _ALIGNED_S = 60  # longer than any start, however many system calls it makes
 _ABSOLUTE = 1  # TIMER_ABSTIME
 _POLL_S = 0.05
@@ -48,8 +48,8 @@ _DEAD = (
 def run_jobs(ground: Ground) -> list[BaseException | None]:
     """Emulate, in the guest, from a whole minute of its clock on.
 
-    How many system calls the imports make depends on what the machine has compiled and cached, and a system call takes
-    virtual time. Waiting costs nothing here.
+    The number of system calls of the imports depends on what the machine has compiled and cached, and each call takes
+    virtual time. The wait for the minute makes the start independent of that, and takes no real time.
     """
     from testbed.execution import emulate
 
@@ -63,7 +63,7 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 
 
 def _sleep_until(monotonic_s: int) -> None:
-    """Sleep until that second, to the nanosecond: a duration, as for ``time.sleep``, would have a rounding error."""
+    """Sleep until this second, exact to 1 ns; the duration that ``time.sleep`` takes would have a rounding error."""
 
     class Timespec(ctypes.Structure):
         _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
@@ -74,7 +74,7 @@ def _sleep_until(monotonic_s: int) -> None:
 
 
 def capabilities(plan: Plan) -> dict[str, Any]:
-    """Return, for the manifest, what a guest's behaviour follows from. Raise ``CapabilityError`` without a kernel."""
+    """Return, for the manifest, what determines a guest's behaviour. Raise ``CapabilityError`` without a kernel."""
     from emulation.exact import kernel
 
     return {"kernel_build": kernel.require().to_dict(), "guest": asdict(_guest(plan)), "environment": _environment()}
@@ -90,23 +90,23 @@ def _environment() -> dict[str, str]:
 
 
 def start(plan: Plan, directory: Path) -> Child:
-    """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
+    """Start the kernel with the host process in it. Raise ``CapabilityError`` if kernel or memory is missing."""
     from emulation.sandbox import sandbox_command
 
-    # -P: a working directory on the path of modules is listed, and what lies there would reach memory and system calls
+    # -P: Python would list a working directory on the module path, so its content would affect memory and system calls
     host = sandbox_command([sys.executable, "-P", "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
     return _start_kernel(_guest(plan), directory, host)
 
 
 def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> str:
-    """Run a command in a guest, in which ``directory`` is ``RUN_DIRECTORY``; return all that it printed.
+    """Run a command in a guest, which sees ``directory`` as ``RUN_DIRECTORY``; return everything that it printed.
 
-    No watchdog looks whether virtual time goes on: the command may compute for minutes.
+    No watchdog checks that virtual time goes on, as the command may compute for minutes.
     """
     kernel_process = _start_kernel(Guest(1, SYSTEM_CALL_NS, memory_bytes), directory, command)
     try:
         kernel_process.wait()
-    finally:  # after an interrupt, too: the guest is in a session of its own, and still writes to ``directory``
+    finally:  # also after an interrupt: the guest has its own session, and would go on writing to ``directory``
         kernel_process.kill_group()
         kernel_process.close()
     return (directory / PROGRESS).read_text() + (directory / "host.log").read_text()
@@ -124,16 +124,16 @@ def _start_kernel(guest: Guest, directory: Path, command: Sequence[str]) -> Chil
 
 
 class Lines:
-    """The host process's lines of progress as they are written, until the kernel has ended. Each comes once.
+    """Yields each of the host process's lines of progress once, as it is written, until the kernel has ended.
 
-    A file and not a pipe carries them: a guest that waited for the launcher would wait in virtual time. Raises
+    A file carries the lines, and not a pipe: a guest that waited for the launcher would wait in virtual time. Raises
     ``NoProgress`` when virtual time stands still (``Watchdog``).
     """
 
     def __init__(self, host: Child, directory: Path) -> None:
         self._host = host
         self._directory = directory
-        self._taken_bytes = 0  # not of an iteration: Ctrl-C ends one, and the next goes on from there
+        self._taken_bytes = 0  # kept between iterations: after Ctrl-C, the next iteration continues here
 
     def __iter__(self) -> Iterator[str]:
         here = json.dumps(str(self._directory))[1:-1]  # messages name the run directory as the guest sees it
@@ -157,18 +157,18 @@ class Lines:
 class Watchdog:
     """Raises ``NoProgress`` when the virtual time of a guest stands still.
 
-    Either its processes use ``SPIN_LIMIT_S`` of processor time without progress, or none at all for ``IDLE_LIMIT_S``.
-    ``session``: the id of their session.
+    Then its processes use either ``SPIN_LIMIT_S`` of processor time without progress, or none at all for
+    ``IDLE_LIMIT_S``. ``session``: the id of their session.
     """
 
     def __init__(self, session: int) -> None:
         self._session = session
         self._next_s = self._alive_s = time.monotonic()
-        self._used_s = 0.0  # of processor time, when last looked
-        self._progress_s: float | None = None  # of processor time, at the first look after the last progress
+        self._used_s = 0.0  # processor time at the last look
+        self._progress_s: float | None = None  # processor time at the first look after the last progress
 
     def check(self, progress: bool) -> None:
-        """Look, every ``_CHECK_S``; ``progress``: whether virtual time has gone on since the last call."""
+        """Look at processor time every ``_CHECK_S``; ``progress``: whether virtual time went on since the last call."""
         if progress:
             self._progress_s = None
         now_s = time.monotonic()
@@ -186,7 +186,7 @@ class Watchdog:
 
 
 def _ticks(directory: Path) -> int:
-    """Return how often the guest has told that its virtual time goes on."""
+    """Return how often the guest has reported that its virtual time goes on."""
     try:
         return (directory / CLOCK).stat().st_size
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def _ticks(directory: Path) -> int:
 
 
 def processor_s(session: int) -> float:
-    """Return the processor time that the living processes of a session have used."""
+    """Return the processor time that the running processes of a session have used, in s."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -207,7 +207,7 @@ def processor_s(session: int) -> float:
 
 
 def close(directory: Path, status: str) -> None:
-    """Remove what only the kernel and the launcher used. After a failure the kernel's lines go to ``host.log``."""
+    """Remove files used only by the kernel and the launcher. After a failure, append the kernel's log to ``host.log``."""
     if status == "failed" and (directory / KERNEL_LOG).exists():
         with (directory / "host.log").open("ab") as log:
             log.write((directory / KERNEL_LOG).read_bytes())

@@ -1,9 +1,9 @@
 """The host process of a run: brings the back end up, runs the nodes, reports to the launcher.
 
 ``python -m testbed.execution.host DIRECTORY`` runs the plan in DIRECTORY/plan.json. Progress goes to standard output as
-JSON lines, the last of which is the outcome. A line on standard input is a request to stop; end of file means that the
-launcher has ended, and ends the host too. ``… host - MODULE …`` begins to import these modules; the first line on
-standard input, JSON, is then the directory.
+JSON lines; the last line of each job is its outcome. A line on standard input is a request to stop. End of file there
+means that the launcher has ended, and ends the host as well. ``… host - MODULE …`` begins to import these modules; the
+first line on standard input is then the directory, as JSON.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _CHUNK_BYTES = 1 << 16
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run to the end; return the exit code. ``arguments``: those of the command."""
+    """Run to the end; return the exit code. ``arguments``: the arguments of the command."""
     allow_descriptors()
     gc.disable()  # nothing is garbage yet
     if arguments[0] == TOLD_LATER:
-        die_with(os.getppid())  # one that has ended before is noticed at the end of standard input
+        die_with(os.getppid())  # a parent that has ended before this is noticed by end of file on standard input
         directory = _told_directory(arguments[1:])
     else:
         directory = Path(arguments[0])
@@ -58,12 +58,12 @@ def main(arguments: Sequence[str]) -> int:
     events = _Events()
     ground = replace(read_ground(directory, events.report), cores=usable_cores())
     plan = ground.plan
-    if not any(is_scripted(each.plan) for each in ground.deployments):  # whose watch has a file for it
+    if not any(is_scripted(each.plan) for each in ground.deployments):  # the watch of a script has a file for crashes
         faulthandler.enable()  # the stacks of a crash go to the log
-    if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
+    if plan.exact is None:  # in an exact run, listing a directory on the path would take virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
     events.report_to = _reporter(waits=plan.facilities.in_virtual_time)
-    if not plan.is_emulated:  # which brings its network up meanwhile
+    if not plan.is_emulated:  # an emulated run finishes imports while it brings its network up
         early_imports.finish()
         if not any(may_compile(each.plan) for each in ground.deployments):
             leave_out_compiler()
@@ -75,11 +75,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _told_directory(modules: Iterable[str]) -> Path:
-    """Begin to import modules; return the directory of the run once the launcher tells it. Errors go to its log."""
+    """Begin to import modules; return the run's directory once the launcher sends it. Errors then go to its log."""
     early_imports.begin(modules)
     line = b""
     while not line.endswith(b"\n"):
-        byte = os.read(0, 1)  # what follows the line is a request
+        byte = os.read(0, 1)  # one byte at a time, as a request to stop may follow the line
         if not byte:
             os._exit(LAUNCHER_GONE)
         line += byte
@@ -90,12 +90,12 @@ def _told_directory(modules: Iterable[str]) -> Path:
 
 
 def attempt(plan: Plan, directory: Path, report: Progress, cores: int = 1) -> SessionResult:
-    """Run the plan in this process; every error becomes an outcome. ``cores``: as ``Ground`` has it."""
+    """Run the plan in this process; every error becomes an outcome. ``cores``: see ``Ground``."""
     return attempt_jobs(replace(alone(plan, directory, report), cores=cores))[0]
 
 
 def attempt_jobs(ground: Ground) -> list[SessionResult]:
-    """Run all jobs in this process; every error becomes an outcome, of a job or, if it is the network's, of all."""
+    """Run all jobs in this process. An error becomes the outcome of its job, or of all jobs if it is the network's."""
     watched = [_Watched(each) for each in ground.deployments]
     try:
         for deployment in ground.deployments:
@@ -109,7 +109,7 @@ def attempt_jobs(ground: Ground) -> list[SessionResult]:
 
 
 class _Watched:
-    """A job, and the nodes that it has lost. ``watching``: the same job, whose events are watched for these."""
+    """A job and the nodes that it has lost. ``watching``: its deployment, with a report that notes these nodes."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -128,7 +128,7 @@ class _Watched:
         self._deployment.report(event)
 
     def outcome(self, error: BaseException | None) -> SessionResult:
-        """Return how the job has ended, whose first failed node has ended with this error."""
+        """Return how the job has ended. ``error``: the error of its first failed node, or None."""
         if isinstance(error, Interrupted | KeyboardInterrupt):
             place = place_in_code(error)
             return replace(INTERRUPTED, message=f"{INTERRUPTED.message} (it was at {place})") if place else INTERRUPTED
@@ -179,13 +179,13 @@ class _Events:
 
 
 def _reporter(waits: bool) -> Progress:
-    """Return what passes events on to the launcher; ``waits``: for a launcher that does not read.
+    """Return a report that passes events on to the launcher. ``waits``: whether it waits until the launcher reads.
 
-    Nodes of real time must not wait: if this process stood still while the launcher is stopped (Ctrl-Z), or writes to
-    a terminal that is (Ctrl-S), their waits would pass their deadlines. What does not go out at once follows later, but
-    for what nodes say of their state twice a second.
+    In real time it must not wait: if this process stood still while the launcher is stopped (Ctrl-Z), or writes to a
+    stopped terminal (Ctrl-S), waits of nodes would pass their deadlines. Events that cannot be sent at once are sent
+    later, except the status lines that nodes send twice a second, which are dropped.
     """
-    # Standard output carries the protocol alone; what a library prints goes to the log.
+    # Standard output carries only the protocol; anything that a library prints goes to the log.
     channel = os.dup(1)
     os.dup2(2, 1)
     # The launcher reads to the end of file, and a process that a script has forked may outlive this one.
@@ -204,7 +204,8 @@ def _reporter(waits: bool) -> Progress:
         if not is_full or event["kind"] != "status":
             unsent.extend((json.dumps(event) + "\n").encode())
         now_s = time.monotonic()
-        # what every node of thousands says is passed on with what follows: the nodes' status comes twice a second
+        # Events that every one of thousands of nodes reports are sent together with later events: status lines follow
+        # twice a second.
         if event["kind"] not in _OF_EVERY_NODE or now_s - flushed_s > _FLUSH_INTERVAL_S:
             flushed_s = now_s
             is_full = not _sent(channel, unsent)
@@ -213,7 +214,7 @@ def _reporter(waits: bool) -> Progress:
 
 
 def _sent(channel: int, unsent: bytearray) -> bool:
-    """Write as much of ``unsent`` as the launcher has room for, and remove it; return whether that was all."""
+    """Send as much of ``unsent`` as the pipe has room for, and remove it; return whether everything was sent."""
     try:
         while unsent:
             del unsent[: os.write(channel, unsent[:_CHUNK_BYTES])]
@@ -238,7 +239,7 @@ def _on_launcher(*_: object) -> None:
     if not request:
         os._exit(LAUNCHER_GONE)
     handler = signal.getsignal(signal.SIGINT)
-    if callable(handler):  # Python's own raises KeyboardInterrupt; the fleet's ends its nodes in good order
+    if callable(handler):  # Python's handler raises KeyboardInterrupt; the fleet's ends its nodes in good order
         handler(signal.SIGINT, None)
     else:
         raise KeyboardInterrupt

@@ -1,10 +1,11 @@
-"""How long the first rounds of an emulated run take by its links and its device model alone: they are simulated.
+"""Simulates the first rounds of an emulated run, to show how long they take by links and device model alone.
 
-Nodes of an emulated run are processes, which take time of their own: for messages, sums, codecs, and for each other. No
-measurement of links or steps shows how much longer this makes rounds. A simulation of the same rounds packet by packet
-(``testbed.simulation.packets``) does; the fidelity report compares the two. They are recorded as events ``predicted``.
+Nodes of an emulated run are processes that need additional time for messages, sums and codecs, and delay each other.
+Measurements of links or steps do not show how much longer this makes rounds. A simulation of the same rounds, packet by
+packet (``testbed.simulation.packets``), does: it records them as events ``predicted``, and the fidelity report compares
+them with the emulated rounds.
 
-Where the run has faults, those are the rounds before the first one.
+If the run has faults, only the rounds before the first fault are compared.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from testbed.plan.model import Plan
 Record = Callable[..., None]
 
 ROUNDS = 10
-WALL_S = 10.0  # the simulation takes no longer, and whole rounds until then are compared
+WALL_S = 10.0  # the simulation ends after this time; the rounds that are complete by then are compared
 
 
 def record_predicted(plan: Plan, record: Record) -> None:
-    """Simulate the first rounds of a predictable Plan and record each worker's.
+    """Simulate the first rounds of a predictable Plan, and record those of each worker.
 
     ``record(kind, **fields)``: writes an event.
     """
     rounds = _Rounds(plan)
-    # in memory that ends with the run's sandbox, whatever ends that meanwhile
+    # in the sandbox's own memory file system, which goes with the sandbox even if it is killed
     with TemporaryDirectory(prefix="testbed-", dir=MARKER.parent if is_inside() else None) as directory:
         completed = _simulate(plan, Path(directory), rounds)
     if completed:
@@ -47,7 +48,7 @@ def record_predicted(plan: Plan, record: Record) -> None:
 
 
 def is_predictable(plan: Plan) -> bool:
-    """Return whether nothing but links and device model decides: no program, library, script or jitter."""
+    """Return whether links and device model alone determine times: no program, library, script, GPU or jitter."""
     paradigm = plan.technique.paradigm
     return not (
         not plan.is_emulated
@@ -64,11 +65,11 @@ def is_predictable(plan: Plan) -> bool:
 
 
 class _Rounds:
-    """The rounds of a simulation that has begun; as a ``Progress``, it ends it when there are enough."""
+    """Collects the rounds of a simulation as its ``Progress``, and interrupts it when there are enough."""
 
     def __init__(self, plan: Plan) -> None:
         self._events: list[dict[str, Any]] = []
-        # some worker has finished the round with which a fault begins, and others have not
+        # this round is left out: a fault begins when one worker has finished it, and others may not have
         self._faulty_round = min((fault.round for fault in plan.faults if fault.round is not None), default=math.inf)
         self._faulty_s = min((fault.at_s for fault in plan.faults if fault.at_s is not None), default=math.inf)
         self._done = Counter({node.name: 0 for node in plan.training_workers})
@@ -84,7 +85,7 @@ class _Rounds:
             raise KeyboardInterrupt
 
     def common(self) -> list[dict[str, Any]]:
-        """Return the rounds that all workers have done before the first fault."""
+        """Return the rounds that all workers completed before the first fault."""
         since_s = min((event["t0"] for event in self._events), default=0.0)
         faulty = [event["round"] for event in self._events if event["t"] - since_s >= self._faulty_s]
         count = min(*self._done.values(), self._faulty_round, *faulty)
@@ -96,7 +97,7 @@ class _Rounds:
 
 
 def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> bool:
-    """Simulate until there are enough rounds. Return whether no node failed."""
+    """Simulate until there are enough rounds. Return True if no node failed."""
     import torch
 
     from testbed.engine.roles import make_role

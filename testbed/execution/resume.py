@@ -19,11 +19,11 @@ FOLDER = "checkpoints"
 
 
 def checkpoint_files(plan: Plan, directory: Path, report: Progress, with_states: bool = True) -> CheckpointFiles | None:
-    """Return the files of a run that keeps checkpoints or has some to resume from; None for other runs.
+    """Return the checkpoint files of a run that keeps checkpoints or resumes from some; None for other runs.
 
-    ``with_states``: as of ``CheckpointFiles``.
+    ``with_states``: see ``CheckpointFiles``.
 
-    Raise ``ScenarioError`` if there are checkpoints and none is intact.
+    Raise ``ScenarioError`` if there are checkpoints but none is intact.
     """
     from testbed.engine.checkpoint import CheckpointFiles
 
@@ -58,7 +58,7 @@ def take_over(before: Path, directory: Path) -> None:
 
 
 def _mark(manifest: Path) -> None:
-    """Note that the checkpoint is of another run, whose clock may be another. A damaged one is refused later."""
+    """Note that the checkpoint comes from another run, with another clock. A damaged manifest is refused later."""
     try:
         about = json.loads(manifest.read_bytes())
     except (FileNotFoundError, ValueError, RecursionError):
@@ -70,7 +70,7 @@ def _mark(manifest: Path) -> None:
 def check_job(run: Path, plan: Plan) -> None:
     """Raise ``ScenarioError`` if the newest checkpoint of a run is of another job than ``plan``, or beyond its end.
 
-    Whether one is damaged, or is of a pipeline that was cut elsewhere, is found out when it is read.
+    Damaged checkpoints, and those of a pipeline that was cut elsewhere, are refused later, when they are read.
     """
     manifest = find(run)[-1] / "manifest.json"
     try:

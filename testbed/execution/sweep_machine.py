@@ -1,6 +1,6 @@
-"""A point of a sweep on a machine of a cluster: a task of Ray, in which a host process of its own executes the point.
+"""Runs a point of a sweep on a machine of a cluster: a Ray task starts a host process, which executes the point.
 
-The run directory is temporary, and its files come back as the task's result. Ray runs a task again if its process or
+The run directory is temporary, and the task returns its files as its result. Ray runs a task again if its process or
 machine dies.
 """
 
@@ -33,9 +33,9 @@ _LOG = "host.log"
 class PointTask:
     """A point as it is sent to a machine; fields as in ``PointRun`` and ``PointOrigin``.
 
-    directory  where the command will write it
-    packages   versions of Python and of what else decides results
-    files      where the files that the Plan names are in the working directory of the task, by the text in the Plan
+    directory  the run directory on the command's machine
+    packages   versions of Python and of the packages that affect results
+    files      paths, in the task's working directory, of the files that the Plan names, by their text in the Plan
     """
 
     id: str
@@ -52,7 +52,7 @@ class PointTask:
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """How the run has ended, and its directory as a tar archive without the status, which the receiver writes last."""
+    """How the run has ended, and its directory as a tar archive, without the status: the receiver writes that last."""
 
     status: str
     message: str
@@ -88,7 +88,7 @@ def run_task(task: PointTask) -> PointResult:
 
 
 def _packed(path: Path) -> bytes:
-    """Return the files below a run directory as a tar archive. What is no file is left out; ``host.log`` names it."""
+    """Return the files below a run directory as a tar archive. ``host.log`` names what is left out: links, pipes etc."""
     found = [each for each in sorted(path.rglob("*")) if each.is_symlink() or not each.is_dir()]
     files = [each for each in found if each.is_file() and not each.is_symlink()]
     if left_out := set(found) - set(files):
@@ -103,7 +103,7 @@ def _packed(path: Path) -> bytes:
 
 
 def unpack(content: bytes, path: Path) -> None:
-    """Write the files of a ``PointResult`` into a run directory, instead of those of an earlier attempt."""
+    """Write the files of a ``PointResult`` into a run directory. Replace the events of an earlier attempt."""
     shutil.rmtree(path / "events", ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(path, filter="data")

@@ -45,7 +45,7 @@ class SweepPoint:
 def points_of(
     scenario: Path, sweep: SweepSettings, on: str | None, allow_code: bool = False, folder: Path | None = None
 ) -> list[SweepPoint]:
-    """Return all points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
+    """Return all points, seeds changing fastest. Points with equal Plans appear several times, and are one run.
 
     ``allow_code``, ``folder``: as for ``load``. Raise ``ScenarioError`` for the first setting that the scenario
     refuses, before anything runs.
@@ -57,7 +57,7 @@ def points_of(
 class TechniquePoints:
     """The points of a sweep over techniques.
 
-    left_out  why a technique cannot run on this scenario, or need not: there it is another one; by its name
+    left_out  by technique: why it cannot run on this scenario, or that it is the same as another technique there
     """
 
     sweep: SweepSettings
@@ -73,16 +73,16 @@ def points_of_techniques(
     allow_code: bool = False,
     folder: Path | None = None,
 ) -> TechniquePoints:
-    """Return the points of ``sweep`` for each technique that can run with all of its settings, each but once.
+    """Return the points of ``sweep`` for each technique that can run with all of its settings, without duplicates.
 
-    Raise ``ScenarioError`` if none can, or one of a user's own cannot.
+    Raise ``ScenarioError`` if no technique can run, or a technique of the user cannot.
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code, folder=folder)
     dependencies = _dependencies()
-    read()  # what is wrong with the scenario itself is no technique's fault
+    read()  # raises for errors of the scenario itself, which are not those of a technique
     points: list[SweepPoint] = []
     left_out = {}
-    found: dict[str, str] = {}  # names by what they are on this scenario
+    found: dict[str, str] = {}  # names of techniques by the identities of their Plans on this scenario
     for name in names:
         try:
             own = list(_points(read, with_techniques(sweep, [name]), dependencies))
@@ -115,7 +115,7 @@ def _points(read: Read, sweep: SweepSettings, dependencies: Dependencies | None 
 
 
 def _dependencies() -> Dependencies:
-    """Return what tells what a point depends on beside its Plan. Code, data and folders of code are read once."""
+    """Return a function from a Plan to the versions of code and data that its results depend on. It reads each once."""
     code = cache(code_version)
     data = cache(content_digest)
     sources = cache(source_digest)
@@ -137,7 +137,7 @@ def _point(read: Read, settings: dict[str, str], seed: int, dependencies: Depend
 
 
 def maker(scenario: Path, on: str | None, allow_code: bool = False) -> Callable[[Mapping[str, str], int], SweepPoint]:
-    """Return what makes the point with other settings and a seed of the scenario."""
+    """Return a function that makes the point of the scenario with given settings and seed."""
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
     dependencies = _dependencies()
     return lambda settings, seed: _point(read, dict(settings), seed, dependencies)

@@ -1,7 +1,7 @@
-"""The real nodes of several jobs at the same time: each job is watched by a process of its own.
+"""Runs the real nodes of several jobs at the same time: a separate process watches each job.
 
-A fleet forks its nodes, waits for them in a loop, and takes the signals of its process. So several fleets are several
-processes, forked from this one, which has no threads. What they report comes through their pipes.
+A fleet forks its nodes, waits for them in a loop, and takes the signals of its process. So each of several fleets needs
+its own process, forked from this one, which has no threads. Each reports progress through a pipe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RunJob = Callable[[Deployment], None]
 
 
 class ToldError(TestbedError):
-    """An error of another process, with its words and its exit code."""
+    """An error that another process has reported, with its message, notes and exit code."""
 
     def __init__(self, line: Line) -> None:
         super().__init__(line["message"])
@@ -40,9 +40,9 @@ class ToldError(TestbedError):
 
 
 def run_together(deployments: Sequence[Deployment], run: RunJob) -> list[BaseException | None]:
-    """Run each job to its end. Return the error of each, if it has failed. A run's only job runs in this process.
+    """Run each job to its end. Return for each its error, or None. The only job of a run runs in this process.
 
-    The start of a job counts from now, when the network is up.
+    The start times of jobs count from this call, when the network is up.
     """
     if len(deployments) == 1:
         try:
@@ -84,7 +84,7 @@ class _JobProcesses:
         self._selector.close()
 
     def follow(self) -> None:
-        """Pass on what the jobs report until all have ended."""
+        """Pass on the progress of all jobs until all have ended."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
                 number: int = key.data
@@ -111,7 +111,7 @@ class _JobProcesses:
             child.send_signal(signal.SIGINT)
 
     def errors(self) -> list[BaseException | None]:
-        """Return how the jobs have ended."""
+        """Return for each job its error, or None."""
         found: list[BaseException | None] = []
         for number, child in enumerate(self._children):
             code = child.wait()

@@ -1,4 +1,4 @@
-"""A library among the training workers of a data centre: below the servers of ``hips``, and for HiTopKComm's sums."""
+"""Sums by a library among the training workers of a data centre: below the servers of ``hips``, and for HiTopKComm."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def make_library(world: RealWorld, plan: Plan, group: Collectives) -> Libr
 
 
 class LibraryInside:
-    """``SiteSums`` of the engine. What it has carried is recorded as one transfer per peer and operation.
+    """``SiteSums`` of the engine, by a library. Its bytes are recorded as one transfer per peer and operation.
 
-    In records, key 2 b is the sum of bucket b, and 2 b + 1 what is handed out or gathered of it. Tensors that it is
-    given are overwritten.
+    In records, key 2 b is the sum of bucket b, and 2 b + 1 the broadcast or all-gather of bucket b. The operations
+    overwrite the tensors given to them.
     """
 
     def __init__(self, world: RealWorld, group: Group, library: str, ranks: Collectives) -> None:
@@ -35,8 +35,8 @@ class LibraryInside:
         self._group = group
         self._library = library
         self._ranks = ranks
-        self._turn = asyncio.Lock()  # from a bucket's reduce-scatter to its all-gather: all workers take one order
-        self._elements = 0  # of that bucket
+        self._turn = asyncio.Lock()  # held from a bucket's reduce-scatter to its all-gather: all workers keep one order
+        self._elements = 0  # of the bucket that holds the lock
 
     async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
         await self._run(lambda: self._group.start_reduce(tensor), 2 * bucket, round_)
@@ -47,7 +47,7 @@ class LibraryInside:
         return tensor
 
     async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """The library takes parts of one size, so shorter ones are filled up."""
+        """Pad shorter parts with zeros, as the library takes parts of equal size."""
         await self._turn.acquire()
         self._elements = tensor.numel()
         mine = tensor if self._group.on_gpu else await coding.exact(self._world, tensor)
@@ -60,7 +60,7 @@ class LibraryInside:
         return placed[: parts[self._ranks.rank].numel()], flag
 
     async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """The flag is one more element."""
+        """Send the flag as one more element."""
         mine = part if self._group.on_gpu else await coding.exact(self._world, part)
         sizes = [stop - start for start, stop in self._ranks.parts_of(self._elements)]
         width = max(sizes) + 1

@@ -56,7 +56,7 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
 
 
 class LibrarySum(Remembering):
-    """Sums one bucket by the library. The library's messages are recorded as one transfer per peer and round.
+    """Sums one bucket with the library. The library's messages are recorded as one transfer per peer and round.
 
     starting  a lock, held while a sum is prepared and begun, so that all workers begin their buckets in the same order
     """

@@ -1,6 +1,7 @@
 """TCP connections of this process that a library opened: their ends, and how many bytes they have received.
 
-Libraries report neither, so both come from the kernel: the ends from ``getpeername``, the bytes from ``TCP_INFO``.
+Libraries report neither, so both come from the kernel: the ends from ``getsockname`` and ``getpeername``, the bytes
+from ``TCP_INFO``.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def listening() -> set[Place]:
 class Meter:
     """Counts bytes received between calls. ``peers``: the worker at the other end of each connection.
 
-    It holds duplicates of the descriptors, as a library closes its own as soon as the other worker has: after the last
-    sum, that may be before this worker has read the counters.
+    It holds duplicates of the descriptors: a library closes its descriptor as soon as the other worker closes its end,
+    which after the last sum may be before this worker has read the counters.
     """
 
     def __init__(self, peers: Mapping[Ends, str]) -> None:

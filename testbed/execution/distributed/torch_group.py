@@ -38,12 +38,12 @@ def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
 
 
 async def make_group(world: RealWorld, plan: Plan, peers: Collectives, library: str) -> Group:
-    """Make a group of ``peers`` by ``library``; to be called in each of them."""
+    """Make a group of ``peers`` with ``library``; to be called by each of the peers."""
     return await _GROUPS[library](world, plan, peers)
 
 
 async def _gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
-    """Gloo over TCP between the workers' own addresses, each connected to each."""
+    """Make a Gloo group over TCP, with connections between the addresses of all pairs of workers."""
     before = sockets.listening()
     device = _LIBRARY.ProcessGroupGloo.create_device(hostname=world.network.host_of(world.node))
     (listener,) = sockets.listening() - before
@@ -63,7 +63,9 @@ async def _gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group
 
 
 async def _nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
-    """NCCL, one GPU per worker: that on which it computes or, if that is not its own, by rank on its machine."""
+    """Make an NCCL group with one GPU per worker: the GPU on which the worker computes or, if workers of the machine
+    share GPUs, the GPU with the worker's number among them.
+    """
     store = await _store(world, plan, peers)
     device = _own_gpu(world, plan)
     make = _LIBRARY.ProcessGroupNCCL
@@ -80,9 +82,10 @@ _GROUPS: dict[str, Callable[[RealWorld, Plan, Collectives], Awaitable[Group]]] =
 
 @dataclass(slots=True)
 class Group:
-    """Workers that sum together. All start the same operations in the same order; the future is done when one is.
+    """Workers that sum together. All must start the same operations in the same order.
 
-    ``store``: that of the rendezvous, held because the library uses it. ``device``: where the library wants tensors.
+    Each operation returns a future that ends with it. ``store``: the store of the rendezvous, kept because the library
+    uses it. ``device``: the device on which the library needs tensors.
     """
 
     group: Any
@@ -100,27 +103,27 @@ class Group:
         return self._finished(self.group.allreduce([there]), tensor, there)
 
     def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
-        """Begin to sum ``tensor`` at the first worker, in place; at others its content is lost."""
+        """Begin to sum ``tensor`` in place at the first worker; at the others its content is lost."""
         there = tensor.to(self.device)
         if self.rank + 1 < len(self.ranks):
             self._count(self.rank + 1, tensor.nbytes)
         return self._finished(self.group.reduce(there, 0), tensor, there)
 
     def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
-        """Begin to copy the first worker's ``tensor`` to the others', in place."""
+        """Begin to copy the first worker's ``tensor`` into the ``tensor`` of each other worker."""
         there = tensor.to(self.device)
         if self.rank:
             self._count(self.rank - 1, tensor.nbytes)
         return self._finished(self.group.broadcast(there, 0), tensor, there)
 
     def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
-        """Begin to sum ``tensor``, of which each worker gets one ``part``, all of one size."""
+        """Begin to sum ``tensor``; each worker gets one ``part`` of the sum, all of equal size."""
         there = part.to(self.device)
         self._count(self.rank - 1, self._without_one(tensor))
         return self._finished(self.group._reduce_scatter_base(there, tensor.to(self.device)), part, there)
 
     def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
-        """Begin to join all workers' ``part`` in ``tensor``."""
+        """Begin to concatenate the ``part`` of each worker, by rank, into ``tensor``."""
         there = tensor.to(self.device)
         self._count(self.rank - 1, self._without_one(tensor))
         return self._finished(self.group._allgather_base(there, part.to(self.device)), tensor, there)
@@ -130,20 +133,20 @@ class Group:
         raise NotImplementedError
 
     def _count(self, rank: int, size_bytes: int) -> None:
-        """An operation has begun in which a ring of this library moves so many bytes from ``rank`` to this worker."""
+        """Count bytes that the library's ring moves from ``rank`` to this worker in an operation that begins."""
 
     def _without_one(self, tensor: Tensor) -> int:
-        """Return the bytes of all parts of a tensor but one."""
+        """Return the size of a tensor without one worker's part, in bytes."""
         return tensor.nbytes * (len(self.ranks) - 1) // len(self.ranks)
 
     def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
-        """Return what is set when ``work`` is done and its result, which is ``there``, is in ``result``."""
+        """Return a future that ends when ``work`` is done and its result ``there`` has been copied to ``result``."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class Gloo(Group):
-    """Gloo on main memory. Its bytes are those that the kernel counts on its connections, headers included."""
+    """Gloo on main memory. Its bytes are counted by the kernel on its connections, including Gloo's headers."""
 
     meter: Meter
 
@@ -163,7 +166,7 @@ class Gloo(Group):
 
 @dataclass(slots=True)
 class Nccl(Group):
-    """NCCL says nothing of bytes, and between GPUs none cross a socket: those are counted that its rings must move."""
+    """NCCL, which reports no bytes and uses no sockets between GPUs: the bytes that its rings must move are counted."""
 
     moved: dict[str, int] = field(default_factory=dict)
 
@@ -184,7 +187,7 @@ class Nccl(Group):
         work.wait()
         if there is not result:
             result.copy_(there)
-        torch.cuda.synchronize(self.device)  # ``wait`` only orders streams, and other threads have others
+        torch.cuda.synchronize(self.device)  # ``wait`` only orders streams of this thread; other threads have others
 
 
 def _waited(work: Any) -> None:
@@ -211,7 +214,7 @@ def _own_gpu(world: RealWorld, plan: Plan) -> torch.device:
 
 
 async def _store(world: RealWorld, plan: Plan, peers: Collectives) -> Any:
-    """The store of the rendezvous: at the first worker, on a port that the kernel chooses and a broadcast announces."""
+    """Return the store of the rendezvous. It is at the first worker, which broadcasts the port that the kernel chose."""
     host = world.network.host_of(peers.ranks[0])
     timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
 
@@ -227,10 +230,10 @@ async def _store(world: RealWorld, plan: Plan, peers: Collectives) -> Any:
 
 
 async def _peers_of_connections(peers: Collectives, listener: Place) -> dict[Ends, str]:
-    """The worker at the other end of each of Gloo's connections. ``listener``: where this worker's Gloo listens.
+    """Return the worker at the other end of each Gloo connection. ``listener``: where this worker's Gloo listens.
 
-    A connection that this worker made is known by the listener at its other end; one that was accepted is known from
-    the worker that made it.
+    If this worker opened a connection, the address of the listener identifies the other worker. If this worker accepted
+    it, the other worker reports it.
     """
     listeners = [(str(host), int(port)) for host, port in await _exchange(peers, listener)]
     others = [place for rank, place in enumerate(listeners) if rank != peers.rank]
