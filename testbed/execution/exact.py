@@ -207,7 +207,7 @@ def processor_s(session: int) -> float:
 
 
 def close(directory: Path, status: str) -> None:
-    """Remove files used only by the kernel and the launcher. After a failure, append the kernel's log to ``host.log``."""
+    """Remove files used only by kernel and launcher. After a failure, append the kernel's log to ``host.log``."""
     if status == "failed" and (directory / KERNEL_LOG).exists():
         with (directory / "host.log").open("ab") as log:
             log.write((directory / KERNEL_LOG).read_bytes())

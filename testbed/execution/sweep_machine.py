@@ -88,7 +88,7 @@ def run_task(task: PointTask) -> PointResult:
 
 
 def _packed(path: Path) -> bytes:
-    """Return the files below a run directory as a tar archive. ``host.log`` names what is left out: links, pipes etc."""
+    """Return the files below a run directory as a tar archive. ``host.log`` names links, pipes etc., left out of it."""
     found = [each for each in sorted(path.rglob("*")) if each.is_symlink() or not each.is_dir()]
     files = [each for each in found if each.is_file() and not each.is_symlink()]
     if left_out := set(found) - set(files):

@@ -214,7 +214,7 @@ def _own_gpu(world: RealWorld, plan: Plan) -> torch.device:
 
 
 async def _store(world: RealWorld, plan: Plan, peers: Collectives) -> Any:
-    """Return the store of the rendezvous. It is at the first worker, which broadcasts the port that the kernel chose."""
+    """Return the store of the rendezvous. The first worker has it, and broadcasts the port that the kernel chose."""
     host = world.network.host_of(peers.ranks[0])
     timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
 
