@@ -8,7 +8,7 @@ A *kind* names a technique. It is one of
 * a file ``./warm_hfa.py:WarmHfa``; in a Plan always with its absolute path, so that every process finds the same file.
 
 The class states its properties as class attributes and its options as a nested frozen dataclass ``Options`` (or is such
-a dataclass itself). Code from outside is imported only when its kind is looked up.
+a dataclass itself). Users' code is imported only when its kind is looked up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from testbed.declaration import limits_of
 from testbed.errors import ScenarioError
 
 T = TypeVar("T")
-option = declaration.option  # which techniques take from here
+option = declaration.option  # techniques import it from here
 _OPTION_TYPES = (bool, int, float, str)
 _OPTION_UNITS = ("bytes", "s", "bit/s", "share")
 
@@ -63,10 +63,10 @@ class CodeFile:
 class Axis(Mapping[str, type[T]], Generic[T]):
     """Techniques by kind. Iteration yields shipped kinds, in the order of the table, then installed ones.
 
-    name  of the axis, as in the entry point group ``testbed.<name>``
-    base  what a class from outside derives from, or ``module:Class`` where importing it at once would be slow; empty:
-          the axis takes shipped techniques only
-    removed  kinds that have gone, each with what a scenario writes in its place
+    name  name of the axis, as in the entry point group ``testbed.<name>``
+    base  base class of users' own techniques, or ``module:Class`` if importing it at once would be slow; empty: the
+          axis takes shipped techniques only
+    removed  removed kinds, each with the advice what to write instead
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         self._base = base
         self.removed = removed or {}
         self._loaded: dict[str, type[T]] = {}
-        self._imported: dict[str, str] = {}  # by kind from outside, the SHA-256 of its file then
+        self._imported: dict[str, str] = {}  # by users' own kinds: the SHA-256 of the file when it was imported
 
     def __getitem__(self, kind: str) -> type[T]:
         found = self.shipped.get(kind) or self._loaded.get(kind)
@@ -106,7 +106,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
 
     @property
     def default(self) -> str:
-        """The first kind of the table, which a scenario gets that names none."""
+        """The first kind of the table, which applies if a scenario names none."""
         return next(iter(self.shipped))
 
     def resolve(self, kind: str, folder: Path | None, folder_is: str = "the scenario's folder") -> str:
@@ -137,7 +137,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return f"{path}:{class_name}"
 
     def own_class(self, kind: str) -> str:
-        """Return how to name a class, as a cure of ``kind``, where that looks like a file; empty if it does not."""
+        """Return the advice how to name a class, if ``kind`` looks like a file or a dotted path; else an empty text."""
         if not self.is_open or not {".", "/"} & {*kind}:
             return ""
         file = kind if kind.endswith(".py") else "FILE.py"
@@ -146,7 +146,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
     def code_of(self, kind: str) -> CodeFile | None:
         """Return the file behind ``kind``, ``None`` for a shipped kind. Imports the code.
 
-        Raise ``AxisError`` if the file has changed since: what runs in this process would be the code of before.
+        Raise ``AxisError`` if the file has changed since its import, as this process would run the old code.
         """
         if kind in self.shipped:
             return None
@@ -197,7 +197,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
 
 
 def _unreadable(options: type[Any]) -> str:
-    """Return which option of a technique from outside no scenario could give, and why; empty: it can give all."""
+    """Return a problem with an option of a user's technique that no scenario could set; empty if there is none."""
     hints = get_type_hints(options)
     for field in dataclasses.fields(options):
         if hints[field.name] not in _OPTION_TYPES:
@@ -209,7 +209,7 @@ def _unreadable(options: type[Any]) -> str:
 
 
 def refuse_values(options: Any) -> None:
-    """Raise ``ValueError`` for a value that no scenario could give to this options dataclass: ``NAME: PROBLEM``."""
+    """Raise ``ValueError`` (``NAME: PROBLEM``) if an option has a value that no scenario could set."""
     hints = get_type_hints(type(options))
     for field in dataclasses.fields(options):
         if problem := _problem(hints[field.name], field.metadata, getattr(options, field.name)):
@@ -217,7 +217,7 @@ def refuse_values(options: Any) -> None:
 
 
 def _problem(hint: Any, metadata: Mapping[str, Any], value: Any) -> str:
-    """Return what is wrong with an option's value; empty if nothing is. Quantities and files are not looked at."""
+    """Return the problem with an option's value; empty if it is valid. Quantities and files are not checked."""
     if choices := metadata.get("choices"):
         return "" if value in choices else f"{value!r} is not one of {', '.join(map(repr, choices))}"
     if hint is bool:
@@ -250,7 +250,7 @@ def installed(axis: str) -> dict[str, EntryPoint]:
 
 
 def import_code(kind: str, point: EntryPoint | None = None) -> Any:
-    """Return what ``kind`` names, ``None`` if it is no path. Raise ``AxisError`` when its code cannot be imported."""
+    """Return the object that ``kind`` names; ``None`` if it is no path. Raise ``AxisError`` if the import fails."""
     place, colon, name = (point.value if point else kind).rpartition(":")
     if not colon:
         return None
@@ -269,16 +269,16 @@ def import_code(kind: str, point: EntryPoint | None = None) -> Any:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source each time: bytecode on the disk is found by second and size, which an edit may keep."""
+    """Compiles the source each time: cached bytecode is matched by seconds and size, which an edit may not change."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"{path}: no bytecode of it is read or written")
 
 
 def _module_of_file(path: Path) -> ModuleType:
-    """Import a file under a name made from its path and content: each file is a module, and an edited one is new.
+    """Import a file under a name made from its path and content, so that an edited file becomes a new module.
 
-    Copies in two folders are two modules, as each reads what is beside it.
+    Copies in two folders are two modules, as each may read files beside it.
     """
     name = f"testbed_code_{hashlib.sha256(f'{path}:{sha256_of(path)}'.encode()).hexdigest()[:16]}"
     if name in sys.modules:
@@ -296,7 +296,7 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def _file_of(kind: str, entry: type[Any]) -> Path:
-    """Return the file of a technique from outside. Raise ``AxisError`` where its module has none."""
+    """Return the file of a user's own technique. Raise ``AxisError`` if its module has no file."""
     place = kind.rpartition(":")[0]
     file = place if place.endswith(".py") else getattr(sys.modules[entry.__module__], "__file__", None)
     if file is None:
@@ -312,11 +312,11 @@ def sha256_of(path: Path) -> str:
         raise AxisError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
-_outside: set[str] = set()  # modules of techniques from outside that have been looked up
+_outside: set[str] = set()  # modules of users' own techniques that have been looked up
 
 
 def place_in_code(error: BaseException) -> str:
-    """Return ``FILE:LINE``, the innermost place in a technique from outside that an exception met; empty if none."""
+    """Return ``FILE:LINE``, the innermost place of an exception in a user's own technique; empty if there is none."""
     met = [
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)

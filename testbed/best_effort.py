@@ -1,7 +1,7 @@
 """Best-effort channels: sizes on the wire, the queue of a sender, and its rate. Both worlds use this module.
 
-A message on a channel above 0 travels in datagrams that each fit into one Ethernet frame, so that IP fragments none of
-them. A message is lost when one of its datagrams is. A datagram is a prefix (connection, sequence number of the
+A message on a channel above 0 travels in datagrams that each fit into one Ethernet frame, so that IP does not fragment
+them. A message is lost if one of its datagrams is lost. A datagram is a prefix (connection, sequence number of the
 message, channel, index, count), a piece of the message, and an authentication code over both. A message is the length
 of its header, its header (``testbed.messages``) and the bytes of its tensors.
 """
@@ -26,7 +26,7 @@ MAX_MESSAGE_BYTES = MAX_PIECES * PIECE_BYTES
 
 QUEUE_LIMIT_BYTES = 64 << 20
 TOO_MUCH = "too much queued"
-# Of the rate of the slowest link. A sender that stays below it fills no queue, in which reliable traffic would wait.
+# Share of the slowest link's rate. A slower sender fills no queue, so reliable traffic does not wait behind it.
 PACE_SHARE = 0.97
 
 T = TypeVar("T")
@@ -63,8 +63,8 @@ def type_of_service(channel: int, channels: int) -> int:
 def pace_bps(plan: Plan, source: str, target: str) -> float:
     """Return the rate of best-effort messages from ``source`` to ``target``, in bits of Ethernet frames per second.
 
-    That is ``PACE_SHARE`` of the slowest planned link of the path, divided by the number of nodes of the same data
-    centre that push to the same servers. To servers of one data centre a node sends one push after another.
+    It is ``PACE_SHARE`` of the slowest planned link on the path, divided by the number of nodes in the same data centre
+    that push to the same servers. A node sends its pushes to the servers of one data centre one after another.
     """
     here = plan.site(data_center_of(source))
     there = plan.site(data_center_of(target))
@@ -78,10 +78,10 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
 
 
 class BestEffortQueue(Generic[T]):
-    """Messages to one peer that are not sent yet: the lower channel first, first in first out within a channel.
+    """Unsent messages to one peer. Lower channels are sent first; each channel is first in, first out.
 
-    Two bounds drop messages, and ``dropped`` counts them: beyond ``limit_bytes`` the oldest of the highest channel;
-    and a message that is two rounds older than the latest queued one of its key, as its round has been closed.
+    Two rules drop messages, which ``dropped`` counts. Beyond ``limit_bytes``, the oldest message of the highest channel
+    is dropped. A message two rounds older than the latest queued one of its key is dropped, as its round is closed.
     """
 
     def __init__(self, limit_bytes: int = QUEUE_LIMIT_BYTES) -> None:

@@ -1,8 +1,8 @@
-"""Reuses the memory of large tensors that live for one message or one sum, so that the kernel need not clear it again.
+"""Reuses the memory of large, short-lived tensors (of one message or one sum), so that the kernel need not clear pages.
 
-The kernel clears every page that a process gets for the first time, which takes longer than copying into it. The C
-library's allocator keeps freed memory, too, but small objects between large blocks fragment it, and the heap grows.
-Here a block belongs to one size class and goes back to it when the last tensor that shares it is freed.
+The kernel clears every page before it gives it to a process, which takes longer than copying into the page. The C
+library's allocator keeps freed memory, too, but small objects between large blocks fragment it, so the heap grows. Here
+a block belongs to a size class, and returns to it when the last tensor that shares the block is freed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import torch
 from torch import Tensor
 
 POOLED_BYTES = 1 << 20  # smaller tensors come from torch's allocator
-KEPT_BYTES = 1 << 30  # of unused blocks that a process keeps, at most
-KEPT_S = 10.0  # for which an unused block is kept
+KEPT_BYTES = 1 << 30  # the most bytes of unused blocks that a process keeps
+KEPT_S = 10.0  # how long an unused block is kept
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class BufferPool:
     """Memory blocks of large tensors; any thread may use it.
 
-    kept_bytes  of all unused blocks together, at most
+    kept_bytes  the most bytes of all unused blocks together
     clock       returns the time in s
 
-    A tensor may be freed in the middle of any method, also while this thread holds the lock. So giving a block back
-    takes no lock: it consists of atomic operations on a queue and a dictionary.
+    A tensor may be freed in the middle of any method, even while this thread holds the lock. So returning a block needs
+    no lock: it consists of atomic operations on a queue and a dictionary.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,7 +89,7 @@ class BufferPool:
 
 
 def class_of(size_bytes: int) -> int:
-    """Return the size of the smallest block that holds so many bytes: there are four sizes for each power of two."""
+    """Return the size of the smallest block for ``size_bytes`` bytes; there are four sizes for each power of two."""
     step = 1 << max(0, (size_bytes - 1).bit_length() - 3)
     return -(-size_bytes // step) * step
 

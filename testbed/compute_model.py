@@ -1,4 +1,4 @@
-"""How long computation takes in virtual time, in simulated and in exact runs. Free of torch.
+"""The duration of computation in virtual time, in simulated and in exact runs. This module does not import torch.
 
 The constants are printed in the ``model`` event of every simulated run.
 """
@@ -29,15 +29,15 @@ from testbed.world import Work
 class ComputeModel:
     """Rates and fixed costs of a node's processor. Defaults are calibrated against real runs of this project.
 
-    memory_bytes_per_s   sums are bound by memory bandwidth: ``Work.size_bytes`` divided by this, where ``costs`` has no
-                         row for them
-    work_overhead_s      of each piece of work that is not a training step
-    message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
+    memory_bytes_per_s   memory bandwidth, which limits sums: without a row in ``costs``, they take ``Work.size_bytes``
+                         divided by it
+    work_overhead_s      fixed time of each piece of work other than a training step
+    message_cost_s       time from the arrival of a message's last byte until the role has it: wake-up, parsing,
                          verification. A receiver reads its messages one after another.
-    message_bytes_per_s  reading and authentication of the stream (AES-GMAC), overlapped with the transfer: limits a
-                         node's port. A table of costs says both of messages in its row ``message``
-    costs                measured durations of codecs and optimizer steps, by row; ``None``: codecs cost nothing, and
-                         optimizers what sums do
+    message_bytes_per_s  rate of reading and authenticating the stream (AES-GMAC), overlapped with the transfer; it
+                         limits a node's port. The row ``message`` of a table of costs sets this rate and the cost
+    costs                measured durations of codecs and optimizer steps, by row; ``None``: codecs take no time, and
+                         optimizers the same time as sums
     """
 
     memory_bytes_per_s: float = 4e9
@@ -52,7 +52,7 @@ class ComputeModel:
         return self.costs is not None and COPY in self.costs
 
     def of_plan(self, plan: Plan) -> ComputeModel:
-        """Return the model with the costs, and of a job's trace the memory, that the Plan has instead of its own."""
+        """Return the model with the Plan's table of costs and, for a traced job, the Plan's memory bandwidth."""
         if plan.traced is not None and plan.traced.memory_bps:
             rate = plan.traced.memory_bps / 8  # messages come into the device's memory, not through a processor
             return replace(self, memory_bytes_per_s=rate, message_bytes_per_s=rate)._with_costs(plan)
@@ -65,7 +65,7 @@ class ComputeModel:
         return replace(self, costs=self.costs | rows)._with_messages(rows.get(MESSAGE))
 
     def _with_messages(self, row: Row | None) -> ComputeModel:
-        """Return the model whose receivers take what a row says: processors without authentication, or none at all."""
+        """Return the model with the receivers' cost and rate of the row ``message``; unchanged without a row."""
         if row is None:
             return self
         rate = 1 / row.payload_byte_s if row.payload_byte_s else math.inf

@@ -1,13 +1,13 @@
-"""What work on tensors is, and how long it takes: codecs' and optimizers'. Free of torch.
+"""Kinds of work on tensors, by codecs and optimizers, and their measured durations. This module does not import torch.
 
 A table of costs is a CSV file with the columns ``row,call_us,element_ns,payload_byte_ns``: seconds of one core, by the
 name of the work. A piece of work takes
 
     call + elements · element + payload bytes · payload_byte
 
-The rows ``sum`` and ``copy`` are of work in memory, whose bytes are those that it reads; ``message`` is what a receiver
-does with each message and its bytes, one message after another. A table without ``copy`` has copies take no time; one
-without the others has them take what the world's model says.
+The rows ``sum`` and ``copy`` are for work in memory, where bytes are the bytes read. The row ``message`` is for a
+receiver, which handles one message after another. If a table has no row ``copy``, copies take no time; if it lacks
+``sum`` or ``message``, the world's compute model gives their durations.
 
 ``reference_costs.csv`` was measured on the machine of ``docs/measurements/costs.md``; ``testbed calibrate --costs``
 writes a table of the machine that it runs on.
@@ -33,18 +33,18 @@ SUM = "sum"
 COPY = "copy"
 MESSAGE = "message"
 MESSAGE_S = 60e-6
-"""What a receiver of this project takes for a message: wake-up, parsing, verification."""
+"""Seconds that a receiver of this project takes for a message: wake-up, parsing, verification."""
 MESSAGE_BYTES_PER_S = 3.2e9
-"""Of a stream, what it reads and authenticates (AES-GMAC) in a second."""
+"""Bytes of a stream that a receiver reads and authenticates (AES-GMAC) in a second."""
 ON_GPU = "cuda"  # rows of codecs on a GPU begin with it; copies are part of them
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
 USER_CODE = "user_code"
 """``Work.kind`` of a script until its next call. It takes no modelled time: the step that it ends in does."""
 COLUMNS = "row,call_us,element_ns,payload_byte_ns"
 LONGEST_S = 1000.0
-"""What a call, an element or a byte of the payload takes less than."""
+"""Upper bound of the seconds that a call, an element or a byte of the payload takes."""
 OPERATIONS = (ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE, "step")
-_UNMEASURED = "rows"  # which the reference table lacks: around another codec
+_UNMEASURED = "rows"  # a codec around another one, without a row in the reference table
 REFERENCE = Path(__file__).parent / "reference_costs.csv"
 
 
@@ -53,7 +53,7 @@ class Cost:
     """One kind of work on tensors.
 
     row        its row in a table of costs, such as ``fp16 encode``
-    element_s  seconds per element, where the table has no such row
+    element_s  seconds per element, if the table has no such row
     """
 
     row: str
@@ -62,12 +62,12 @@ class Cost:
 
 @functools.cache
 def cost_of(name: str, operation: str, element_s: float) -> Cost:
-    """Return the cost of ``operation`` of what the table knows as ``name``."""
+    """Return the cost of ``operation`` by the codec or optimizer that the table calls ``name``."""
     return Cost(f"{name} {operation}", element_s)
 
 
 class Row(NamedTuple):
-    """Seconds of one call, and besides for each element of the tensor and each byte of the payload."""
+    """Seconds for one call, plus seconds for each element of the tensor and for each byte of the payload."""
 
     call_s: float
     element_s: float
@@ -118,12 +118,12 @@ def write_costs(rows: Costs, about: str) -> str:
 
 
 def measured_names() -> set[str]:
-    """Return the codecs and optimizers of rows, without those that come from elsewhere."""
+    """Return the names of the codecs and optimizers in the reference table, and of the unmeasured codec."""
     return {parts_of(row)[0] for row in reference_costs()} | {_UNMEASURED}
 
 
 def parts_of(row: str) -> tuple[str, str]:
-    """Return the codec or optimizer of a row, and the operation: one of ``OPERATIONS`` where it is of any work."""
+    """Return the codec or optimizer of a row, and the operation, which is one of ``OPERATIONS`` in a valid row."""
     name, _, operation = row.removeprefix(f"{ON_GPU} ").rpartition(" ")
     return name, operation
 

@@ -7,9 +7,9 @@ A section of a scenario, the options of a technique and the parts of a Plan are 
         restart_delay_s: float = option(1.0, unit="s", key="delay")
         "Time from the loss to the restart."
 
-From it follow what a scenario may write (``testbed.scenario.reading.declared``), with the place and the cure of what is
-wrong; the JSON Schema and the reference; and what the Plan holds. A dataclass may have a method ``problems()``, which
-yields where, what and the cure for values that are good one by one:
+From the declaration follow the values that a scenario may write (``testbed.scenario.reading.declared``), the messages
+about wrong values, the JSON Schema, the reference, and the content of the Plan. A dataclass may have a method
+``problems()``, which checks combinations of values and yields place, problem and cure:
 
     yield "until", "3 s does not come after 5 s", "write a later time"
 
@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Problem = tuple[str | tuple[str | int, ...], str, str]
-"""Where below the section, what is wrong, and the cure."""
+"""The place below the section, the problem, and the cure."""
 _SUFFIXES = {"s": "_s", "bit/s": "_bps", "bytes": "_bytes"}
 
 
@@ -84,7 +84,7 @@ def written(declared: Any) -> Iterator[dataclasses.Field[Any]]:
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
-    """Return what a field is called in a scenario, where a value has its unit and a key needs none."""
+    """Return the key of a field in a scenario: without the unit suffix, as the value has its unit."""
     key: str = field.metadata.get("key") or field.name.removesuffix(_SUFFIXES.get(field.metadata.get("unit", ""), ""))
     return key
 
@@ -97,7 +97,7 @@ def limits_of(hint: Any, facts: Mapping[str, Any]) -> tuple[Any, Any, bool]:
 
 @cache
 def texts_of(declared: Any) -> dict[str, str]:
-    """Return what the fields of a declared dataclass mean: the texts below them, and those of its bases."""
+    """Return the texts that describe the fields of a declared dataclass and of its bases: those below the fields."""
     found: dict[str, str] = {}
     classes: list[type] = list(declared.__mro__)
     for cls in reversed(classes):
@@ -113,7 +113,7 @@ def texts_of(declared: Any) -> dict[str, str]:
 
 
 def other_than_default(section: Any, *names: str) -> list[str]:
-    """Return the keys of those of the fields ``names`` that have another value than where they are left out."""
+    """Return the keys of those fields among ``names`` whose values differ from their defaults."""
     by_name = {field.name: field for field in dataclasses.fields(section)}
     return [key_of(by_name[name]) for name in names if getattr(section, name) != default_of(by_name[name])]
 
@@ -124,7 +124,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def made_from(made: type[T], section: Any, **others: Any) -> T:
-    """Return a part of the Plan with what ``section`` calls by the same name, and ``others``."""
+    """Return a part of the Plan with the fields that ``section`` has by the same names, and ``others``."""
     fields = dataclasses.fields(made)  # type: ignore[arg-type]
     same = {field.name: getattr(section, field.name) for field in fields if hasattr(section, field.name)}
     return made(**(same | others))

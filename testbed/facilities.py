@@ -1,6 +1,6 @@
-"""What each back end has for the runs that are made on it. Rooms above the worlds ask for that, and not for its name.
+"""The facilities of each back end. Code outside the worlds checks these facilities, never the name of a back end.
 
-Where a rule of a scenario holds on one back end alone, the reason, or the cure, stands here beside the fact.
+If a rule of a scenario applies to one back end only, its reason or its cure is given here, too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ MODELLED = "modelled"  # by arithmetic, or packet by packet
 class Facilities:
     """One back end.
 
-    links            what makes the Plan's links: ``SHAPED``, ``MODELLED``; empty if nothing does
-    has_wan          whether what data centres send each other leaves the machine's own loopback
-    about_links      the warning about a scenario's links on a back end that does not make them; empty on others
-    has_processes    whether each node is a process with sockets; otherwise all nodes are one process
-    in_virtual_time  whether its clock is no machine's
-    no_link_faults   why no link can fail; empty if one can
-    no_programs      why no program of a user's own can run, and the cure; empty if one can
-    has_gpus         whether nodes may use those of the machine
-    sources          beside what all back ends have in common, the code that determines results
+    links            how the Plan's links are made: ``SHAPED`` or ``MODELLED``; empty: they are not
+    has_wan          whether messages between data centres leave the machine's own loopback
+    about_links      the warning about a scenario's links, if the back end does not make them; else empty
+    has_processes    whether each node is a process with sockets; otherwise one process runs all nodes
+    in_virtual_time  whether runs use virtual time instead of a machine's clock
+    no_link_faults   why links cannot fail; empty if they can
+    no_programs      why users' programs cannot run, and the cure; ``None`` if they can
+    has_gpus         whether nodes may use the machine's GPUs
+    sources          the code that determines results, beside the code that all back ends share
     """
 
     name: str
@@ -46,12 +46,12 @@ class Facilities:
 
     @property
     def is_unshaped(self) -> bool:
-        """Whether runs send over the machine's own network, as it is."""
+        """Whether runs use the machine's own network unchanged."""
         return not self.links
 
     @property
     def clock(self) -> str:
-        """The clock of what the whole run is made in: the machine, or a kernel of its own."""
+        """The clock of the machine, or of the kernel, in which the whole run is made."""
         return "virtual time" if self.in_virtual_time and self.has_processes else "wall clock"
 
 
@@ -106,5 +106,5 @@ BACK_ENDS = {
 
 
 def facilities_of(plan: Mapping[str, Any]) -> Facilities:
-    """Return those of the run that a Plan, or a run's result, is of. ``plan``: the content of its file."""
+    """Return the facilities of a run's back end. ``plan``: the content of a Plan's or a result's file."""
     return BACK_ENDS[plan["back_end"]]

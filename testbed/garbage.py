@@ -1,4 +1,4 @@
-"""The garbage collector around runs: objects that live as long as the process are not looked at again and again."""
+"""Settings of the garbage collector around runs, so that it does not scan long-lived objects again and again."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NODE_THRESHOLD = 10_000  # allocations: a node's messages are garbage of reference counts long before
-_RELAXED_THRESHOLD = 1_000_000  # allocations; hardly anything in a run is garbage that only the collector finds
-_GROWTH = 1.1  # of a process, after which what earlier runs have left is collected
+_NODE_THRESHOLD = 10_000  # allocations; reference counting frees a node's messages long before
+_RELAXED_THRESHOLD = 1_000_000  # allocations; a run makes hardly any garbage that only the collector finds
+_GROWTH = 1.1  # growth of the process after which the garbage of earlier runs is collected
 
 
 class _Blocks:
-    """How many blocks of memory the objects of this process had when garbage was last collected here.
+    """The number of allocated memory blocks of this process after the last collection here.
 
-    To count the objects themselves takes a hundred times as long: 20 ms where torch is imported.
+    Counting objects instead would take a hundred times as long: 20 ms if torch is imported.
     """
 
     process_id = os.getpid()
@@ -26,11 +26,11 @@ class _Blocks:
 
 
 def _freeze() -> None:
-    """Freeze all objects of now, without the garbage that earlier runs have left, if there may be much of it.
+    """Freeze all present objects. If earlier runs may have left much garbage, collect it first.
 
-    What was frozen once does not count as new afterwards, so the collector itself would never look at it again: a
-    process with many runs, or one whose run restarts often, would grow without end. No garbage is collected in a
-    forked process: see ``collect_after_fork``.
+    The collector would never scan frozen objects again by itself, as they do not count as new afterwards. So a process
+    with many runs, or with a run that restarts often, would grow without end. In a forked process, no garbage is
+    collected: see ``collect_after_fork``.
     """
     gc.freeze()
     if os.getpid() != _Blocks.process_id:
@@ -47,9 +47,9 @@ def _freeze() -> None:
 
 @contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """Let the collector pass over all objects of now, as before a fork.
+    """Make the collector skip all objects that exist now, as before a fork.
 
-    Seldom are they looked at before, which would cost more than a short run. No effect inside
+    Garbage among them is rarely collected before, as this would cost more than a short run. There is no effect inside
     ``relaxed_garbage_collection``.
     """
     if gc.get_threshold()[0] == _RELAXED_THRESHOLD:
@@ -63,7 +63,7 @@ def frozen_garbage() -> Iterator[None]:
 
 
 class _Relaxed:
-    """Uses of ``relaxed_garbage_collection`` under way, and the thresholds from before the first."""
+    """The number of active uses of ``relaxed_garbage_collection``, and the thresholds from before the first one."""
 
     lock = threading.Lock()
     uses = 0
@@ -72,9 +72,9 @@ class _Relaxed:
 
 @contextmanager
 def relaxed_garbage_collection() -> Iterator[None]:
-    """Let the collector pass over the objects that exist now, and run seldom.
+    """Make the collector skip the objects that exist now, and run rarely.
 
-    Nested uses have no effect. Of those in several threads, the last to end restores what the first has found.
+    Nested uses have no effect. If several threads use it, the last one to end restores the settings.
     """
     with _Relaxed.lock:
         if not _Relaxed.uses:
@@ -85,7 +85,7 @@ def relaxed_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # else the next allocation would look at all that the block has left
+        gc.freeze()  # otherwise the next allocation would scan all objects that the block has left
         with _Relaxed.lock:
             _Relaxed.uses -= 1
             if not _Relaxed.uses:
@@ -94,17 +94,17 @@ def relaxed_garbage_collection() -> Iterator[None]:
 
 
 def collect_after_fork() -> None:
-    """Let the collector of a forked process run less often, and never look at what its parent has left.
+    """Make the collector of a forked process run less often, and never scan the objects of its parent.
 
-    What it looks for is rare, and looking costs each time. Garbage of the parent, collected here, would close files
-    whose descriptors belong to other files of this process by then.
+    Cyclic garbage is rare, and each scan takes time. Collecting garbage of the parent here could close descriptors that
+    belong to other files of this process by then.
     """
     gc.freeze()
     gc.set_threshold(_NODE_THRESHOLD, *gc.get_threshold()[1:])
 
 
 def collect_garbage() -> None:
-    """Collect garbage now. Signals wait meanwhile: what a handler raises within a finalizer would be lost."""
+    """Collect garbage now. Signals wait meanwhile, as an exception of a handler within a finalizer would be lost."""
     came: list[signal.Signals] = []
     # not by a mask: the kernel would give the signal to another thread, and the main one would run the handler
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

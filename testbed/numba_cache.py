@@ -1,4 +1,4 @@
-"""Where numba keeps the machine code of the loops that it compiles."""
+"""Chooses the folder in which numba caches the machine code of compiled loops."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def compiled_by_numba(make: Callable[[], T]) -> T:
-    """Return what ``make`` returns, which lets numba compile functions and keep their code.
+    """Call ``make``, which lets numba compile functions and cache their code, and return its result.
 
-    It is kept beside the sources, or in the user's cache; where neither can be written to, as in a container that is
-    started as another user, among temporary files.
+    The cache is beside the sources or in the user's cache folder. If neither is writable, as in a container that runs
+    as another user, it is in a folder for temporary files.
     """
     try:
         return make()
@@ -32,9 +32,9 @@ def compiled_by_numba(make: Callable[[], T]) -> T:
 
 
 def own_folder() -> Path:
-    """Return this user's folder among temporary files, which is made if it is not there.
+    """Return this user's folder among temporary files, and make it if necessary.
 
-    What lies in it is executed. Raise ``CapabilityError`` if another user could have put it there.
+    As code in it is executed, raise ``CapabilityError`` if another user could have put it there.
     """
     place = Path(tempfile.gettempdir(), f"testbed-{os.geteuid()}")
     with suppress(FileExistsError):

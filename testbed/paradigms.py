@@ -30,13 +30,13 @@ class Paradigm:
     """Declarations of a paradigm, as class attributes.
 
     tiers       tiers of parameter servers; 0: workers exchange with each other
-    library     the sum is made by a library with sockets of its own, which virtual time does not see
-    codecs      whether what is sent passes through a codec; otherwise values travel as they are
+    library     a library with its own sockets makes the sum, which virtual time cannot simulate
+    codecs      whether messages pass through a codec; otherwise values travel unchanged
     models      workers send each other models, not gradients
-    global_sum  every worker's contribution enters every update, so that all hold the same model
-    survives    whether the others can go on with these options when a worker is lost: they have all that it had
-    sparse      whether with these options of most tensors some elements are sent, and the others later
-    cuts_models the model is cut over several workers; what is exchanged, and how, is that of another paradigm
+    global_sum  every worker's contribution enters every update, so that all workers have the same model
+    survives    whether, with these options, the others can continue after a worker is lost, as they have all its state
+    sparse      whether, with these options, only some elements of most tensors are sent at once, and the others later
+    cuts_models the model is cut over several workers, and stages exchange gradients by another paradigm
     messages    kinds of the messages in which workers send each other tensors, as the event log names them
     presets     techniques by name that this class carries; those of a base class are not its own
     """

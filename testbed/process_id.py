@@ -1,4 +1,4 @@
-"""Processes of this machine: an identity that no later process with the same number has.
+"""Identities of processes, which tell a process apart from later ones with the same number.
 
 A ``ProcessId`` is the owner of a file, a ``RunOwner`` that of a run, which other machines may see, too.
 """
@@ -35,7 +35,7 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunOwner(ProcessId, frozen=True, forbid_unknown_fields=True):
-    """The owner of a run directory, which other machines and containers may see: there, its number means another one.
+    """The owner of a run directory. Other machines and containers may see it; there, its number is another process.
 
     space    where the number has its meaning (``pid_space``); empty in records of earlier releases
     host     name of its machine
@@ -52,9 +52,9 @@ class RunOwner(ProcessId, frozen=True, forbid_unknown_fields=True):
         return cls(me.pid, me.start_ticks, me.boot_id, pid_space(), platform.node(), _machine())
 
     def elsewhere(self) -> bool:
-        """Return whether nothing can be known here of the process: it is of another machine, or another container.
+        """Return whether the process runs on another machine or in another container, so its state is unknown here.
 
-        It is not if this machine has been started anew since: then it has ended.
+        The result is false if this machine has been restarted since, as the process has then ended.
         """
         ended_with_boot = self.machine != "" and self.machine == _machine() and self.boot_id != boot_id()
         return self.space not in ("", pid_space()) and not ended_with_boot

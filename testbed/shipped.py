@@ -22,9 +22,9 @@ def names() -> dict[str, Path]:
 
 
 def likely_back_end(name: str | Path, otherwise: str) -> str:
-    """Return the word after ``run: {on:`` of a scenario's file, without reading it, which takes a second of imports.
+    """Guess the back end of a scenario's file from ``run: {on:``, without the reader, whose imports take a second.
 
-    ``otherwise``: returned where there is none. Overrides, bases and errors may make it another one.
+    ``otherwise``: returned if the file names none. Overrides, bases and errors may lead to another back end.
     """
     with suppress(ScenarioError, OSError):
         text = path_of(name).read_text(encoding="utf-8", errors="replace")
