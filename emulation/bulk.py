@@ -1,10 +1,10 @@
 """Bulk transfers between network namespaces, many at once in one thread: by TCP, or by datagrams at a link's rate.
 
 TCP shows the goodput of a path. Datagrams show the rate of one link in a fraction of a second, whatever its delay and
-losses. They are sent a tenth faster than the link, after what the link carries in two waits for arrivals, so that its
-queue is never empty and grows slowly, and are timed by the kernel's receive time stamps. The first frames (the burst
-that HTB lets an idle link send at once) are left out. The rate is (n - 1) frames over the time between the first and
-the last of n frames.
+losses. The sender first sends as much as the link carries in two waits for arrivals, and then a tenth faster than the
+link, so that the link's queue is never empty and grows slowly. The kernel's receive time stamps give the arrival times.
+The first frames (the burst that HTB lets an idle link send at once) are left out. The rate is (n - 1) frames over the
+time between the first and the last of n frames.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LEAST_FRAMES = 8
 
 
 class NodeAddresses(Protocol):
-    """Of a network that is up: each node's namespace and IPv4 address."""
+    """Namespace and IPv4 address of each node of a network that is up."""
 
     def namespace_path(self, node_name: str) -> str: ...
     def address(self, node_name: str) -> str: ...
@@ -133,7 +133,7 @@ class Flood:
         return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * FRAME_BYTES) * 8 / self.rate_bps)
 
     def due(self, elapsed_s: float) -> int:
-        """Return how many frames are to be sent by then."""
+        """Return how many frames must have been sent after ``elapsed_s``."""
         due_s = _EXCESS * elapsed_s + 2 * WAIT_S
         return int((self.rate_bps * due_s / 8 + burst_bytes(self.rate_bps)) / FRAME_BYTES) + 2
 
@@ -157,7 +157,7 @@ class Flood:
         return sender, receiver
 
     def send(self, sender: socket.socket, elapsed_s: float) -> None:
-        """Send what is due, as far as the socket has room: that it is full is expected of a flood."""
+        """Send the frames that are due, as far as the socket has room; a flood may well fill it."""
         due = self.due(elapsed_s)
         try:
             while self.sent < due:

@@ -41,7 +41,7 @@ _PACKAGES = ("emulation", "testbed", "topologies")
 def own_packages() -> dict[str, str]:
     """Return an environment in which a fresh interpreter imports the packages that this one does.
 
-    They may lie apart: what Ray sends to a machine by content, it unpacks package by package.
+    The packages may lie in different folders: Ray unpacks each package that it sends to a machine separately.
     """
     found = [spec.submodule_search_locations for name in _PACKAGES if (spec := find_spec(name)) is not None]
     roots = dict.fromkeys(str(Path(place).resolve().parent) for places in found for place in places or ())
@@ -97,9 +97,9 @@ def realtime(priority: int | None) -> Iterator[None]:
 
 
 def prepare_child(priority: int | None = None) -> None:
-    """To be called first in a helper: die with the parent, ignore Ctrl-C, precise timers, SCHED_FIFO ``priority``.
+    """Prepare a helper process: die with the parent, ignore Ctrl-C, use precise timers, SCHED_FIFO ``priority``.
 
-    A timer slack of 1 ns instead of 50 µs: the kernel may otherwise delay a wake-up by that much.
+    To be called first. The timer slack is set to 1 ns instead of 50 µs, by which the kernel may delay a wake-up.
     """
     die_with(os.getppid())
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -109,10 +109,10 @@ def prepare_child(priority: int | None = None) -> None:
 
 
 class Helpers:
-    """Starts them, and ends them in the opposite order.
+    """Starts the helper processes, and ends them in the opposite order.
 
-    events           where they write their logs
-    in_virtual_time  no packet is late there, however many links are in use
+    events           directory of their logs
+    in_virtual_time  whether time is virtual: then no packet is late, however many links are in use
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Helpers:
         self._start(helper, settings)
 
     def start_probes(self, epoch_s: float) -> None:
-        """Let the monitor record what links carry until it is started, and wait until it does.
+        """Let the monitor record the traffic of links until ``start_monitor``, and wait until it records.
 
         epoch_s  the run's start on CLOCK_MONOTONIC
         """
@@ -178,20 +178,20 @@ class Helpers:
         helper.send(settings)
 
     def wait_ready(self) -> None:
-        """Wait for all that have been started. Raise ``RunFailed`` if one has ended."""
+        """Wait until all started helpers are ready. Raise ``RunFailed`` if one has ended."""
         for helper in self._helpers:
             helper.wait_ready()
 
     def begin(self, epoch_s: float, training_start_s: float, trained_s: float = 0.0) -> None:
-        """Tell replay and background traffic when training starts, their t = ``trained_s``.
+        """Tell replay and background traffic when training starts, which is t = ``trained_s`` for them.
 
-        trained_s  of a run that resumes: the time of training before its checkpoint
+        trained_s  seconds of training before the checkpoint, in a run that resumes
         """
         for helper in self._timed:
             helper.send({"epoch_s": epoch_s, "start_s": training_start_s - trained_s, "trained_s": trained_s})
 
     def check(self) -> None:
-        """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""
+        """Raise ``RunFailed`` if a helper has ended, as links then no longer follow the plan."""
         for helper in self._helpers:
             code = helper.child.wait(0.0)
             if code is not None and not (helper.module == REPLAY and code == 0):  # a trace may be at its end
@@ -200,7 +200,7 @@ class Helpers:
                 )
 
     def finish(self) -> None:
-        """End all but the delay line; they write their last samples."""
+        """End all helpers except delay lines; they write their last samples."""
         for helper in [helper for helper in self._helpers if helper.module != DELAY_LINE]:
             helper.stop()
             self._helpers.remove(helper)

@@ -1,4 +1,4 @@
-"""From a plan to namespaces, cables, addresses and routes. Pure: the same plan gives the same layout.
+"""Makes namespaces, cables, addresses and routes from a plan. Pure: the same plan gives the same layout.
 
 A site is a gateway router, a LAN switch and its nodes. A pair of directed WAN links is one cable between gateways or
 routers, with a /30 subnet of its own. With netem, a two-port switch is put into every WAN cable (all of them in one
@@ -86,7 +86,7 @@ class LanDelay:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
+    """Everything to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
 
     hosts: dict[str, SwitchPort]
     gateways: dict[str, SwitchPort]

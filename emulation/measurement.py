@@ -22,7 +22,7 @@ from testbed.errors import NetworkMismatch, RunFailed
 from testbed.plan.model import LinkPlan, NetworkPlan, Plan
 from testbed.plan.shaping import shaped_bps
 
-REPEATS = 2  # of what is outside its tolerance
+REPEATS = 2  # how often a value outside its tolerance is measured again
 FAR_OUTSIDE = 10.0  # in tolerances
 PINGS = 20
 PING_INTERVAL_S = 0.01
@@ -88,9 +88,9 @@ def judge(results: Sequence[Measurement], record: Callable[..., None]) -> None:
 
 
 def repeated(names: set[str], measure: Callable[[set[str]], list[Measurement]]) -> list[Measurement]:
-    """Measure what has these names, and up to ``REPEATS`` times again what is outside its tolerance.
+    """Measure the links or paths ``names``; repeat those outside their tolerance, up to ``REPEATS`` times.
 
-    The better value counts: a busy moment of the host is no property of a link.
+    The better value counts, as a busy moment of the host is not a property of a link.
     """
     best = {each.link: each for each in measure(names)}
     for _ in range(REPEATS):
@@ -150,7 +150,7 @@ def _rtt(pair: Pair, planned_s: float) -> Measurement:
 
 
 def _one_way_s(links: Sequence[LinkPlan]) -> float:
-    """Return the time of a small frame over ``links``: it travels, and is within what a link sends at once."""
+    """Return the time of a small frame over ``links``, whose shapers send it at once, as part of their burst."""
     return sum(link.delay_s for link in links)
 
 

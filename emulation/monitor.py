@@ -1,10 +1,10 @@
 """Samples every WAN link, the load of the machine and the lateness of the delay line while training runs.
 
-Before training, it records what links carry while they are measured (``probe`` events). That is for display only: no
-result uses it.
+Before training, it records the traffic of links while they are measured (``probe`` events), for display only: no result
+uses these events.
 
-Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
-saturated machine) becomes a ``warning``, from which the fidelity report is made.
+Runs as a separate process. It reports limits of a run's fidelity (late packets, packets lost between kernel and delay
+line, a saturated machine) as ``warning`` events, which the fidelity report uses.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ STEAL_WARNING = 0.1
 
 
 def core_shares() -> tuple[float, float]:
-    """Return the shares of time since the last call that the cores were busy, and that other tenants had them.
+    """Return the shares of time since the last call in which the cores were busy, and in which other tenants had them.
 
-    Of the cores that this process may use: a container or ``taskset`` may leave it a few of many.
+    Only the cores that this process may use count: a container or ``taskset`` may leave it few of many.
     """
     cores = psutil.cpu_times_percent(percpu=True)
     own = [cores[number] for number in os.sched_getaffinity(0) if number < len(cores)] or cores
@@ -48,16 +48,16 @@ def core_shares() -> tuple[float, float]:
 
 
 class BusyTime:
-    """How long each link surely had packets queued, and what it sent then: its bursts are shorter than a sample."""
+    """How long each link surely had packets queued, and how much it sent then. Bursts may be shorter than a sample."""
 
     def __init__(self) -> None:
         self._before: tuple[float, dict[str, LinkCounters]] | None = None
         self._busy: dict[str, list[float]] = {}
 
     def update(self, now_s: float, links: dict[str, LinkCounters]) -> None:
-        """Take a reading. A link was busy since the one before if its queue then would have lasted until now.
+        """Take a reading. A link was busy since the last reading if its queue then was long enough to last until now.
 
-        A queue at both readings would not be enough: between two short bursts it may have been empty.
+        A queue at both readings would not prove this: it may have been empty between two short bursts.
         """
         if self._before is not None:
             before_s, before = self._before

@@ -1,7 +1,7 @@
-"""What this machine can do, auto-detected by trying it in a temporary namespace, with a cure for all that is missing.
+"""Detects this machine's capabilities by trying them in a temporary namespace, with a cure for each missing one.
 
-The kernel's configuration would not tell: a module may not be installed, a container may forbid its use. Takes less
-than a second and leaves nothing behind.
+The kernel's configuration would not suffice: a module may not be installed, or a container may forbid its use. The
+probe takes less than a second and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Capabilities:
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Capabilities | None:
-        """Return what ``to_dict`` has told, among other things; None if it has told less, as of another machine."""
+        """Return the capabilities from the output of ``to_dict``, ignoring other entries; None if some are missing."""
         try:
             found = {each.name: told[each.name] for each in fields(cls)}
         except KeyError:
@@ -86,7 +86,7 @@ class Capabilities:
         return sorted((gap for present, gap in _gap_table(self) if not present), key=lambda gap: not gap.needed)
 
     def require_emulation(self) -> None:
-        """Raise ``CapabilityError`` that lists missing capabilities with their cures, if one is needed."""
+        """Raise ``CapabilityError``, which lists missing capabilities with their cures, if a needed one is missing."""
         missing = [gap for gap in self.gaps() if gap.needed]
         if missing:
             lines = [f"  {gap.name}: {gap.why}. Cure: {gap.cure}" for gap in missing]
@@ -132,7 +132,7 @@ _PROC_SYS = Path("/proc/sys")
 
 
 def _namespaces_cure() -> str:
-    """Return how to be allowed to make namespaces: what forbids it here, as far as that is known."""
+    """Return the cure for a missing permission to make namespaces, from what forbids it here, as far as known."""
     if shutil.which("unshare") is None:
         return "sudo apt-get install util-linux"
     settings = [f"{name}={good}" for name, (bad, good) in _FORBIDDING.items() if _setting(name) == bad]
@@ -176,7 +176,7 @@ class Probing:
             self._child = None
 
     def result(self) -> Capabilities:
-        """Return what has been found, as soon as all has been tried."""
+        """Wait for the end of the probe, and return the capabilities."""
         if self._found is None:
             self._found = _described(_told(self._child) or {}, self._rootless)
         return self._found

@@ -1,13 +1,13 @@
-"""Trace replay: rates, delays and losses of links change by netlink while training runs.
+"""Trace replay: changes rates, delays and losses of links while training runs.
 
-Runs as a process of its own, with real-time priority where that is allowed. Changes of all links are merged by time in
-a heap; the process sleeps until the next one is due, on CLOCK_MONOTONIC, so lateness does not accumulate. Every change
-is recorded with its lateness; one that comes later than its own duration is a warning, as the link did not follow the
-plan.
+Runs as a separate process, with real-time priority where that is allowed. A heap merges the changes of all links by
+time; the process sleeps until the next change is due, on CLOCK_MONOTONIC, so lateness does not accumulate. It records
+every change with its lateness, and warns if a change comes later than its own duration, as the link then did not follow
+the plan.
 
-Jitter is made here too, as a delay that changes every ``JITTER_STEP_S``. netem's own jitter draws a delay per packet
-and so reorders packets, which makes TCP retransmit for no reason. Where a delay falls, packets keep their order: in a
-delay line, and in netem by the rate that it has for this (``emulation.shaping.path``).
+Jitter is made here, too, as a delay that changes every ``JITTER_STEP_S``. netem's own jitter draws a delay per packet
+and so reorders packets, which makes TCP retransmit for no reason. When a delay falls here, packets keep their order: a
+delay line preserves it, and netem does so by a rate that it has for this purpose (``emulation.shaping.path``).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def timelines_of(specs: Iterable[LinkSpec]) -> list[Timeline]:
 
 
 class Replay:
-    """Applies timelines to a shaper. The caller keeps the clock: ``due_s`` is when to call ``apply`` next.
+    """Applies timelines to a shaper. The caller keeps the clock, and calls ``apply`` at ``due_s``.
 
     ``since_s``: when the run began, in seconds of training; no change was due before.
     """
@@ -192,7 +192,7 @@ def main() -> None:
 class StartClock:
     """When the run began, and when t = 0 of training was, on CLOCK_MONOTONIC.
 
-    ``trained_s``: of training, before the run resumed.
+    ``trained_s``: seconds of training before the run resumed.
     """
 
     epoch_s: float

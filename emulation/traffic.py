@@ -35,12 +35,12 @@ FIRST_PORT = 19_900
 _TICK_S = 0.002
 _SAMPLE_S = 1.0
 _CHUNK = bytes(1 << 17)
-_BEHIND_S = 0.25  # of its rate, or two frames: what a late sender may send at once; what is older is never sent
+_BEHIND_S = 0.25  # a late sender may send this many seconds of its rate at once, or two frames; the rest is dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a flow's sockets are. ``type_of_service``: of its packets."""
+    """The places of a flow's sockets. ``type_of_service``: the value in its packets' IP headers."""
 
     source_namespace: str
     target_namespace: str
@@ -69,7 +69,7 @@ class DatagramTraffic:
         self._sender.connect((ends.target, ends.port))
 
     def step(self, now_s: float) -> None:
-        """Send what is due at ``now_s``; what a full socket refuses is sent later, or not at all."""
+        """Send the bytes due at ``now_s``. If the socket is full, the rest is sent later, or dropped when too old."""
         while now_s >= self._burst[1]:
             due = self._send(now_s, self._burst[1])
             begun = max(0.0, min(due - self._burst_sent, FRAME_BYTES))  # of a frame, which the next burst ends
@@ -96,7 +96,7 @@ class DatagramTraffic:
         return [self._receiver]
 
     def read(self, link: socket.socket) -> None:
-        """Take what has arrived at a readable socket."""
+        """Read the datagrams that have arrived at a readable socket."""
         with suppress(BlockingIOError):
             while True:
                 link.recv(1)
@@ -132,7 +132,7 @@ class Streams:
                 self.sent_bytes += link.send(_CHUNK)
             except BlockingIOError:
                 continue
-            except OSError:  # TCP has given up, as on a link that is down for minutes: another one is made
+            except OSError:  # TCP has given up, as on a link that is down for minutes: a new connection is made
                 self._senders.remove(link)
                 link.close()
 
@@ -140,7 +140,7 @@ class Streams:
         return [self._listener, *self._accepted]
 
     def read(self, link: socket.socket) -> None:
-        """Accept a connection, or take what has arrived."""
+        """Accept a connection, or read the bytes that have arrived."""
         if link is self._listener:
             accepted, _ = link.accept()
             accepted.setblocking(False)
@@ -178,7 +178,7 @@ def flow_settings(plan: Plan, layout: Layout, namespace_path: Callable[[str], st
 
 
 def _type_of_service(channels: int) -> int:
-    """Return that of reliable traffic beside so many best-effort channels."""
+    """Return the type of service of reliable traffic if there are ``channels`` best-effort channels."""
     if not channels:
         return 0
     from testbed.best_effort import type_of_service  # imports torch, for which the helper would wait

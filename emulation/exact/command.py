@@ -17,9 +17,9 @@ from emulation.exact.kernel import Kernel
 from testbed.errors import CapabilityError
 
 JOB = ".exact.json"
-GUEST_START = datetime(2024, 1, 1, tzinfo=UTC)  # what the guest's clock shows at its start
+GUEST_START = datetime(2024, 1, 1, tzinfo=UTC)  # time of the guest's clock at its start
 _INIT = Path(__file__).with_name("guest_init.py")
-# Of the user's environment: where code is found, and what chooses the numerical kernels (the manifest has these, too).
+# Variables kept from the user's environment: they locate code and choose numerical kernels. The manifest has them, too.
 _KEPT = ("PYTHONPATH", "VIRTUAL_ENV", "PATH")
 _KEPT_PREFIXES = ("ATEN_", "MKL_", "OMP_", "OPENBLAS_")
 _MEMORY_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
@@ -27,11 +27,11 @@ _MEMORY_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What decides how a guest behaves: everything random and every time follows from these values.
+    """The values that determine a guest's behaviour: all its random numbers and all times.
 
-    seed            of all random numbers of the guest's kernel
-    system_call_ns  virtual time that a system call takes
-    memory_bytes    of the guest; the host gives pages as they are used
+    seed            seed of all random numbers of the guest's kernel
+    system_call_ns  virtual time of a system call
+    memory_bytes    memory of the guest; the host allocates pages when they are used
     """
 
     seed: int
@@ -51,7 +51,7 @@ class Guest:
 
 
 def fixed_environment(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of programs in the guest: fixed, but for what decides about code and numerics."""
+    """Return the environment of programs in the guest: fixed, except for variables that affect code and numerics."""
     kept = {name: value for name, value in around.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
     return {"HOME": "/root", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", **kept}
 
@@ -118,7 +118,7 @@ def _quoted(path: str) -> str:
 
 
 def _memory_folder(size_bytes: int) -> str:
-    """Return the folder for the file that is the guest's memory; it has no name from its first instant on."""
+    """Return a folder with room for the file that holds the guest's memory, which the kernel unlinks at once."""
     for folder in _MEMORY_FOLDERS:
         if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= size_bytes:
             return folder

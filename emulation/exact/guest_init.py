@@ -1,9 +1,9 @@
 """First process of a user-mode kernel: mounts file systems, runs one command, turns the kernel off.
 
-Started by the kernel with the standard library only: ``guest_init.py JOB``, a file that ``emulation.exact.command``
-writes. The guest has the machine's files, read-only below a file system in memory, and the run directory, writable, at
-``RUN_DIRECTORY``. What the command prints goes to files there, not to the console: a guest that waits for a slow reader
-of the console would wait while its virtual time goes on.
+The kernel starts it with the standard library only, as ``guest_init.py JOB``; ``emulation.exact.command`` writes the
+file JOB. The guest sees the machine's files read-only, below a writable file system in memory, and the run directory,
+writable, at ``RUN_DIRECTORY``. The command's output goes to files there and not to the console: virtual time would go
+on while the guest waits for a slow reader of the console.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import tty
 from pathlib import Path
 
 RUN_DIRECTORY = "/mnt/run-directory"
-PROGRESS = ".progress"  # there: what the command prints
-CLOCK = ".clock"  # there: a byte for each ``CLOCK_S`` of virtual time
+PROGRESS = ".progress"  # file in the run directory: the command's standard output
+CLOCK = ".clock"  # file in the run directory: one byte for each ``CLOCK_S`` of virtual time
 CLOCK_S = 0.05
 ROOT = "/mnt/root"
-OWN = ("/dev", "/run")  # folders of which the guest has its own: it does not see the machine's
+OWN = ("/dev", "/run")  # the guest has its own folders of these names, and does not see the machine's
 _POWER_OFF = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
 
 
@@ -41,7 +41,7 @@ def main() -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         _run(job)
     except BaseException:
-        traceback.print_exc()  # here, as nothing after the power-off could
+        traceback.print_exc()  # now, as the process does not survive the power-off
     finally:
         sys.stderr.flush()
         os.sync()
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _mount_root() -> None:
-    """Make a root of the machine's files with a layer in memory above it, and enter it."""
+    """Make a root file system from the machine's files with a layer in memory above them, and enter it."""
     _mount("tmpfs", "/mnt")
     for name in ("upper", "work", "root"):
         Path("/mnt", name).mkdir()
@@ -82,7 +82,7 @@ def _run(job: dict[str, object]) -> None:
 
 
 def _show_time(clock: Path) -> None:
-    """Let the file grow as virtual time goes on: a second of it may take a minute of the processor."""
+    """Append to the file as virtual time goes on, of which a second may take a minute of processor time."""
     with clock.open("ab", buffering=0) as file:
         while True:
             time.sleep(CLOCK_S)

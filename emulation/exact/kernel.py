@@ -4,9 +4,9 @@ The source is Debian's package of Linux 7.3.4, the first kernel line here whose 
 (twice as fast as ptrace) and in virtual time. The patches and the kernel built with them are under the kernel's own
 licence, GPL-2.0; the testbed starts that kernel as a program.
 
-The configuration has IPIP as a module, which is neither built nor loaded: with it, the kernel leaves as much room for
-headers as those of distributions, and so reckons 4352 bytes for a segment, not 2304 (``tcp_sndbuf_expand``). TCP's send
-buffers would be half as large as elsewhere.
+The configuration has IPIP as a module, which is neither built nor loaded. With this option, the kernel reserves as much
+room for headers as kernels of distributions do, and so counts 4352 bytes for a segment, not 2304
+(``tcp_sndbuf_expand``). Without it, TCP's send buffers would be half as large as elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HERE = Path(__file__).parent
 _PATCHES = ("rngseed.patch", "tt-syscall.patch", "host-cputime.patch")
 _TOOLS = ("gcc", "make", "flex", "bison", "bc", "patch", "xz", "tar", "dpkg-deb")
 _FREE_BYTES = 4 << 30  # the source takes 2 GB, objects 0.4 GB
-# The banner of the kernel names who built it, where and when; one source is to give one binary.
+# The kernel's banner names who built it, where and when. Fixed values let one source give one binary.
 _ANONYMOUS = {"KBUILD_BUILD_USER": "testbed", "KBUILD_BUILD_HOST": "exact", "KBUILD_BUILD_TIMESTAMP": "2026-01-01"}
 
 
@@ -66,7 +66,7 @@ def find() -> Kernel | None:
     """Return the kernel that this user has built from today's source, patches and configuration; ``None`` if none."""
     try:
         return msgspec.json.decode((_place() / "kernel.json").read_bytes(), type=Kernel)
-    except (OSError, msgspec.DecodeError):  # the first also where HOME is no folder, or another user's
+    except (OSError, msgspec.DecodeError):  # OSError also if HOME is not a folder, or belongs to another user
         return None
 
 
@@ -92,7 +92,7 @@ def build(say: Callable[[str], None], source: Path | None = None, jobs: int | No
     place = _place()
     place.parent.mkdir(parents=True, exist_ok=True)
     with (place.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until no other build of this user runs; it ends with its process
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits for another build of this user; the lock ends with its process
         if (kernel := find()) is not None and _intact(kernel):
             return kernel
         _require_tools(place.parent)
@@ -112,7 +112,7 @@ def _intact(kernel: Kernel) -> bool:
 
 
 def _place() -> Path:
-    """Return the directory of the kernel that today's files make."""
+    """Return the directory of the kernel that is built from the present source, patches and configuration."""
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parts = (PACKAGE_SHA256, *_identity())
     return cache_home / "testbed" / "exact" / hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
@@ -138,7 +138,7 @@ def _require_tools(folder: Path) -> None:
 
 
 def _package(given: Path | None, work: Path, say: Callable[[str], None]) -> Path:
-    """Return the package with the source, by default a download. Raise ``CapabilityError`` if it is another one."""
+    """Return the package with the source, by default by download. Raise ``CapabilityError`` if its digest is wrong."""
     if given is not None:
         _verify(given)
         return given
@@ -198,7 +198,7 @@ def _build_in(work: Path, place: Path, package: Path, jobs: int, say: Callable[[
 def _run(command: tuple[str, ...], where: Path, log: Path) -> None:
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     with log.open("ab") as output:
-        # an interrupt ends what make has started, too, as its folder is removed
+        # an interrupt also ends the processes that make has started, as the folder is removed then
         code = run_to_its_end(command, cwd=where, stdout=output, stderr=output, env=environment)
     if code:
         lines = log.read_text(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""One interface to all shaped links, whichever way their rates and delays are made: apply, change live, read back.
+"""One interface to all shaped links, however their rates and delays are made: apply, change live, read back.
 
 A change never recreates a queue: it modifies parameters in place, so waiting packets stay.
 """
@@ -16,12 +16,12 @@ from emulation.shaping.table import DelayField, DelayTable, change_path, set_up
 from testbed.errors import NetworkMismatch
 from testbed.plan.shaping import FRAME_BYTES
 
-_TOLERANCE = 1e-6  # of delays in seconds, shares and packets of a burst: settings have 32 bits, or nine digits
+_TOLERANCE = 1e-6  # for delays (s), shares and burst lengths (packets): settings have 32 bits, or nine digits
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """Counters of a link: sent, packets dropped by its full queue, packets lost on the way, bytes queued now."""
+    """Counters of a link: bytes and packets sent, packets dropped at its full queue or lost later, bytes queued now."""
 
     configured_bps: float
     sent_bytes: int
@@ -51,9 +51,9 @@ class Shaper:
         tc.change_rate(place.link, place.index[spec.egress.interface], rate_bps)
 
     def set_up(self, link: str, up: bool) -> None:
-        """Take a link up or down. One that is down loses all packets at its far end; delayed ones still arrive.
+        """Take a link up or down. A link that is down loses all packets at its far end; delayed ones still arrive.
 
-        It keeps its delay and impairments, which may change meanwhile.
+        The link keeps its delay and impairments, which may change meanwhile.
         """
         spec = self.specs[link]
         self.delays.follow(spec, set_up(self._table.row(spec.row), up))
@@ -67,19 +67,19 @@ class Shaper:
         return not self._table.row(self.specs[link].row)[DelayField.DOWN]
 
     def set_path(self, link: str, **values: float) -> None:
-        """Set fields of a link's ``Path``; those that another process has changed stay as they are."""
+        """Set fields of a link's ``Path``; other fields, also those changed by other processes, stay as they are."""
         spec = self.specs[link]
         self.delays.follow(spec, change_path(self._table.row(spec.row), **values))
 
     def apply_plan(self) -> None:
-        """Set delays and impairments as planned. Rates are in place since the queues were made."""
+        """Set delays and impairments as planned. The rates were set when the queues were made."""
         for spec in self.specs.values():
             self.set_path(spec.name, **asdict(spec.path))
 
     def verify(self, channels: int = 0) -> None:
         """Read rates, queues, delays and impairments back. Raise ``NetworkMismatch`` if they differ from the plan.
 
-        ``channels``: best-effort channels, each of which has a queue of its own on every link.
+        ``channels``: number of best-effort channels, each of which has its own queue on every link.
         """
         for spec in self.specs.values():
             place = self._places[spec.egress.namespace]
@@ -105,7 +105,7 @@ class Shaper:
             raise NetworkMismatch(f"{spec.name}: the emulated link has {'; '.join(told)}")
 
     def counters(self) -> dict[str, LinkCounters]:
-        """Counters of all links since they were made, by one netlink dump per namespace."""
+        """Return the counters of all links since they were made, with one netlink dump of queues per namespace."""
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
         found = {}
         lost = self.delays.lost_packets([*self.specs.values()])

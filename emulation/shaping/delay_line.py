@@ -1,10 +1,10 @@
-"""The delay line: delay, loss and reordering for kernels without netem, by NFQUEUE, in a process of its own.
+"""The delay line: delay, loss and reordering for kernels without netem, with NFQUEUE, in a separate process.
 
-A packet filter rule in the namespace where packets arrive puts them into a queue of the kernel; only their identifiers
-come here (copy mode META). A packet that arrives at t with delay d is due at t + d, and is accepted then; one batch
-verdict ("accept all up to this identifier") releases all that are due, in order. The rate is made by HTB on the sending
-router's port, so a packet first queues and then propagates, as on a real link. Without this process no packet passes
-(the rule has no ``--queue-bypass``): a failure breaks the link and never silently removes its delay.
+A packet filter rule in the namespace where packets arrive puts them into a queue of the kernel. This process receives
+only their identifiers (copy mode META). It accepts a packet that arrives at t with delay d at t + d; one batch verdict
+("accept all up to this identifier") releases all packets that are due, in order. HTB on the sending router's port makes
+the rate, so a packet first queues and then propagates, as on a real link. Without this process no packet passes (the
+rule has no ``--queue-bypass``): a failure breaks the link and never silently removes its delay.
 
 Run as ``python -m emulation.shaping.delay_line`` with JSON on its standard input; prints ``ready``.
 Protocol: linux/netfilter/nfnetlink_queue.h.
@@ -57,16 +57,16 @@ class Line:
     """
 
     def __init__(self, cells: memoryview, seed: str) -> None:
-        """``seed``: of the link, from which the fates of its packets follow."""
+        """``seed``: the seed of the link, which determines the fates of its packets."""
         self.cells = cells
         self.waiting: deque[tuple[int, int, int]] = deque()
-        self.early: list[int] = []  # of the packets of the last ``arrive``, those that skip the delay
+        self.early: list[int] = []  # packets of the last ``arrive`` that skip the delay
         self._seed = seed
         self._changes = 0
         self._fates = PacketFates(path_in(cells), 0)
 
     def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
-        """Take packets that arrived together, in order; return those that are lost. Sets ``early``."""
+        """Take packets that arrived together, in order; return the lost ones. Sets ``early``."""
         cells = self.cells
         cells[DelayField.PACKETS] += len(identities)
         if cells[DelayField.CHANGES] != self._changes:
@@ -88,7 +88,7 @@ class Line:
         return lost
 
     def release(self, now_ns: int) -> int | None:
-        """Return the identifier of the last packet that is due, as are all before it; ``None`` if none is."""
+        """Remove the packets that are due; return the identifier of the last of them, or ``None`` if none is due."""
         waiting = self.waiting
         last = None
         cells = self.cells
@@ -107,7 +107,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LineSpec:
-    """One link: where its packets arrive, the number of their queue there, and its row of the table."""
+    """One link: the namespace where its packets arrive, its queue there, its row of the table, and its seed."""
 
     namespace: str
     queue: int
@@ -124,7 +124,7 @@ class PacketQueue:
             self._link = NetlinkSocket(NETLINK_NETFILTER)
         self.socket = self._link.socket
         enlarge_buffers(self.socket, _RECEIVE_BYTES)
-        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)  # after an overflow go on; see ``overflows``
+        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)  # go on after an overflow; see ``overflows``
         self._configure(attribute(1, struct.pack(">BBH", 1, 0, socket.AF_INET)))  # bind
         self._configure(attribute(2, struct.pack(">IB", 0, 1)))  # copy mode META
         self._configure(attribute(3, struct.pack(">I", QUEUE_PACKETS)))
@@ -137,7 +137,7 @@ class PacketQueue:
         self._link.request(_SUBSYSTEM | _CONFIG, struct.pack("=BBH", 0, 0, self._queue) + data)
 
     def overflows(self) -> int:
-        """Return how many packets the kernel could not hand over so far, as this process was behind: they are lost."""
+        """Return how many packets were lost so far because this process was too slow for the kernel."""
         counters = self.socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
         return int(struct.unpack_from("=9I", counters)[_MEMINFO_DROPS])
 
@@ -161,7 +161,7 @@ class DelayLine:
     """All lines of one process and the loop over them."""
 
     def __init__(self, table: DelayTable, specs: list[LineSpec]) -> None:
-        self._poll = select.epoll()  # first, so that select(2) takes its number, however many lines there are
+        self._poll = select.epoll()  # made first: select(2) takes only low descriptors, and there may be many lines
         self._lines = [
             (PacketQueue(spec.namespace, spec.queue), Line(table.row(spec.row), spec.seed)) for spec in specs
         ]
@@ -170,11 +170,11 @@ class DelayLine:
             self._poll.register(descriptor, select.EPOLLIN)
 
     def run(self) -> None:
-        """Never return: a signal ends the process, and the kernel drops what waits."""
+        """Serve all lines, and never return: a signal ends the process, and the kernel drops waiting packets."""
         while True:
             next_due = self._release(time.monotonic_ns())
             left_s = None if next_due is None else max(0, next_due - time.monotonic_ns()) / 1e9
-            select.select([self._poll], [], [], left_s)  # to the microsecond; epoll_wait itself has milliseconds only
+            select.select([self._poll], [], [], left_s)  # exact to the microsecond; epoll_wait takes milliseconds
             for descriptor, _ in self._poll.poll(0):
                 _take(*self._by_descriptor[descriptor])
 
@@ -195,7 +195,7 @@ _identity = struct.Struct(">I").unpack_from
 
 
 def _take(queue: PacketQueue, line: Line) -> None:
-    """Take what has arrived. The packet's identifier is at byte 24: its header is the first attribute."""
+    """Take the packets that have arrived. A packet's identifier is at byte 24, as its header is the first attribute."""
     receive = queue.socket.recv_into
     now_ns = time.monotonic_ns()
     identities: list[int] = []
@@ -205,7 +205,7 @@ def _take(queue: PacketQueue, line: Line) -> None:
             identities.append(_identity(_buffer, 24)[0])
     except BlockingIOError:
         pass
-    if len(identities) == _BATCH:  # more may have come than fits; the monitor warns, the fidelity report has it
+    if len(identities) == _BATCH:  # the queue may have overflowed; then the monitor and the fidelity report say so
         line.cells[DelayField.OVERFLOWS] = queue.overflows()
     if identities:
         for lost in line.arrive(identities, now_ns):

@@ -1,6 +1,7 @@
-"""What makes the delays and impairments of emulated links: netem, or a delay line where the kernel lacks it.
+"""Makers of the delays and impairments of emulated links: netem, or a delay line if the kernel lacks netem.
 
-Any process may change a row of the shared table. A delay line reads its row for every packet; netem has to be told.
+Any process may change a row of the shared table. A delay line checks its row whenever packets arrive; netem must be
+changed through the kernel.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Namespace:
 
 
 class DelayMaker:
-    """A delay line. ``places``: the namespaces by path.
+    """Makes delays with a delay line; base class of other makers. ``places``: the namespaces by path.
 
-    needs_wires           it delays at a switch in the middle of each cable
-    is_process            processes of its own delay packets, to which rules of the packet filter bring them
-    duplicates            it can let packets arrive twice
-    ends_bursts           a change of the delay ends a burst of losses
-    ceiling_bps_per_core  rate of all links together above which links that are used at once get less than their rates.
-                          Measured by ``testbed bench links --links 1,12`` at rates that doubled
+    needs_wires           whether packets are delayed at a switch in the middle of each cable
+    is_process            whether separate processes delay packets, which rules of the packet filter pass to them
+    duplicates            whether packets can be duplicated
+    ends_bursts           whether a change of the delay ends a burst of losses
+    ceiling_bps_per_core  total rate of all links, per core, above which links in use at once do not reach their rates;
+                          measured by ``testbed bench links --links 1,12`` at doubling rates
     """
 
     needs_wires: ClassVar[bool] = False
@@ -51,7 +52,7 @@ class DelayMaker:
         self._places = places
 
     def follow(self, spec: LinkSpec, change: int) -> None:
-        """Make packets do what the table says since its change of that number."""
+        """Apply the settings in the link's row of the table, as of change number ``change``."""
 
     def path_of(self, spec: LinkSpec) -> Path:
         """Return the present delay and impairments of a link."""
@@ -59,7 +60,7 @@ class DelayMaker:
 
     @staticmethod
     def as_made(path: Path) -> Path:
-        """Return what becomes of a planned path."""
+        """Return the path that is really made of a planned path."""
         return path
 
     def lost_packets(self, specs: Sequence[LinkSpec]) -> dict[str, int]:
@@ -82,7 +83,7 @@ class Netem(DelayMaker):
         tc.change_netem(place.link, index, path, NETEM_LIMIT_PACKETS, seed)
 
     def path_of(self, spec: LinkSpec) -> Path:
-        """As the kernel reports it."""
+        """Return the present delay and impairments as the kernel reports them."""
         place = self._places[spec.ingress.namespace]
         return tc.read_netem_paths(place.link)[place.index[spec.ingress.interface]]
 

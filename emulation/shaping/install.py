@@ -46,7 +46,7 @@ def queue_number(interface: str) -> int:
 
 
 def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
-    """Return ``tc -batch`` lines for every port of ``vertex`` with a rate. ``channels``: best-effort ones, on WAN."""
+    """Return ``tc -batch`` lines for every port of ``vertex`` with a rate. ``channels``: best-effort, on WAN links."""
     lines = []
     for link in layout.wan:
         if link.egress.vertex == vertex:
@@ -68,7 +68,7 @@ def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[
 
 
 def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]:
-    """Return the rate and ``LineSpec`` of each WAN link whose delay is here."""
+    """Return the rate and the fields of the ``LineSpec`` of each WAN link."""
     return [
         (
             spec.plan.rate_bps,
@@ -81,7 +81,7 @@ def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]
 def lan_delay_lines(
     layout: Layout, namespace_path: Callable[[str], str], first_row: int
 ) -> list[tuple[float, dict[str, Any]]]:
-    """As ``delay_lines``, for the delays of LANs, whose rows follow those of the links."""
+    """Return the same as ``delay_lines`` for the delays of LANs, whose rows follow the rows of the links."""
     return [
         (0.0, {"namespace": namespace_path(lan.port.vertex), "queue": LAN_QUEUE, "row": first_row + number, "seed": ""})
         for number, lan in enumerate(layout.lan_delays)
@@ -114,9 +114,9 @@ def refuse_unsupported(plan: Plan, delays: type[DelayMaker]) -> None:
 
 
 def cut_bursts(plan: Plan, delays: type[DelayMaker]) -> Iterator[str]:
-    """Yield a warning for each link whose losses are fewer than planned, as netem ends a burst when the delay changes.
+    """Yield a warning for each link that loses fewer packets than planned, as netem ends bursts when the delay changes.
 
-    So does ``get_loss_clg`` in the kernel's net/sched/sch_netem.c, for all changes; only those of a delay come often.
+    Each change ends a burst (``get_loss_clg`` in the kernel's net/sched/sch_netem.c), but only delays change often.
     """
     for link in plan.network.links:
         bursts = link.loss_burst_packets > 1 or link.burst_trace is not None

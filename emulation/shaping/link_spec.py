@@ -1,4 +1,4 @@
-"""A planned link, and where it is shaped: what the processes of an emulation tell each other of it."""
+"""A planned link and the place where it is shaped, in the form that processes of an emulation exchange."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DelayMethod = Literal["netem", "nfqueue"]
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface; ``namespace`` is the path of that which it is in."""
+    """A network interface; ``namespace`` is the path of its network namespace."""
 
     namespace: str
     interface: str
@@ -23,12 +23,13 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """A planned WAN link, and where it is shaped, as the helper processes need it.
+    """A planned WAN link and the place where it is shaped, as the helper processes need it.
 
-    egress   where its rate and queue are
-    ingress  where its delay and impairments are made
-    row      of the shared table
+    egress   interface with its rate and queue
+    ingress  interface where its delay and impairments are made
+    row      its row of the shared table
     queue    its NFQUEUE number in the namespace where packets arrive
+    seed     seed of the fates of its packets
     """
 
     plan: LinkPlan
@@ -52,7 +53,7 @@ class LinkSpec:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a helper process gets it, in JSON."""
+        """Return the specification as JSON-ready values, for a helper process."""
         content: dict[str, Any] = msgspec.to_builtins(self)
         return content
 

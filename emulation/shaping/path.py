@@ -1,13 +1,14 @@
-"""Delay and impairments of a link, netem's representations of them, and what becomes of each packet. Pure.
+"""Delay and impairments of a link, netem's representations of them, and the fate of each packet. Pure functions.
 
-The fates of packets are drawn as the kernel's netem draws them: both lose the same packets of a link. The generator is
-the kernel's ``prandom_u32_state``: L'Ecuyer's LFSR113 ("Tables of maximally equidistributed combined LFSR generators",
-Mathematics of Computation 68, 1999). Draws come in the order of ``netem_enqueue`` (net/sched/sch_netem.c, which takes a
-seed from Linux 6.7 on): loss, corruption, reordering. Loss in bursts is Gilbert's two-state model (see ``gilbert``):
-two draws a packet, of which the first decides about the next packet's state.
+The fates of packets are drawn as the kernel's netem draws them, so both lose the same packets of a link. The generator
+is the kernel's ``prandom_u32_state``: L'Ecuyer's LFSR113 ("Tables of maximally equidistributed combined LFSR
+generators", Mathematics of Computation 68, 1999). Draws come in the order of ``netem_enqueue``
+(net/sched/sch_netem.c, which takes a seed from Linux 6.7 on): loss, corruption, reordering. Loss in bursts follows
+Gilbert's two-state model (see ``gilbert``): two draws per packet, the first of which decides the state for the next
+packet.
 
-Here a burst goes on after a change of the link. netem ends a burst at each change, even one of the delay, so under
-jitter it loses fewer packets than planned (``install.cut_bursts``), and not the same ones.
+Here a burst continues after a change of the link. netem ends a burst at each change, even of the delay. So with jitter
+it loses fewer packets than planned (``install.cut_bursts``), and other ones than a delay line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from enum import Enum
 
 from emulation.netlink import attribute, attributes
 
-_WHOLE = _MASK = 0xFFFFFFFF  # netem's 100 %, and of the generator's 32 bits
+_WHOLE = _MASK = 0xFFFFFFFF  # netem's 100 %, and the mask of the generator's 32 bits
 _QOPT = struct.Struct("=IIIIII")  # latency in ticks, limit in packets, loss, gap, duplication, jitter in ticks
 # TCA_NETEM_…
 _REORDER = 3
@@ -30,9 +31,9 @@ _RATE = 6
 _LATENCY = 10
 _SEED = 14
 _GILBERT = 2  # NETEM_LOSS_GE
-# Without a rate, netem releases each packet after its own delay: where a delay falls, packets overtake earlier ones.
-# With one, a packet leaves after the one before it. This rate, in bytes per second, is the highest that fits into 32
-# bits, and delays a full frame by 0.4 us; the link's own rate is made by HTB.
+# Without a rate, netem releases each packet after its own delay, so packets overtake earlier ones when the delay falls.
+# With a rate, packets leave in order. This rate, in bytes per second, is the highest that fits into 32 bits, and delays
+# a full frame by 0.4 us; HTB makes the link's own rate.
 _ORDERED_BYTES_PER_S = _WHOLE - 1
 
 
@@ -56,7 +57,7 @@ class Path:
         return self.burst > 1 and 0 < self.loss < 1
 
     def down(self) -> Path:
-        """Return the path of a link that is down: one that loses all packets, also those that it would duplicate."""
+        """Return the path of this link when it is down: it loses all packets, and duplicates none."""
         return Path(delay_s=self.delay_s, loss=1.0)
 
 
@@ -93,7 +94,7 @@ def netem_text(path: Path) -> str:
 def netem_options(path: Path, limit_packets: int, ticks_per_us: float, seed: int) -> list[tuple[int, bytes]]:
     """``struct tc_netem_qopt`` (as kind 0) and the attributes after it (linux/pkt_sched.h).
 
-    ``seed``: of the packets' fates from now on. Kernels before 6.7 ignore it, and draw one of their own.
+    ``seed``: seed of the packets' fates from now on. Kernels before 6.7 ignore it, and draw a seed themselves.
     """
     latency_ns = int(path.delay_s * 1e9)
     ticks = min(int(latency_ns / 1e3 * ticks_per_us), _WHOLE)
@@ -114,7 +115,7 @@ def netem_options(path: Path, limit_packets: int, ticks_per_us: float, seed: int
 
 
 def path_of_netem(options: bytes) -> Path:
-    """Return the path that netem's options, as the kernel reports them, make. Inverse of ``netem_options``."""
+    """Return the path of netem's options as the kernel reports them. Inverse of ``netem_options``."""
     _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(options)
     found = attributes(options[_QOPT.size :])
     path = Path(
@@ -132,13 +133,13 @@ def path_of_netem(options: bytes) -> Path:
 
 
 def as_netem(path: Path) -> Path:
-    """Return what netem makes of a path: its shares have 32 bits, and bursts are limited by Gilbert's model."""
+    """Return the path that netem really makes: its shares have 32 bits, and Gilbert's model limits bursts."""
     (_, head), *others = netem_options(path, 0, 1.0, 0)
     return path_of_netem(head + b"".join(attribute(kind, data) for kind, data in others))
 
 
 class Fate(Enum):
-    """What becomes of a packet. ``EARLY``: it skips the delay, and overtakes others."""
+    """The fate of a packet. ``EARLY``: it skips the delay and overtakes others."""
 
     DELAYED = 0
     LOST = 1
@@ -146,7 +147,7 @@ class Fate(Enum):
 
 
 def change_seed(link_seed: str, change: int) -> int:
-    """Return the 64-bit seed of a link's packets from a change of its delay or losses on, counted from 1."""
+    """Return the 64-bit seed for a link's packets from its change number ``change`` on. Changes count from 1."""
     return int.from_bytes(hashlib.sha256(f"{link_seed}/{change}".encode()).digest()[:8], "little")
 
 
@@ -167,10 +168,10 @@ def kernel_random(seed: int) -> Callable[[], int]:
 
 
 class PacketFates:
-    """Decides packet by packet, from one change of a link to the next."""
+    """Decides the fate of each packet from one change of a link to the next."""
 
     def __init__(self, path: Path, seed: int, in_burst: bool = False) -> None:
-        """``in_burst``: of losses, before this change."""
+        """``in_burst``: whether the link was in a burst of losses before this change."""
         self._draw = kernel_random(seed)
         self._loss = share32(path.loss)
         self._corruption = share32(path.corruption)
@@ -183,9 +184,9 @@ class PacketFates:
         self.any = any((self._loss, self._corruption, self._reordering))
 
     def next(self) -> Fate:
-        """Return what becomes of the next packet.
+        """Return the fate of the next packet.
 
-        One with a wrong bit is lost: the receiver's checksum finds it.
+        A corrupted packet counts as lost, as the receiver's checksum detects it.
         """
         if self._loses():
             return Fate.LOST
@@ -199,5 +200,5 @@ class PacketFates:
         lost = self.in_burst
         change = self._draw()
         self.in_burst = change >= self._leave if lost else change < self._enter
-        self._draw()  # netem asks whether this packet is lost; here each is in the bad state, and none in the good one
+        self._draw()  # netem draws whether this packet is lost; here all are in the bad state, and none in the good one
         return lost

@@ -1,8 +1,8 @@
 """Settings and counters of delay lines, in memory that the processes of an emulation share.
 
 One row per link direction, one 64-bit integer per column. The replay and the shell write settings, the delay line
-writes counters, the monitor reads them. Aligned 64-bit stores are atomic, and who changes a setting writes no other; a
-delay line takes new settings when ``CHANGES``, which is written last, has changed. So no lock is needed.
+writes counters, and the monitor reads them. No lock is needed: aligned 64-bit stores are atomic, a process writes only
+the settings that it changes, and a delay line takes new settings when ``CHANGES``, which is written last, has changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DelayField(IntEnum):
     OVERFLOWS = 8  # packets that the kernel could not hand over
     REORDER_PPB = 9
     CORRUPT_PPB = 10
-    CHANGES = 11  # of the settings, by whichever process
+    CHANGES = 11  # number of changes of the settings, by all processes
     DOWN = 12  # 1: the link loses all packets, whatever the other settings are
     DUPLICATE_PPB = 13
 
@@ -63,7 +63,7 @@ def _changed(cells: memoryview) -> int:
 
 
 def path_in(cells: memoryview) -> Path:
-    """Return what a row's link does to packets: as it was set, or nothing but losing them while it is down."""
+    """Return the path of a row's link: as set or, while the link is down, one that loses all packets."""
     path = Path(**{name: cells[column] / unit for name, (column, unit) in _SETTINGS.items()})
     return path.down() if cells[DelayField.DOWN] else path
 

@@ -81,8 +81,8 @@ def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int =
 
 
 def _band_lines(interface: str, queue_bytes: int, channels: int) -> list[str]:
-    """``tc -batch`` lines below the existing class 1:1. Band b serves channel b, the last one unmarked traffic too."""
-    from testbed.best_effort import type_of_service  # imports torch, for which helpers would wait
+    """Return ``tc -batch`` lines below class 1:1. Band b serves channel b, and the last one also unmarked traffic."""
+    from testbed.best_effort import type_of_service  # imports torch, which would delay the start of helpers
 
     lines = []
     for band in range(channels + 1):
@@ -116,7 +116,7 @@ _TICKS_PER_US = ticks_per_us() if FilePath("/proc/net/psched").exists() else 15.
 
 
 def change_rate(link: NetlinkSocket, index: int, rate_bps: float) -> None:
-    """Change the rate of the class; its queue and what waits in it stay."""
+    """Change the rate of the class; its queue and the packets in it stay."""
     bytes_per_s = int(max(rate_bps, LOWEST_RATE_BPS) / 8)
     burst_ticks = int(burst_bytes(bytes_per_s * 8) / bytes_per_s * 1e6 * _TICKS_PER_US)
     # link layer 1 is Ethernet: then the kernel needs no rate table
@@ -148,12 +148,12 @@ def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
 
 
 def read_netem_drops(link: NetlinkSocket) -> dict[int, int]:
-    """Packets that netem has lost since it was made, by interface index, of a whole namespace."""
+    """Return how many packets each netem of a namespace has lost since it was made, by interface index."""
     return {index: _statistics(parts[_STATS2]).dropped_packets for index, parts in _netems(link)}
 
 
 def read_netem_paths(link: NetlinkSocket) -> dict[int, Path]:
-    """Return what each netem of a namespace does to packets, by interface index."""
+    """Return the path of each netem of a namespace, by interface index."""
     return {index: path_of_netem(parts[_OPTIONS]) for index, parts in _netems(link)}
 
 
@@ -188,7 +188,7 @@ def _statistics(data: bytes) -> QueueStatistics:
 def change_netem(link: NetlinkSocket, index: int, path: Path, limit_packets: int, seed: int) -> None:
     """Change the netem parameters of an interface; packets that are being delayed keep their times.
 
-    ``seed``: of what becomes of the packets from now on.
+    ``seed``: seed of the fates of packets from now on.
     """
     (_, head), *others = netem_options(path, limit_packets, _TICKS_PER_US, seed)
     options = head + b"".join(attribute(kind, data) for kind, data in others)

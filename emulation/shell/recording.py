@@ -1,4 +1,4 @@
-"""What a shell writes while programs are started by hand: the events of a run."""
+"""Records the events of a run while a user starts programs by hand in a shell."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Recording:
         self._events = events
 
     def network_event(self, kind: str, **fields: Any) -> None:
-        """Record an event of the network's making, its measurements included."""
+        """Record an event of bringing up the network, or of its measurement."""
         self._network.write(kind, self._now_s(), **fields)
 
     def begin(self, network: Emulation, *, measured: bool) -> None:
-        """Watch the network from now on; ``measured``: measure it first."""
+        """Watch the network from now on; ``measured``: whether to measure it first."""
         if measured:
             network.measure()
         network.helpers.start_monitor(self._begin_s)
