@@ -138,7 +138,7 @@ def train(
 
 
 class Audience:
-    """Who hears of the progress of a run, or of one of its jobs: a display, the run's log, and followers."""
+    """The receivers of the events of a run, or of one of its jobs: a display, the run's log, and followers."""
 
     def __init__(self, plan: Plan, run: RunDirectory, display: Display, followers: Sequence[Follower] = ()) -> None:
         self._plan = plan
@@ -166,7 +166,7 @@ class Audience:
                 self._warn(message)
 
     def outcome(self, outcome: SessionResult) -> SessionResult:
-        """Return how the run has ended, which a follower may have ended."""
+        """Return the outcome of the run, which a follower may have changed by ending the run."""
         for follower in self._followers:
             outcome = follower.outcome(outcome)
         return outcome
@@ -176,7 +176,7 @@ class Audience:
 
 
 def train_before(audiences: Sequence[Audience], execute: Callable[[], Sequence[SessionResult]]) -> list[SessionResult]:
-    """Execute what ``audiences`` hear of. Return the outcome of each; an error of the whole is that of all."""
+    """Execute runs while ``audiences`` follow them. Return the outcome of each; an error of the whole ends them all."""
     outcomes: Sequence[SessionResult] = [INTERRUPTED] * len(audiences)
     try:
         with ExitStack() as stack:

@@ -41,7 +41,7 @@ MakeDisplay = Callable[[Job], Display]
 class PreparedJobs:
     """Jobs that can be executed, or have been.
 
-    directory  of the run; each job has one of its own in it
+    directory  directory of the run, with a directory for each job
     are_done   whether the directory holds the finished runs of these jobs
     """
 
@@ -67,7 +67,7 @@ def planned(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
 def prepare(read: ReadJobs, *, out: Path | None, text: bytes, again: bool = False) -> PreparedJobs:
     """Claim the directories of a run and of its jobs, and write what is known before it, unless these jobs are done.
 
-    Arguments and errors are those of ``launch.prepare``, but for ``AlreadyDone``: the result says so.
+    Arguments and errors are those of ``launch.prepare``, except that ``are_done`` replaces the error ``AlreadyDone``.
     """
     jobs, shared = planned(read)
     directory = out or new_path(read.name, datetime.now(), secrets.token_hex(2))
@@ -111,7 +111,7 @@ def _is_done(place: Path, plan: Plan) -> bool:
 
 
 def execution_of(jobs: Sequence[Job]) -> ExecuteJobs:
-    """Return what executes jobs for a program: simulated ones in this process, unless a user's script is among them."""
+    """Return the function that executes jobs: simulated jobs in this process, unless one of them is a user's script."""
     here = not any(job.plan.facilities.has_processes or is_scripted(job.plan) for job in jobs)
     return _in_this_process if here else session.run_jobs
 
@@ -168,7 +168,7 @@ def run_alone(
 
 
 def not_run_alone(prepared: PreparedJobs) -> list[Job]:
-    """Return the jobs of which there is no finished run by itself."""
+    """Return the jobs that have no finished run alone."""
     return [
         job
         for job in prepared.jobs

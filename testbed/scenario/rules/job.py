@@ -142,7 +142,7 @@ def _given(scenario: Scenario, *keys: str) -> set[str]:
 
 
 def steps_are_computed_here(scenario: Scenario) -> Found:
-    """How a step is computed has no effect where nothing is computed, or a script computes."""
+    """Settings of how steps are computed have no effect if nothing is computed, or if a script computes."""
     training = scenario.training
     if training.compute != "modelled" and not is_scripted(scenario):
         return
@@ -167,7 +167,7 @@ def data_are_what_the_model_takes(scenario: Scenario) -> Found:
 
 
 def samples_fit_model_and_split(scenario: Scenario) -> Found:
-    """What is known of samples before they are read: their shape, and whether each has one class."""
+    """Check samples before they are read, by their declared shape and by whether each sample has one class."""
     training = scenario.training
     data = training.data
     model = training.model
@@ -208,7 +208,7 @@ def samples_are_at_a_worker(scenario: Scenario) -> Found:
 
 
 def options_are_good(scenario: Scenario) -> Found:
-    """The owners of the options know their rules."""
+    """Options obey the rules of the techniques that declare them."""
     for prefix, section in ((), scenario), (("training",), scenario.training):
         for field in fields(section):
             value = getattr(section, field.name)

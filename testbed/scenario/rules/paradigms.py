@@ -1,4 +1,4 @@
-"""Rules of paradigms: what has no effect without servers, which codecs go there, and sums inside a data centre."""
+"""Rules of paradigms: settings without effect if there are no servers, suitable codecs, and sums in a data centre."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def gossip_options_have_an_effect(scenario: Scenario) -> Found:
 
 
 def equal_ranks_are_in_all_data_centers(scenario: Scenario) -> Found:
-    """The names of a generator's data centres are made for this rule: it may have some without workers."""
+    """This rule writes generated topologies out, as some of their data centres may have no workers."""
     name = getattr(scenario.paradigm.options, "algorithm", "")
     if name not in SPARSE or not SPARSE[name].hierarchical:
         return
@@ -191,7 +191,7 @@ def _stepped_with(scenario: Scenario) -> str:
 
 
 def _workers(scenario: Scenario) -> dict[str, int]:
-    """Return how many workers each data centre has, of those with some."""
+    """Return the number of workers of each data centre that has any."""
     return {site.name: site.workers for site in generated(scenario.topology).data_centers if site.workers}
 
 
@@ -223,7 +223,7 @@ def _any_chosen(scenario: Scenario, axis: str) -> bool:
 
 
 def _chosen_options(technique: Technique) -> list[str]:
-    """Return the options that have another value than their default."""
+    """Return the options whose values differ from their defaults."""
     options = technique.options
     return [option.name for option in fields(options) if getattr(options, option.name) != option.default]
 

@@ -1,4 +1,4 @@
-"""Rules of pipelines. All other rules look at a pipeline as at what its replicas exchange by (``exchanging``)."""
+"""Rules of pipelines. All other rules see the paradigm of a pipeline's replicas instead (``exchanging``)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def steps_are_made_together(scenario: Scenario) -> Found:
 
 
 def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield what a step of several workers does not go with: where, why, and the cure."""
+    """Yield the settings that do not go with steps of several workers: place, reason and cure."""
     exchange = exchanging(scenario)
     sync = scenario.sync.tier1
     if any(not tier.declared.waits or tier.declared.assigns_steps or tier.declared.lags for _, tier in scenario.sync):
@@ -140,7 +140,7 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
 
 
 def _unfit_gossip(exchange: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield the same of replicas that gossip: those of all stages mix and end in the same rounds."""
+    """Yield the same for replicas that gossip: the replicas of all stages must mix and end in the same rounds."""
     options = exchange.paradigm.options
     if not isinstance(options, GossipOptions):
         return
@@ -157,7 +157,7 @@ def _unfit_gossip(exchange: Scenario) -> Iterator[tuple[tuple[str, ...], str, st
 
 
 def _unfit_job(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield the same of what does not hang on the exchange."""
+    """Yield the same for settings that do not depend on the exchange."""
     if any(overlay.declared.relays for _, overlay in scenario.overlay):
         fitting = kinds(OVERLAYS, lambda each: not each.relays)
         yield ("overlay",), "relays serve all workers, but only some hold a stage's parameters", f"write {fitting}"

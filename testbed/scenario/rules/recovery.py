@@ -47,12 +47,12 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
 
 
 def _goes_on(paradigm: type[Paradigm]) -> bool:
-    """Return whether runs of a paradigm can go on without a worker, with some options."""
+    """Return whether runs of a paradigm can continue without a worker, with suitable options."""
     return not paradigm.library and not paradigm.cuts_models
 
 
 def _takes_along(scenario: Scenario) -> str:
-    """Return what only one worker has, of a run in which workers exchange with each other."""
+    """Return what a lost worker takes along, in a run whose workers exchange with each other; empty: nothing."""
     paradigm = scenario.paradigm
     if not paradigm.declared.survives(paradigm.options):
         return "a part of the optimizer's state, an equal number in every data centre, or its place in a sum"
@@ -66,7 +66,7 @@ def _takes_along(scenario: Scenario) -> str:
 
 
 def _stuck(scenario: Scenario) -> str:
-    """Return what only the node that is lost knows, of a run with servers; empty: nothing."""
+    """Return why a run with servers cannot continue after losing a node; empty if it can."""
     for (_, overlay), (_, sync) in zip(scenario.overlay, scenario.sync, strict=True):
         if overlay.declared.relays and not (overlay.declared.regroups and sync.declared.waits):
             again = "what a lost relay held is sent again with its round"

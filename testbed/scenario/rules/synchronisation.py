@@ -78,7 +78,7 @@ def fragments_travel_by_themselves(scenario: Scenario) -> Found:
 
 
 def late_answers_are_of_whole_rounds(scenario: Scenario) -> Found:
-    """Where workers go on without answers to their last pushes, both tiers do, and servers answer each push."""
+    """Workers may go on without answers to their last pushes only if both tiers do, and servers answer each push."""
     if not any(sync.declared.lags for _, sync in scenario.sync):
         return
     fitting = kinds(SYNC, lambda each: each.waits and not each.lags)
@@ -95,7 +95,7 @@ def late_answers_are_of_whole_rounds(scenario: Scenario) -> Found:
 
 
 def _needs_answers(scenario: Scenario) -> str:
-    """Return what needs the answer to a push before the next one; empty: nothing."""
+    """Return the reason why a push must be answered before the next push; empty if there is none."""
     if tiers_of(scenario) == 0:
         return "here no server answers"
     if is_scripted(scenario):
@@ -159,7 +159,7 @@ def _above_local_steps(scenario: Scenario) -> Found:
 
 
 def _above_rounds_of_changes(tier1: Technique, tier2: Technique) -> Found:
-    """Tier 1 waits for all workers of a data centre, or is the same; and both have the same local steps."""
+    """Tier 1 waits for all workers of a data centre, or is the same algorithm; both have the same local steps."""
     if tier1.kind != tier2.kind and not (tier1.declared.waits and tier2.declared.partner):
         problem = f"'{tier2.kind}' works above '{tier2.declared.partner or tier2.kind}', not above '{tier1.kind}'"
         yield Violation(("sync", "tier1"), problem, f"write 'sync: {{kind: {tier2.kind}, …}}'")
@@ -275,7 +275,7 @@ def outer_optimizers_follow_changes(scenario: Scenario) -> Found:
 
 
 def norms_need_whole_gradients(scenario: Scenario) -> Found:
-    """The global servers can clip by the norm of a gradient if one of them has it whole, and of one round."""
+    """Global servers can clip by a gradient's norm only if one of them has the whole gradient of a single round."""
     if is_scripted(scenario) or tiers_of(scenario) == 0 or updates_on_workers(scenario):
         return
     if not getattr(scenario.optimizer.options, "clip_norm", 0.0):

@@ -44,7 +44,7 @@ def difference_follows_parameters(scenario: Scenario) -> Found:
 
 
 def changed_values_are_few(scenario: Scenario) -> Found:
-    """Where every value changes in every round, what has changed is all, and takes no less than all."""
+    """If every value changes in every round, sending the changed values saves nothing."""
     for tier, pull in pulls_of(scenario).items() if not is_scripted(scenario) else ():
         reason = _changes_all(scenario) if pull == CHANGED else ""
         if reason:
@@ -53,7 +53,7 @@ def changed_values_are_few(scenario: Scenario) -> Found:
 
 
 def _changes_all(scenario: Scenario) -> str:
-    """Return what changes even values that received no contribution; empty if nothing does."""
+    """Return the reason why values without a contribution change as well; empty if there is none."""
     contribution = pushed(scenario)
     if contribution is Contribution.DELTA:
         outer = outer_of(scenario)
@@ -82,7 +82,7 @@ def backups_are_what_members_hold(scenario: Scenario) -> Found:
 
 
 def sums_in_steps_are_of_all(scenario: Scenario) -> Found:
-    """Where workers run the optimizer, servers make each sum that a codec asks for, one from the sums before."""
+    """If workers run the optimizer, servers make each sum that a codec needs, one after another."""
     gradients = pushed(scenario) is Contribution.GRADIENT and not is_scripted(scenario)
     if tiers_of(scenario) == 0 or not gradients or not updates_on_workers(scenario):
         return
@@ -95,7 +95,7 @@ def sums_in_steps_are_of_all(scenario: Scenario) -> Found:
 
 
 def _keeps_from_summing(scenario: Scenario, tier: str) -> str:
-    """Return what keeps servers of a tier from summing in several steps; empty: nothing."""
+    """Return the reason why servers of a tier cannot sum in several steps; empty if there is none."""
     if scenario.recovery.on_failure == "continue":
         return "a worker that joins lacks what the others have of the sums before"
     if getattr(scenario.overlay, tier).declared.relays:
