@@ -1,7 +1,7 @@
 """Measured values of an emulated network, compared with the plan: round-trip times by echoes, rates by UDP floods.
 
-The planned time of one echo is propagation and serialisation of a small frame, there and back, without queueing. The
-tolerance, 1 ms + 2 %, is what a busy host measures as the median of ``PINGS`` echoes. That of a rate is 2 % of what a
+The planned time of one echo is the sum of the delays there and back, without queueing. Its tolerance, 1 ms + 2 %, is
+the deviation that a busy host measures for the median of ``PINGS`` echoes. The tolerance of a rate is 2 % of what a
 link carries; with loss, it also covers three standard deviations of the number of lost frames, 3 sqrt(loss / n).
 """
 
@@ -164,7 +164,7 @@ def _link_pairs(net: BuiltNetwork) -> list[Pair]:
 
 
 def _measured_routes(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
-    """Return the routes between all sites. Of very many, whose echoes take minutes: those with the central one."""
+    """Return the routes between all sites or, if many sites would take minutes, only those with the central site."""
     if len(network.sites) <= ALL_PAIRS_LIMIT:
         return network.routes
     central = next(site.name for site in network.sites if site.central)

@@ -1,8 +1,8 @@
 """The Mininet side: nodes, gateways, routers and switches as Mininet hosts, each in a network namespace of its own.
 
-What is in these namespaces is made in batches from the layout, and not by Mininet: its ``TCLink`` continues when tc
-fails, and shapes the sending host's port; ``fixLimits`` changes settings of the whole machine; ``mn -c`` ends processes
-by name.
+Interfaces, routes and queues in these namespaces are made in batches from the layout, and not by Mininet: its
+``TCLink`` continues when tc fails, and shapes the sending host's port; ``fixLimits`` changes settings of the whole
+machine; ``mn -c`` ends processes by name.
 
 Mininet is one pure-Python package, which apt installs for the system's Python, and the C program ``mnexec``. PyPI has
 only an old pre-release without ``mnexec``. On Python 3.12 its ``distutils`` comes from setuptools.
@@ -63,7 +63,7 @@ def start_hosts(names: Iterable[str], at_once: int) -> list[Any]:
     class Host(node.Node):  # type: ignore[misc,name-defined]
         @classmethod
         def setup(cls) -> None:
-            """Look for no ``ifconfig``, which nothing here calls."""
+            """Skip Mininet's check for ``ifconfig``, which nothing here calls."""
 
     with EndingThreads(at_once) as threads:
         return list(threads.map(Host, names))

@@ -37,7 +37,7 @@ def enter(path: str) -> None:
 
 @contextmanager
 def inside(path: str) -> Iterator[None]:
-    """Be in the namespace at ``path`` while inside. For processes without threads: setns moves one thread only."""
+    """Enter the namespace at ``path`` within the context. For processes without threads, as setns moves one thread."""
     with open("/proc/thread-self/ns/net", "rb") as home:
         enter(path)
         try:

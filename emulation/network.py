@@ -105,7 +105,7 @@ class Emulation:
         self.stop()
 
     def stop(self) -> None:
-        """End helper processes and nodes; with them go namespaces, interfaces and queues. Twice does no harm."""
+        """End helpers and nodes, and with them namespaces, interfaces and queues. May be called twice."""
         if self._helpers is not None:
             self._helpers.stop()
             self._helpers = None
@@ -220,16 +220,16 @@ class Emulation:
         return results
 
     def measuring(self) -> AbstractContextManager[None]:
-        """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""
+        """Within the context, this process runs before ordinary ones, so that load does not distort measurements."""
         return realtime(MEASURE_PRIORITY if self.capabilities.realtime else None)
 
     @property
     def helpers(self) -> Helpers:
-        """Its helper processes: monitor, replay, background traffic."""
+        """The network's helper processes: monitor, replay, background traffic."""
         assert self._helpers is not None, "the network is not up"
         return self._helpers
 
     def counters(self) -> dict[str, LinkCounters]:
-        """Counters of every WAN link by name, since it was made."""
+        """Return the counters of every WAN link since it was made, by name."""
         assert self.shaper is not None, "the network is not up"
         return self.shaper.counters()

@@ -32,7 +32,7 @@ def is_inside() -> bool:
 
 
 def require_seen(paths: Iterable[Path]) -> None:
-    """Raise ``CapabilityError`` for what a sandbox, which has some folders of its own, does not see."""
+    """Raise ``CapabilityError`` for a path that a sandbox does not see, as it has its own folder there."""
     for path in paths:
         for own in _OWN:
             if path.resolve().is_relative_to(own):
@@ -43,7 +43,7 @@ def require_seen(paths: Iterable[Path]) -> None:
 def needs_user_namespace() -> bool:
     """Return whether this process makes namespaces in a user namespace only: it is not root, or not all of root.
 
-    A container's root may lack what making them takes (CAP_SYS_ADMIN, and CAP_NET_ADMIN for what is in them).
+    A container's root may lack the needed capabilities: CAP_SYS_ADMIN, and CAP_NET_ADMIN for networks in namespaces.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     (effective,) = (int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))

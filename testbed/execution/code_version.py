@@ -10,8 +10,8 @@ from pathlib import Path
 from testbed.results.manifest import version_of
 
 _ROOT = Path(__file__).parents[2]
-# What decides the results of all runs, wherever they are made. Figures and commands are left out: their changes do not
-# invalidate runs.
+# Sources that affect the results of all runs, on every back end. Figures and commands are left out, as changes of them
+# do not invalidate runs.
 ALWAYS = (
     "testbed/axes.py",
     "testbed/best_effort.py",
@@ -51,7 +51,7 @@ def packages() -> dict[str, str | None]:
 def code_version(own: Sequence[str], root: Path = _ROOT) -> str:
     """Return the digest of the sources and packages that determine the results of a run.
 
-    own  the sources that are its back end's own (``Facilities.sources``)
+    own  the sources of its back end (``Facilities.sources``)
     """
     digest = hashlib.sha256()
     for place in (*ALWAYS, *own):

@@ -21,28 +21,28 @@ NAME = "torch._dynamo"
 
 
 class _Absent(ModuleType):
-    """Stands for the module until something else of it is asked for: then it is imported after all."""
+    """Stands in for ``torch._dynamo``, and imports the real module when another attribute of it is used."""
 
     def graph_break(self, *_: Any, **__: Any) -> None:
-        """Do nothing, as the module's does where nothing is compiled."""
+        """Do nothing, as the module's own function does while nothing is compiled."""
 
     def disable(self, function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
         return function
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # what looks at all modules asks for such names
+        if name.startswith("__") and name != "__path__":  # code that inspects all modules asks for such names
             raise AttributeError(name)
         return getattr(_compiler(), name)
 
 
 class _WithoutCompiler(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Asked first of all where modules are, it has one module: that which stands for the compiler."""
+    """First on the list of import finders; finds only the stand-in for the compiler."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name == NAME else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put it in place of the module that Python has made, which asks it for too much already."""
+        """Replace the module object that Python has made by the stand-in."""
         sys.modules[NAME] = _Absent(NAME)
 
 
@@ -50,7 +50,7 @@ _WITHOUT_COMPILER = _WithoutCompiler()
 
 
 def _compiler() -> ModuleType:
-    """Import the module itself, in place of what stands for it."""
+    """Import the real module in place of its stand-in."""
     if _WITHOUT_COMPILER in sys.meta_path:
         sys.meta_path.remove(_WITHOUT_COMPILER)
     if isinstance(sys.modules.get(NAME), _Absent):
@@ -59,7 +59,7 @@ def _compiler() -> ModuleType:
 
 
 def may_compile(plan: Plan) -> bool:
-    """Return whether a run may need the compiler: it says so, or runs code of the user."""
+    """Return whether a run may need the compiler: it asks for it, or runs a script or command of the user."""
     return is_scripted(plan) or plan.program is not None or plan.training.compile
 
 
@@ -70,6 +70,6 @@ def leave_out_compiler() -> None:
 
 
 def bring_compiler() -> None:
-    """Import what ``leave_out_compiler`` has left out, if it has: else each process forked from this one would."""
+    """Import the compiler if ``leave_out_compiler`` left it out; else each process forked from this one would do so."""
     if _WITHOUT_COMPILER in sys.meta_path:
         _compiler()

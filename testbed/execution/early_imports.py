@@ -1,4 +1,4 @@
-"""Imports that begin in a thread of their own, before the process knows its plan, and end before it forks."""
+"""Imports modules in a separate thread, from before the process knows its plan until before it forks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _threads: list[threading.Thread] = []
 
 
 def begin(modules: Iterable[str]) -> None:
-    """Begin to import modules. What fails is written to standard error, and fails again where it is needed."""
+    """Begin to import modules. A failed import is reported on standard error, and fails again where it is needed."""
     _threads.append(threading.Thread(target=_import, args=[tuple(modules)]))
     _threads[-1].start()
 
 
 def finish() -> None:
-    """Return when all has been imported, and the thread has ended."""
+    """Wait until all modules have been imported and the thread has ended."""
     while _threads:
         thread = _threads.pop()
         thread.join()

@@ -1,4 +1,4 @@
-"""Loopback: every node a real process, real TCP on 127.0.0.1, no WAN. Emulated nodes are started in the same way."""
+"""Loopback: every node is a real process, with TCP on 127.0.0.1 and no WAN. Emulated nodes start in the same way."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def run_jobs(ground: Ground) -> list[BaseException | None]:
 
 @contextmanager
 def shared_cores(deployments: Sequence[Deployment]) -> Iterator[Mapping[str, Tokens]]:
-    """Yield for each job its view of the tokens for cores, which the steps of several jobs take in turns.
+    """Yield for each of several jobs its view of the tokens for cores, which the steps of all jobs share.
 
-    The steps of an only job take those of its fleet.
+    For an only job, yield nothing: its steps take the tokens of its fleet.
     """
     if len(deployments) == 1:
         yield {}
@@ -74,10 +74,10 @@ def run_nodes(
     realtime: bool = False,
     hold: Hold | None = None,
 ) -> None:
-    """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
+    """Run all nodes to their end, with the restarts of the plan. Raise the first cause if the last attempt fails.
 
     epoch_ns  the run's start on CLOCK_MONOTONIC
-    cores     of each job; see ``shared_cores``
+    cores     the tokens of each job; see ``shared_cores``
     enter     enters a node's network namespace, in the node's own process; without it, nodes meet on loopback
     realtime, hold  see ``Launch``
     """
@@ -117,7 +117,7 @@ def run_nodes(
 
 
 def _hosts(plan: Plan) -> Hosts:
-    """Return loopback as the host of all nodes, with a free port for them to meet at."""
+    """Return loopback as the host of all nodes, with a free port for their rendezvous."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     interfaces = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "FI_TCP_IFACE"), "lo")

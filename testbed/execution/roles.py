@@ -1,4 +1,4 @@
-"""The roles of nodes that are processes: the engine's, or those that only the real world has."""
+"""The roles of nodes that are processes: roles of the engine, or roles that exist only in the real world."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from testbed.results.failures import FailureFiles
 
 
 def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
-    """Return the plan with the GPUs of this machine given to its nodes; to be called before anything starts.
+    """Return the plan with GPUs of this machine assigned to its nodes; to be called before any node starts.
 
-    ``nodes``: those of this machine, by default all. Raise ``CapabilityError`` if this machine cannot run it.
+    ``nodes``: the nodes of this machine; default: all. Raise ``CapabilityError`` if this machine cannot run the plan.
     """
     _require_library(plan, nodes)
     return placed(plan, nodes)
 
 
 def fitted_together(jobs: Sequence[Job]) -> list[Plan]:
-    """Return the Plans of several jobs as ``fitted`` does: their nodes share the GPUs of this machine."""
+    """Return the Plans of several jobs with GPUs, as ``fitted`` does. All jobs share the GPUs of this machine."""
     for job in jobs:
         _require_library(job.plan)
     return placed_together(jobs)
@@ -45,7 +45,7 @@ def role_maker(
     """Return a function that makes the role of a node, in the node's own process.
 
     files     the run's checkpoints, if it keeps any
-    failures  what failed scripts leave behind, if the run has scripts
+    failures  files that failed scripts leave behind, if the run has scripts
     """
     if not PARADIGMS[plan.technique.paradigm.kind].library:
         make_library: MakeLibrary | None = None

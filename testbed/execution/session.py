@@ -1,9 +1,9 @@
 """The launcher's side of a run: starts the host process, passes its progress on, ends it on request.
 
-The host (``testbed.execution.host``) is a process of its own for every back end: it may import torch, enter namespaces
-and fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on
-the host's standard output; on its standard input the run's directory, and later ``stop``. When the launcher ends, by
-whatever signal, the pipe closes and the kernel ends the host.
+The host (``testbed.execution.host``) is a separate process for every back end: it may import torch, enter namespaces
+and fork, while the command stays light and keeps the terminal. They communicate over pipes: the host writes progress as
+JSON lines to its standard output; the launcher writes the run's directory, and later ``stop``, to the host's standard
+input. When the launcher ends, by whatever signal, the pipe closes and the host ends.
 """
 
 from __future__ import annotations
@@ -67,28 +67,28 @@ class Follower:
     """Takes the progress events of a run, and may end it; the base of callbacks and live logs."""
 
     def start(self, plan: Plan, directory: Path) -> None:
-        """The run is about to start in this run directory."""
+        """Prepare for a run that is about to start in this run directory."""
 
     def take(self, event: Event) -> Iterable[str]:
         """Take an event and return warnings. Raise ``KeyboardInterrupt`` to end the run."""
         return ()
 
     def outcome(self, outcome: SessionResult) -> SessionResult:
-        """Return how the run has ended: as ``outcome`` says, unless the follower ended it."""
+        """Return how the run ended: ``outcome``, unless the follower ended the run."""
         return outcome
 
     def end(self, directory: Path) -> None:
-        """The results have been written."""
+        """Finish: the results have been written."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """A host process that has been started, in a session of its own; ``stop`` on its standard input ends the run.
+    """A started host process, in its own session; ``stop`` on its standard input ends the run.
 
     ``lines``: yields its lines of progress until it has ended; after an interruption, the next iteration goes on.
-    ``early_errors``: what it has written to standard error before it knew where the run's log is.
-    ``told``: how its jobs have ended, as it tells; the only job of a run has no name.
-    ``probing``: finds out meanwhile what this machine can emulate, for a host that is to emulate.
+    ``early_errors``: standard error of the host before it knew the place of the run's log.
+    ``told``: outcomes of the jobs as the host reported them, by job; the only job of a run has the empty name.
+    ``probing``: a probe of this machine's capabilities, which runs meanwhile if the host is to emulate.
     """
 
     process: Child
@@ -100,11 +100,10 @@ class HostProcess:
 
 @contextlib.contextmanager
 def early_host(back_end: str) -> Iterator[HostProcess | None]:
-    """Start a host process for ``run`` before there is a plan: torch is imported while that is made.
+    """Start a host process for ``run`` before there is a plan, so that it imports torch while the plan is made.
 
-    Only where the host runs on this machine and imports torch for every plan; else return ``None``. Likewise where it
-    cannot be started: then ``run`` says why, if the scenario can be run at all. The host is ended at the exit, also if
-    it got no plan.
+    Yield ``None`` for back ends whose host does not run on this machine or does not always import torch, and if the
+    host cannot be started: ``run`` then reports the reason. The host is ended when the context is left.
     """
     host = None
     if (modules := IMPORTED_EARLY.get(back_end)) is not None:
@@ -122,7 +121,7 @@ def early_host(back_end: str) -> Iterator[HostProcess | None]:
 
 
 def same_host(one: str, other: str) -> bool:
-    """Return whether early hosts of two back ends are the same: that of an emulated run is in a sandbox."""
+    """Return whether two back ends can use the same early host: only that of an emulated run is in a sandbox."""
     return all(back_end in IMPORTED_EARLY for back_end in (one, other)) and (one == "emulate") == (other == "emulate")
 
 
@@ -194,14 +193,14 @@ def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:
 
 
 def _tell(host: HostProcess, directory: Path) -> None:
-    """Tell a host that waits for it where the run is."""
+    """Send the run's directory to a host that waits for it."""
     if host.early_errors is not None:
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             host.process.send(str(directory))
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    """Follow the host to its end. Return the outcome of jobs whose outcome it has not told."""
+    """Follow the host to its end. Return the outcome of the jobs for which the host reported none."""
     before = OomKills.now()
     _pass_on(host, on_progress)
     code = host.process.wait()
@@ -253,8 +252,8 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
 
 
 def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
-    """End the run. Return the outcome of its jobs, but for those that have completed by then."""
-    # Not an alarm: only the main thread may set one. The host's end is that of its lines.
+    """End the run. Return the outcome of the jobs that have not completed by then."""
+    # A timer, as only the main thread may set an alarm. Killing the host ends its lines.
     too_late = threading.Timer(STOP_GRACE_S, host.process.kill_group)
     try:
         with contextlib.suppress(BrokenPipeError):  # it has ended already, and may have told how
@@ -275,9 +274,9 @@ def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
 
 
 def _end(host: HostProcess) -> None:
-    """End the host and all its children, those that users' scripts have started included, and wait for it.
+    """End the host and all its children, also those that users' scripts have started, and wait for the host.
 
-    Users' programs are in groups of their own: the process around each notices the host's end, and ends it.
+    Users' programs are in their own process groups; the process around each notices the host's end and ends it.
     """
     if host.probing is not None:
         host.probing.close()

@@ -49,7 +49,7 @@ class SweepJob:
     """A sweep to be executed.
 
     jobs       runs at once; by default ``default_jobs`` on this machine, and on a cluster as many as fit on it
-    followers  of each run, as in ``PointRun``
+    followers  makes the followers of each run, as in ``PointRun``
     cluster    address of a cluster whose machines run the points; empty: they run on this machine
     left_out   techniques that cannot run on this scenario, by name, with the reason
     tuning     how a setting of the points was tuned
@@ -147,7 +147,7 @@ def _link(job: SweepJob, warn: Warn) -> None:
 
 
 def default_jobs(points: list[SweepPoint]) -> int:
-    """Return how many runs there are at once: one per core in virtual time, one real run, which others would slow."""
+    """Return how many runs there are at once: one per core in virtual time; else one, as others would slow it down."""
     virtual = all(point.plan.facilities.in_virtual_time for point in points)
     return len(os.sched_getaffinity(0)) if virtual else 1
 

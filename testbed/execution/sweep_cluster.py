@@ -1,8 +1,8 @@
-"""The points of a sweep on the machines of a Ray cluster: what each needs, and what has become of it.
+"""Runs the points of a sweep on the machines of a Ray cluster.
 
-The run directory of a point is claimed here and filled when its results arrive; its status is written last. A command
-that is killed therefore leaves directories that the next one recognises as crashed and runs again. Ray chooses the
-machines, sends the code and the user's files, and runs a point again if its process or machine dies.
+This process claims the run directory of a point, and fills it when the results arrive; it writes the status last. If a
+command is killed, the next one therefore recognises the unfinished directories as crashed and runs their points again.
+Ray chooses the machines, sends the code and the user's files, and runs a point again if its process or machine dies.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from testbed.results.rundir import AlreadyDone, RunDirectory, claim, is_run
 from testbed.results.summary import sha256_of
 
 ATTEMPTS = 4
-"""How often a point is tried whose process or machine dies."""
+"""How often a point is tried if its process or machine dies."""
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class PointNeeds:
-    """What a point takes of a machine while it runs."""
+    """The resources of a machine that a point takes while it runs."""
 
     cores: int = 1
     gpus: int = 0
@@ -47,7 +47,7 @@ class PointNeeds:
     slot: bool = False
 
     def times(self, machine: ClusterMachine) -> int:
-        """Return how many such points run on the machine at once, when nothing else does."""
+        """Return how many such points can run on the machine at once if nothing else runs there."""
         if machine.gpus < self.gpus or machine.memory_bytes < self.memory_bytes:
             return 0
         if self.slot:
@@ -63,7 +63,7 @@ class PointNeeds:
 
 
 def needs_of(plan: Plan, there: Sequence[ClusterMachine]) -> PointNeeds:
-    """Return what a run takes: in virtual time a core; others pace their steps, and have a machine alone."""
+    """Return the needs of a run: a core in virtual time; a whole machine in real time, where runs pace their steps."""
     if plan.is_exact:
         assert plan.exact is not None
         return PointNeeds(memory_bytes=plan.exact.memory_bytes)
@@ -78,7 +78,7 @@ def needs_of(plan: Plan, there: Sequence[ClusterMachine]) -> PointNeeds:
 
 @contextmanager
 def joined(address: str, points: Iterable[SweepPoint]) -> Iterator[dict[str, str]]:
-    """Join the cluster with the files that the points name; return where tasks find them, by their text in the Plan."""
+    """Join the cluster with the files that the points name; yield their places for tasks, by their text in the Plan."""
     files = {each.text: each for point in points for each in named_files(point.plan)}
     with TemporaryDirectory(prefix="testbed-files-") as folder:
         places = stage(files.values(), Path(folder))
@@ -93,8 +93,8 @@ def joined(address: str, points: Iterable[SweepPoint]) -> Iterator[dict[str, str
 class ClusterPool(Pool):
     """Runs points on the machines of the cluster. ``files``: as ``joined`` yields.
 
-    By default as many points are with Ray as the machines carry, and as many again that wait for one. Raises
-    ``CapabilityError`` if no machine of the cluster can run a point, or one has other packages.
+    By default, Ray gets about twice as many points as the machines can run at once, so that the next ones wait there.
+    Raises ``CapabilityError`` if no machine of the cluster can run a point, or a machine has other packages.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class ClusterPool(Pool):
             self._require_machine(point)
 
     def _look(self) -> None:
-        """Update the list of machines, and warn of those that have joined or left."""
+        """Update the list of machines, and warn of machines that have joined or left."""
         if time.monotonic() - self._looked_s < _POLL_S:
             return
         self._looked_s = time.monotonic()
@@ -184,7 +184,7 @@ class ClusterPool(Pool):
         )
 
     def _take_ended(self) -> list[SweepPoint]:
-        """Write a result that is there, or comes soon, into its run directory."""
+        """Wait briefly for a result, and write it into its run directory."""
         self._look()
         ray = import_ray()
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=_POLL_S)
@@ -212,7 +212,7 @@ class ClusterPool(Pool):
         self.on_state(point, result.status)
 
     def _end(self) -> None:
-        """After an interruption: end what runs, and leave its directories to the next command."""
+        """End the points that run, after an interruption, and mark them so that the next command runs them again."""
         for reference, point in self._running.items():
             import_ray().cancel(reference, force=True)
             RunDirectory(self.directory(point)).set_status("interrupted", _sha256(point.plan))

@@ -1,12 +1,12 @@
 """``--tune``: the best value of one setting for each point of a sweep, before its seeds are run.
 
-Each point has a search of its own, with the same number of runs, all with the first seed. The first run has the value
-that the point has anyway, so the tuned value is never worse with that seed; then come about three times as much and a
-third of it; what follows is drawn by Optuna's sampler (TPE). A run is stopped early when it cannot win any more: it is
-past the best time to the target without having reached it, or Optuna's pruner (the median of earlier runs) says so.
+Each point has its own search, with the same number of runs, all with the first seed. The first run has the value that
+the point has without tuning, so the tuned value is never worse with that seed. The next two runs have about three times
+and a third of that value. Optuna's sampler (TPE) draws the further values. A run is stopped early when it cannot win:
+it has passed the best time to the target without reaching it, or Optuna's pruner (the median of earlier runs) stops it.
 
-The values lie on a logarithmic grid, so searches are alike on every machine. ``tuning.json`` keeps what has been tried:
-the next call of the same sweep goes on from there.
+The values lie on a logarithmic grid, so searches are alike on every machine. ``tuning.json`` keeps the tried values,
+and the next call of the same sweep continues from there.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from testbed.target import ACCURACY, LOSS, Target, learning_of
 
 FILE = "tuning.json"
 _HALF_A_DECADE = 0.5
-_JUDGES = 3  # runs that have been made to their end, of which there is a median: one alone stops runs that begin slowly
-_UNJUDGED = 3  # a part of the rounds of the shortest run: so long a run is not compared with the median of others
+_JUDGES = 3  # complete runs needed before the median prunes; a single one would stop runs that begin slowly
+_UNJUDGED = 3  # a run is not pruned during the first 1/_UNJUDGED of the rounds of the shortest complete run
 _FIRST = 3  # runs whose values are not drawn: the point's own, and half a decade above and below it
 
 MakePoint = Callable[[Mapping[str, str], int], SweepPoint]
@@ -51,10 +51,10 @@ Told = Callable[[str], None]
 class Trial:
     """One run of a search.
 
-    place        of the value on the grid
-    value        what was tried, as a scenario has it
+    place        place of the value on the grid
+    value        the tried value, as written in a scenario
     run          id of the run
-    score        what the search makes least: the time to the target (s), or the error; ``None`` if the run failed
+    score        what the search minimises: the time to the target (s), or the error; ``None`` if the run failed
     reached      whether ``score`` is a time to the target
     is_stopped   whether it was ended early; ``score`` is then a bound that is worse than the best
     errors       by round, for the pruner: the test error, or the loss where that is the target or nothing else is known
@@ -71,7 +71,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """The content of ``tuning.json``: the range, and what has been tried in it, by the run's id."""
+    """The content of ``tuning.json``: the range, and the trials in it, by the run's id."""
 
     path: str
     low: float
@@ -81,7 +81,7 @@ class _Tried:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """When a run cannot win any more: it has not reached ``target`` in ``best_s``; ``earlier``: errors by round."""
+    """When a run cannot win: ``target`` is not reached in ``best_s``. ``earlier``: errors of other runs by round."""
 
     target: Target | None
     best_s: float | None
@@ -89,7 +89,7 @@ class _Limits:
 
 
 class _Stopper(Follower):
-    """Ends runs that cannot win any more. ``limits`` by the name of the run directory."""
+    """Ends runs that cannot win any more. ``limits``: by the name of the run directory."""
 
     def __init__(self, limits: Mapping[str, _Limits]) -> None:
         self._limits = limits
@@ -136,7 +136,7 @@ def _followers(limits: Mapping[str, _Limits], others: Followers) -> Sequence[Fol
 
 
 def _error_of(target: Target | None, scores: Mapping[str, Any]) -> float | None:
-    """Return the error of an evaluation: of the accuracy, or the loss if that is wanted or there is nothing else."""
+    """Return the error of an evaluation: 1 - accuracy, or the loss if it is the target or there is no accuracy."""
     accuracy = scores.get(ACCURACY)
     if learning_of(target) == ACCURACY and accuracy is not None and math.isfinite(accuracy):
         return float(1 - accuracy)
@@ -146,9 +146,9 @@ def _error_of(target: Target | None, scores: Mapping[str, Any]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The values between the ends of a range, by place: twelve to a decade, at equal ratios.
+    """The values of a range, by place: about twelve per decade, at equal ratios.
 
-    ``own``: the value that a point has anyway, which takes the place of the nearest one.
+    ``own``: the value that a point has without tuning; it replaces the nearest value of the grid.
     """
 
     range: TuningRange
@@ -160,12 +160,12 @@ class Grid:
 
     @property
     def own_place(self) -> int:
-        """The place of the own value; that of the nearest end where it lies outside."""
+        """The place of the own value, or of the nearest end if the own value lies outside the range."""
         share = math.log(self.own / self.range.low) / math.log(self.range.high / self.range.low)
         return min(max(round(share * self.last), 0), self.last)
 
     def value(self, place: int) -> str:
-        """Return a value as a scenario has it: without an exponent, two significant digits between the ends."""
+        """Return a value as written in a scenario: without exponent, with two significant digits between the ends."""
         if place == self.own_place and self.range.low <= self.own <= self.range.high:
             return _decimal(self.own, _DIGITS_OF_A_USER)
         if place in (0, self.last):
@@ -237,11 +237,11 @@ class ValueSearch:
         return _Limits(self.target, min(times, default=None), tuple(trial.errors for trial in finished))
 
     def end_of(self, trial: Trial) -> str:
-        """Return which end of the range a trial's value is: ``low``, ``high``, or neither."""
+        """Return ``low`` or ``high`` if a trial's value is that end of the range, else an empty text."""
         return {0: "low", self.grid.last: "high"}.get(trial.place, "")
 
     def best(self) -> Trial | None:
-        """Return the first of the best trials that were run to their end."""
+        """Return the best trial among those that ran to their end, the first of equal ones; None if there is none."""
         known = [trial for trial in self.trials if trial.score is not None and not trial.is_stopped]
         return min(known, key=lambda trial: (not trial.reached, trial.score), default=None)
 
@@ -262,16 +262,16 @@ def import_optuna() -> Any:
 def tuned(job: SweepJob, range_: TuningRange, make: MakePoint, tell: Told, warn: Warn) -> SweepJob:
     """Search the best value for each point, and return the sweep with these values.
 
-    make  the point with other settings
+    make  makes a point with given settings and seed
     tell  takes lines of progress
 
-    Raise ``CapabilityError`` without Optuna, and ``ScenarioError`` where no run of a point ends well.
+    Raise ``CapabilityError`` without Optuna, and ``ScenarioError`` if no run of a point ends well.
     """
     import_optuna()
     if job.cluster:
         raise ScenarioError("--tune: searches on this machine; leave --cluster out")
     seeds = list(dict.fromkeys(point.seed for point in job.points))
-    firsts: dict[tuple[tuple[str, str], ...], SweepPoint] = {}  # of each point, without its other seeds
+    firsts: dict[tuple[tuple[str, str], ...], SweepPoint] = {}  # one point for each settings, with its first seed
     for point in job.points:
         firsts.setdefault(tuple(point.settings.items()), point)
     searches = [_search(point, range_, seeds[0]) for point in firsts.values()]
@@ -308,7 +308,7 @@ def _named(settings: Mapping[str, str]) -> str:
 
 
 def _known(path: Path, range_: TuningRange) -> dict[str, Trial]:
-    """Return what earlier calls have tried in this range, by the run's id."""
+    """Return the trials of earlier calls in this range, by the run's id."""
     if not path.is_file():
         return {}
     try:
@@ -337,9 +337,9 @@ def _trial(point: SweepPoint, place: int, search: ValueSearch, range_: TuningRan
 
 
 def _bound(search: ValueSearch, result: Mapping[str, Any], errors: Mapping[int, float]) -> float:
-    """Return the score of a run that has not reached the target: the worse, the further it is from it.
+    """Return the score of a run that has not reached the target: the further from the target, the larger.
 
-    Without a target, it is the last error.
+    Without a target, the score is the last error.
     """
     last = errors[max(errors)]
     if search.target is None:
