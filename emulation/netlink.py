@@ -76,7 +76,7 @@ class NetlinkSocket:
         self.socket.send(_HEADER.pack(16 + len(body), kind, flags, self._sequence, 0) + body)
 
     def _answer(self) -> bytes:
-        """Receive messages that answer the latest request: one before may have been interrupted before its answer."""
+        """Receive messages that answer the latest request; skip answers to a request that was interrupted before."""
         while True:
             data = self.socket.recv(_RECEIVE_BYTES)
             if _HEADER.unpack_from(data)[3] == self._sequence:

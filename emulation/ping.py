@@ -69,7 +69,7 @@ def _send(link: socket.socket, target: str, pair: int) -> None:
     payload = _STAMP.pack(time.monotonic_ns(), pair) + bytes(36)
     head = struct.pack(">BBHHH", _ECHO_REQUEST, 0, 0, _IDENTITY, 0)
     checked = struct.pack(">BBHHH", _ECHO_REQUEST, 0, _checksum(head + payload), _IDENTITY, 0)
-    with suppress(OSError):  # no route yet, or a full queue: it counts as unanswered
+    with suppress(OSError):  # no route yet, or a full queue: the echo counts as unanswered
         link.sendto(checked + payload, (target, 0))
 
 

@@ -118,7 +118,7 @@ def _quoted(path: str) -> str:
 
 
 def _memory_folder(size_bytes: int) -> str:
-    """Return a folder with room for the file that holds the guest's memory, which the kernel unlinks at once."""
+    """Return a folder with room for the file that holds the guest's memory. The file never has a name there."""
     for folder in _MEMORY_FOLDERS:
         if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= size_bytes:
             return folder
