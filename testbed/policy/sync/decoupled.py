@@ -37,7 +37,7 @@ from testbed.preset import Preset
 
 
 class DecoupledDiLoCo(SyncPolicy):
-    """``quorum``, applied to each fragment of the model separately."""
+    """Quorum rounds of each fragment of the model separately."""
 
     contribution: ClassVar[Contribution] = Contribution.DELTA
     waits: ClassVar[bool] = False
