@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from analysis.advise.observation import UNLIMITED, Limits
+from testbed.errors import ScenarioError
 
 _MORE_THAN_FAIR = 1.5  # most simulations take less than their part
 
@@ -36,9 +37,13 @@ class Budget(ABC):
 
 
 class Seconds(Budget):
-    """Seconds from now on."""
+    """Seconds from now on. Raise ``ScenarioError`` if they are not above 0."""
 
     def __init__(self, seconds: float) -> None:
+        if not seconds > 0:  # also not a number
+            raise ScenarioError(
+                f"a budget of {seconds:g} s (--budget, budget_s: the seconds of the answer, such as 120)"
+            )
         self._seconds = seconds
         self._begin_s = self._now_s()
 
@@ -74,9 +79,11 @@ class ProcessorSeconds(Seconds):
 
 
 class Simulations(Budget):
-    """A number of simulations, each to its end."""
+    """A number of simulations, each to its end. Raise ``ScenarioError`` if there is none."""
 
     def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ScenarioError(f"a budget of {count} simulations (at least 1)")
         self._count = count
         self._taken = 0
 

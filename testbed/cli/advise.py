@@ -97,10 +97,6 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.scenario.load import load
 
     check_jobs(arguments.jobs)
-    if not arguments.budget > 0:  # also not a number
-        raise ScenarioError(f"--budget {arguments.budget:g}: give the seconds that the answer may take, such as 120")
-    if arguments.simulations is not None and arguments.simulations < 1:
-        raise ScenarioError(f"--simulations {arguments.simulations}: at least 1")
     if arguments.confirm is not None and arguments.confirm < 1:
         raise ScenarioError(f"--confirm {arguments.confirm}: at least 1")
     budget: Budget = Seconds(arguments.budget)

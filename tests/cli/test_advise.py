@@ -57,7 +57,7 @@ def test_words_that_say_nothing_end_with_a_cure(scenario: Path) -> None:
         (["--goal", "losses=2"], "not a goal"),
         (["--techniques", "fsaa"], "did you mean 'fsa'"),
         (["--budget", "0"], "--budget"),
-        (["--budget", "nan"], "--budget nan: give the seconds"),
+        (["--budget", "nan"], "a budget of nan s"),
         (["--simulations", "0"], "at least 1"),
         (["--confirm", "-1"], "--confirm -1: at least 1"),
     ):
