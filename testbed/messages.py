@@ -56,7 +56,7 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class MessageKind(StrEnum):
-    """Kinds of message. Comments say who sends a kind when, its metadata and parts, and the answer.
+    """Kinds of message. A comment says which node sends the kind and when, its metadata and parts, and the answer.
 
     Every header contains the text of its kind.
     """

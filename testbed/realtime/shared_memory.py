@@ -9,7 +9,7 @@ ended.
 
 A writer copies bytes into its ring. If the ring was empty before, the reader may sleep, and the writer rings its bell
 (a byte in a pipe). If the ring is full, the writer marks that it waits, and the reader rings when a quarter is free.
-Frames are those of a socket, but nobody computes an authentication code: its field is zero. A process that can write to
+Frames are those of a socket, but without an authentication code: that field is zero. A process that can write to
 this memory can also read the keys in the memory of both processes, so a code would stop no attacker, and it would take
 as long as a copy.
 

@@ -10,8 +10,8 @@ are ready first. Whenever an evaluation is due, by the mean number of steps of a
 workers for their models (``ask``), and scores their mean. These messages do not belong to the algorithm or count in its
 time, so they bypass the modelled network.
 
-A lost worker is no longer asked, and nobody waits for its answer. If the first worker is lost, the first of the others
-takes over counting, after all have reported to it how many steps they have made.
+A lost worker is no longer asked, and no worker waits for its answer. If the first worker is lost, the first of the
+others takes over counting, after all have reported to it how many steps they have made.
 """
 
 from __future__ import annotations

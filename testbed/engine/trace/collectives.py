@@ -26,7 +26,7 @@ from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.world import World
 
 _ELEMENT = torch.float32
-_LARGEST_KEPT_BYTES = 256 << 20  # up to this size, one tensor per size is kept and reused, as nobody changes it
+_LARGEST_KEPT_BYTES = 256 << 20  # up to this size, one tensor per size is kept and reused, as no code changes it
 
 
 class Sizes:

@@ -194,7 +194,7 @@ class Supervisor:
         self._pass_on(running, now_s, last=True)
         running.close(now_s)
         del self._running[node]
-        self._report({"kind": "final", "t": now_s, "node": node})  # so that nobody waits for rounds of this node
+        self._report({"kind": "final", "t": now_s, "node": node})  # so that no node waits for rounds of this one
         expected = self._stopping or node in self._faults.killed
         killer = self._kills.killer() if code == -signal.SIGKILL else ""
         if code and not expected:

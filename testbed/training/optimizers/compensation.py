@@ -35,7 +35,7 @@ class Compensation(Remembering):
         self._mean_square = torch.zeros_like(value) if options.adaptive else None
 
     def pulled(self, member: str, value: Tensor) -> None:
-        """Record that ``member`` has pulled ``value``, which nobody changes."""
+        """Record that ``member`` has pulled ``value``, which must not be changed afterwards."""
         if self._options.previous != ANY:
             self._backups[member] = value
 
