@@ -1,4 +1,4 @@
-"""What a user may write, and how it is read: ``load``, ``loads``, ``json_schema``, and a ``starter`` to begin with."""
+"""Scenarios and how they are read: ``load``, ``loads``, ``json_schema``, and a ``starter`` to begin with."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A user's scenario file with some values changed, and all else as it was written, comments too.
+"""Changes some values of a user's scenario file and keeps everything else as it was written, comments included.
 
-    technique: hfa            # in place of what the file had on the axes of techniques
-    training: {rounds: 60}    # in the place where the file has it
+    technique: hfa            # replaces all values that the file had on the axes of techniques
+    training: {rounds: 60}    # changes the value where the file has it
 
-The text is for a file in another folder: classes of code are named by their whole paths, and other files have to be
-copied beside it, as a scenario reads none from outside its folder (``Edited.files``).
+The new text is for a file in another folder. So it names classes of code by absolute paths, and the other files that it
+names (``Edited.files``) must be copied beside it, as a scenario reads no files from outside its folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _YAML = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The text, and the files in the scenario's folder that it names, relative to that folder."""
+    """The new text, the scenario's folder, and the files in it that the text names, relative to the folder."""
 
     text: str
     folder: Path
@@ -37,10 +37,10 @@ class Edited:
 
 
 def edited(path: Path, changes: Sequence[str]) -> Edited | None:
-    """Return a scenario file with ``changes``, texts ``path=value`` as after ``--set``.
+    """Return a scenario file with ``changes``, given as ``path=value`` like the arguments of ``--set``.
 
-    ``None`` where a path means several places, or one that the file has in another form: such a change has no line of
-    its own in the file.
+    Return ``None`` if a path stands for several places, or for a place that the file writes in another form: the file
+    has no single line for such a change.
     """
     yaml = YAML()
     yaml.preserve_quotes = True
@@ -62,7 +62,7 @@ def edited(path: Path, changes: Sequence[str]) -> Edited | None:
 
 
 def _choose(document: CommentedMap, name: str) -> None:
-    """Replace what the document has on the axes of techniques by a line with the preset's name."""
+    """Replace the document's values on the axes of techniques by a line with the preset's name."""
     kept = presets.with_preset(document, name)
     for key in [key for key in document if key not in kept]:
         del document[key]
@@ -73,7 +73,7 @@ def _choose(document: CommentedMap, name: str) -> None:
 
 
 def _set(section: Any, path: Sequence[str], value: Any) -> bool:
-    """Set a value below a section; return whether that is a place of its own."""
+    """Set a value below a section. Return ``False`` if ``path`` does not lead to one place of a mapping."""
     *sections, last = path
     for key in sections:
         if not isinstance(section, MutableMapping) or not key.isidentifier():
@@ -86,9 +86,9 @@ def _set(section: Any, path: Sequence[str], value: Any) -> bool:
 
 
 def _files(node: Any, folder: Path) -> Iterator[Path]:
-    """Yield the files below ``folder`` that texts of the document name; classes of code there get their whole paths.
+    """Yield the files below ``folder`` that the document names, and make the paths of classes of code absolute.
 
-    With a topology of the user's own come the files that it names, which are relative to the same folder.
+    If a named file is YAML, such as a topology of the user's own, yield also the files that it names.
     """
     entries: Iterator[tuple[Any, Any]] = iter(())
     if isinstance(node, MutableMapping):

@@ -1,6 +1,6 @@
-"""Descriptions of every axis of a scenario: its kinds, and their options with defaults.
+"""Describes every axis of a scenario: its kinds, and their options with defaults.
 
-They come from the options dataclasses of their owners, as the schema itself does.
+The descriptions come from the techniques' options dataclasses, like the schema itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testbed.suggest import nearest_or_all
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``default`` as a scenario would write it; empty: the option is required."""
+    """An option of a kind. ``default`` is written as in a scenario; it is empty if the option is required."""
 
     name: str
     default: str
@@ -29,7 +29,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class AxisValue:
-    """One value of an axis, or a preset, whose ``options`` are its values by section."""
+    """One kind of an axis, or a preset. The ``options`` of a preset are the values that it sets, by section."""
 
     name: str
     about: str
@@ -37,7 +37,7 @@ class AxisValue:
 
 
 def kinds_of(axis: str) -> tuple[AxisValue, ...]:
-    """Return all kinds of an axis, in the order of its table; of ``technique`` all presets. Raise ``ScenarioError``."""
+    """Return all kinds of an axis in its table's order; for ``technique``, all presets. Raise ``ScenarioError``."""
     if axis == KEY:
         return tuple(map(_preset, presets().values()))
     if axis not in AXES:

@@ -1,4 +1,4 @@
-"""YAML to a ``Scenario``, or to all that is wrong with it, each with file, line and column."""
+"""Reads YAML into a ``Scenario``, or reports all its mistakes, each with file, line and column."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from testbed.scenario.topology.job import JobSection
 from testbed.settings.job import Choice, Training
 from testbed.settings.run import RunSection
 
-_OF_ONE = ("topology", "training")  # required where a file has no jobs
+_OF_ONE = ("topology", "training")  # required in a file without jobs
 
 
 def load(
@@ -46,10 +46,10 @@ def load(
     """Read a scenario file, or a shipped scenario by name. Raise ``ScenarioError`` with every problem.
 
     overrides   ``path=value`` texts
-    on          back end instead of the scenario's own; the rules are those of this back end
-    sweeping    ignore a ``sweep`` section (``testbed.scenario.sweep`` reads it), which is otherwise refused
+    on          back end that replaces the scenario's own before the rules are checked
+    sweeping    whether to ignore a ``sweep`` section (``testbed.scenario.sweep`` reads it) instead of refusing it
     allow_code  whether a file outside the working directory may name code, which validation then imports
-    folder      where files that it names are, by default its own
+    folder      folder of the files that the scenario names; by default the folder of ``path``
     """
     path = shipped.path_of(path)
     root, allow_code = read_document(path), allow_code or may_name_code(path)
@@ -69,12 +69,12 @@ def loads(
     folder: Path | None = None,
     on: str | None = None,
 ) -> Scenario:
-    """As ``load``, from text that the caller trusts; messages call it ``name``, files are looked up in ``folder``."""
+    """Do as ``load`` with text that the caller trusts. Messages call it ``name``; its files are in ``folder``."""
     return read_tree(parse(text, name), overrides, on, Given(folder, allow_code=True))
 
 
 def moved(scenario: Scenario, on: str | None) -> Scenario:
-    """Return the scenario on the back end ``on``. Raise ``ScenarioError`` with what the rules find there."""
+    """Return the scenario for the back end ``on``. Raise ``ScenarioError`` if it breaks the rules there."""
     if on is None or on == scenario.run.on:
         return scenario
     if on not in BACK_ENDS:
@@ -87,12 +87,12 @@ def moved(scenario: Scenario, on: str | None) -> Scenario:
 
 @dataclass(frozen=True)
 class Given:
-    """What is known of a scenario beside its tree.
+    """What the reader knows about a scenario in addition to its tree.
 
-    folder        where files that it names are
-    allow_code    whether it may name code
-    sections      that have been read already, by key; the tree has their places
-    path_in_file  from a path in the scenario to the one that its file has, which may have several
+    folder        folder of the files that the scenario names
+    allow_code    whether the scenario may name code
+    sections      sections that have been read already, by key; the tree keeps only their places in the file
+    path_in_file  maps a path in the scenario to the path in its file, which may hold several scenarios
     """
 
     folder: Path | None
@@ -101,14 +101,14 @@ class Given:
     path_in_file: Callable[[str], str] = str
 
     def lines(self, problems: list[Problem]) -> list[str]:
-        """Return the problems as lines, with whole paths."""
+        """Return the problems as lines, with their paths in the file."""
         return lines_of([replace(each, path=each.path and self.path_in_file(each.path)) for each in problems])
 
 
 def read_tree(
     root: Node, overrides: Sequence[str], on: str | None, given: Given, *, sweeping: bool = False
 ) -> Scenario:
-    """Return the scenario of a document's tree, which is changed. Raise ``ScenarioError`` with every problem."""
+    """Return the scenario in a document's tree. Changes the tree. Raise ``ScenarioError`` with every problem."""
     swept = None
     if isinstance(root, Mapping):
         where = root.keys.get("jobs")
@@ -137,13 +137,13 @@ def read_tree(
 
 
 def _data(root: Node, given: Given) -> Any:
-    """Return what the schema validates."""
+    """Return the data that the schema validates: the tree, with the sections that have been read already."""
     data = plain(root)
     return {**data, **given.sections} if isinstance(data, dict) else data
 
 
 def set_in(root: Node, overrides: Sequence[str], on: str | None) -> list[str]:
-    """Set values in a tree that is no scenario by itself, but has sections of one. Return the mistakes."""
+    """Set values in a tree that has sections of a scenario but is not a whole one. Return the mistakes."""
     mistakes = override_language.apply(root, overrides, _known())
     if on is not None:
         mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
@@ -151,9 +151,9 @@ def set_in(root: Node, overrides: Sequence[str], on: str | None) -> list[str]:
 
 
 def _changed(root: Node, overrides: Sequence[str], context: dict[str, Any]) -> tuple[list[str], list[Problem]]:
-    """Set the values of ``overrides``, and add those of the preset that ``technique`` names, if it names one.
+    """Set the values of ``overrides``, then those of the preset if the scenario names one (``technique``).
 
-    Return the mistakes in overrides, and what is wrong with the technique.
+    Return the mistakes in the overrides, and the problems of the preset.
     """
     naming = [text for text in overrides if text.partition("=")[0].strip() == presets.KEY]
     others = [text for text in overrides if text not in naming]
@@ -175,10 +175,10 @@ def _changed(root: Node, overrides: Sequence[str], context: dict[str, Any]) -> t
 
 
 def _hidden(error: ValidationError, root: Node, context: dict[str, Any], given: Given) -> list[Problem]:
-    """Return the problems that mistakes hide: rules run only when every value that they look at is good.
+    """Return the problems that other mistakes hide, because rules run only when all values are valid.
 
-    So they run again without the unknown keys, and with samples for values that were refused or are missing. What they
-    find wrong with such a sample is no mistake of the scenario.
+    So the rules run again, without the unknown keys and with samples in place of values that were refused or are
+    missing. Problems with such a sample are not mistakes of the scenario and are left out.
     """
     data = _data(root, given)
     for detail in error.errors(include_url=False):
@@ -203,7 +203,7 @@ def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
 
 
 def completed(path: str) -> str:
-    """Return the path of a setting with the section that it leaves out, so that texts of one place are equal."""
+    """Add the section that the path of a setting leaves out, so that all paths of one setting become equal."""
     return override_language.completed(path, _known())
 
 
@@ -211,7 +211,7 @@ def completed(path: str) -> str:
 def _known() -> override_language.Known:
     """Return the keys of each section, for paths that leave the section out, and the axes with their defaults.
 
-    ``cluster`` is written out always: ``data_centers`` are those of the topology.
+    Paths into ``cluster`` must name it, as ``data_centers`` alone means that of the topology.
     """
     sections = {key: keys_at(MODEL, (key,)) for key in keys_of(MODEL) if key != "cluster"}
     axes = {

@@ -1,4 +1,4 @@
-"""A network outside a scenario: a built-in, a generator, a graph file, a topology file, or the one of a scenario."""
+"""Looks up a network by name or path: a built-in, a generator, a graph or topology file, or the one of a scenario."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from topologies.text_file import TextFile
 
 @dataclass(frozen=True)
 class _Holder:
-    """A section around a topology, as in a scenario."""
+    """A document whose only section is ``topology``, so that a topology is read as in a scenario."""
 
     topology: Topology = required(form=TOPOLOGY)
     """The network."""
@@ -38,7 +38,7 @@ class _Holder:
 
 @dataclass(frozen=True)
 class NetworkDescription:
-    """A topology written out, and its annotated graph (rates as they stand, before ``scale``)."""
+    """A written-out topology and its annotated graph, whose rates are not divided by ``scale``."""
 
     name: str
     topology: Topology
@@ -46,9 +46,9 @@ class NetworkDescription:
 
 
 def network(name: str, overrides: Sequence[str] = (), allow_code: bool = False) -> NetworkDescription:
-    """Return the network of a name or path. Raise ``ScenarioError``.
+    """Return the network that ``name`` names, a name or a path. Raise ``ScenarioError``.
 
-    overrides   ``key=value`` texts: what a scenario may write beside ``use``; for a generator, its options
+    overrides   ``key=value`` texts with keys that a scenario may write beside ``use``; for a generator, its options
     allow_code  whether a file outside the working directory may name code, which is then imported
     """
     path = Path(name)
@@ -62,7 +62,7 @@ def network(name: str, overrides: Sequence[str] = (), allow_code: bool = False) 
         raise ScenarioError(f"'{name}' is not a built-in topology, generator or file ({hint})")
     if path.suffix.lower() in (".yaml", ".yml") and _is_scenario(path):
         return _made(path.stem, load(path, overrides, allow_code=allow_code).topology)
-    # the file itself, not a link to it, as only what is below its folder may be read
+    # resolve links: only files below the folder of the file itself may be read
     file = Path(os.path.realpath(path))
     used = name if name in BUILT_IN else file.name
     root = _mapping({"use": Scalar(used, Where(name))}, name)
@@ -70,9 +70,9 @@ def network(name: str, overrides: Sequence[str] = (), allow_code: bool = False) 
 
 
 def measured(files: Sequence[str], overrides: Sequence[str] = ()) -> NetworkDescription:
-    """Return the network between the sites of files of measurements. Raise ``ScenarioError``.
+    """Return the network between the sites in files of measurements. Raise ``ScenarioError``.
 
-    overrides  ``key=value`` texts: what a scenario may write beside ``measurements``
+    overrides  ``key=value`` texts with keys that a scenario may write beside ``measurements``
     """
     paths = [Path(os.path.realpath(file)) for file in files]
     for name, path in zip(files, paths, strict=True):
@@ -102,7 +102,7 @@ def _is_scenario(path: Path) -> bool:
 
 
 def _read(root: Node, overrides: Sequence[str], folder: Path, allow_code: bool) -> Topology:
-    # Keys that ``network`` or ``measured`` wrote, and no user. A problem at one of them names its file in its text.
+    # ``network`` or ``measured`` wrote these keys, not a user. The text of a problem at such a key names the file.
     ours = [f"topology.{key}" for key in root.entries] if isinstance(root, Mapping) else []
     mistakes = override_language.apply(root, overrides, override_language.Known())
     source = root.where.source

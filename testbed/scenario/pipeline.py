@@ -1,4 +1,4 @@
-"""A scenario whose model is cut into stages, and what it is to the replicas of one of them."""
+"""Scenarios whose model is cut into stages, and the same scenario as the replicas of one stage see it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def pipeline_of(scenario: Scenario) -> Pipeline | None:
 
 
 def exchanging(scenario: Scenario) -> Scenario:
-    """Return the scenario as the replicas of one stage have it: with the paradigm by which they exchange."""
+    """Return the scenario as the replicas of one stage see it, with the paradigm by which they exchange gradients."""
     pipeline = pipeline_of(scenario)
     return scenario if pipeline is None else replace(scenario, paradigm=pipeline.replicas)
 
 
 def stages_of(scenario: Scenario) -> int:
-    """Return the number of stages of a scenario with a pipeline."""
+    """Return the number of stages of a scenario with a pipeline; by default, the number of workers."""
     stages: int = scenario.paradigm.options.stages
     return stages or sum(site.workers for site in generated(scenario.topology).data_centers)
 
 
 def ground_of(scenario: Scenario) -> Ground:
-    """Return what the stages of a scenario with a pipeline are placed on, without distances."""
+    """Return the sites on which the stages of a pipeline are placed, with distances of zero between them."""
     sites = tuple((site.name, site.workers) for site in generated(scenario.topology).data_centers if site.workers)
     return Ground(sites, stages_of(scenario), lambda a, b: Hop())

@@ -1,4 +1,4 @@
-"""A scenario whose workload is a command: which sections it has no use for, and what stands in their place."""
+"""Scenarios whose workload is a command: the sections that have no effect, and what replaces them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testbed.scenario.reading.violations import Violation, raise_found
 LARGEST_READ_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
 _OWN = "the program has its own; remove it"
-WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
+WITHOUT_EFFECT: Mapping[str, str] = {  # sections, each with the cure
     "training": "write what it needs to know as arguments of the command; remove it",
     **dict.fromkeys(("paradigm", "sync", "optimizer", "codec", "order", "overlay", "shard", "aggregation"), _OWN),
     "device": "the program computes as fast as it can here; remove it",
@@ -36,7 +36,7 @@ _TRAINING = {"model": {"kind": "user_program"}, "data": {"kind": "user_program"}
 
 
 def with_program(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Return the scenario's tree with a ``training`` that says nothing; unchanged where it has that already.
+    """Return the scenario's tree with a ``training`` that is only a placeholder.
 
     Raise a refusal for sections without effect, and for commands in a file that may not name code.
     """
@@ -82,10 +82,10 @@ def _sections_without_effect(data: dict[str, Any]) -> Iterator[Violation]:
 
 
 def _digest(workload: dict[str, Any], place: Path) -> str:
-    """Return a digest of the files that the commands name: a run with a changed program is another run.
+    """Return a digest of the files that the commands name, so that a changed program makes a different run.
 
-    Of a file above ``LARGEST_READ_BYTES``, which is data rather than a program, name, size and time of the last change
-    stand for its content.
+    A file above ``LARGEST_READ_BYTES`` is data rather than a program; its name, size and time of the last change stand
+    for its content.
     """
     found: list[tuple[str, int, int]] = []
     for key in ("first", "command"):

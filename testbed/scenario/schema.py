@@ -1,6 +1,6 @@
-"""The scenario: its sections, declared as all settings are (``testbed.declaration``).
+"""The scenario and its sections, declared like all settings (``testbed.declaration``).
 
-``testbed.scenario.rules`` holds the rules that need more than one section.
+``testbed.scenario.rules`` holds the rules that concern more than one section.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TimeoutChanges = changes_of(
 
 
 class Origin:
-    """Where values were written, the code that read them, and the traces that were read."""
+    """Where a scenario's values were written, the code that read them, and the traces that were read."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Scenario:
     timeouts: Any = option(TimeoutChanges(), section=TimeoutChanges)
     """Deadlines."""
     background: tuple[Background, ...] = ()
-    """Traffic on the WAN that is not the run's."""
+    """Traffic on the WAN that does not belong to the run."""
     workload: Workload | None = None
     """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or, without 'training', any program,
     {command: …}, or a job that was traced elsewhere, {trace: FOLDER}."""
@@ -99,7 +99,7 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     """What breaks on purpose, and when."""
     recovery: Recovery = option(Recovery())
-    """What is done about lost nodes."""
+    """How the run continues when nodes are lost."""
     simulation: Simulation = option(Simulation())
     """How the virtual world runs."""
     exact: Exact = option(Exact())
@@ -116,7 +116,7 @@ class Scenario:
     optimizer: Technique = option(Choice(kind="adam"), axis="optimizer")
     """How parameters are updated, and where."""
     outer_optimizer: Technique | None = option(None, axis="optimizer")
-    """How values move along the mean change of models that local steps have made; by default as 'sync' says."""
+    """How global values follow the mean change that local steps made to the models; by default 'sync' decides."""
     codec: PerTier = option(Choice(kind="none"), axis="codec", tiers=True)
     """How tensors become payloads."""
     order: Technique = option(Choice(kind="fifo"), axis="order")
@@ -131,7 +131,7 @@ class Scenario:
 
     @classmethod
     def read(cls, tree: Any, context: dict[str, Any] | None = None) -> Scenario:
-        """Return the scenario that a document's tree says. Raise pydantic's ``ValidationError`` with every mistake."""
+        """Return the scenario in a document's tree. Raise pydantic's ``ValidationError`` with every mistake."""
         found: Scenario = READER.validate_python(tree, context=context)
         return found
 
@@ -146,12 +146,12 @@ class Scenario:
         return self.workload is not None and self.workload.is_program
 
     def resolved(self) -> dict[str, Any]:
-        """Return all values that have an effect, with their defaults, quantities with their units."""
+        """Return all values that have an effect, with defaults filled in; quantities have units."""
         found = resolved(self)
         return found if self.workload is None else without_own(found, self.workload)
 
     def to_yaml(self) -> str:
-        """Return the scenario as YAML, with defaults and the points of trace files; it loads to an equal one."""
+        """Return the scenario as YAML, with defaults and the points of trace files. It loads to an equal scenario."""
         return as_yaml(self.resolved())
 
     def place_of(self, *path: str | int) -> Where:
@@ -159,7 +159,7 @@ class Scenario:
         return self.origin.place_of(path) if self.origin else Where(self.name)
 
     def placed(self, error: ScenarioError) -> ScenarioError:
-        """Return what was found after reading, ``training.model: …``, with the place in the file; or as it is."""
+        """Add the place in the file to an error found after reading that begins with a key (``training.model: …``)."""
         first, *others = error.problems
         key, _, problem = first.partition(": ")
         if not problem or not _KEY.fullmatch(key):
@@ -167,17 +167,17 @@ class Scenario:
         return ScenarioError([f"{self.place_of(*key.split('.'))}: {first}", *others])
 
     def path_in_file(self, path: str) -> str:
-        """Return how its file writes a path: a job's is ``jobs.NAME.training.rounds`` there."""
+        """Return the path of a setting in its file; for a job, ``jobs.NAME.training.rounds``."""
         return self.origin.path_in_file(path) if self.origin else path
 
     @property
     def code(self) -> tuple[CodeFile, ...]:
-        """The files of topology readers and trace formats from outside that read parts of it."""
+        """The files of the user's topology readers and trace formats that read parts of the scenario."""
         return self.origin.code if self.origin else ()
 
     @property
     def traces(self) -> tuple[TraceSummary, ...]:
-        """What was read from the files of traces."""
+        """Summaries of the traces that were read from files."""
         return self.origin.traces if self.origin else ()
 
 

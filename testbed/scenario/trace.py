@@ -1,4 +1,4 @@
-"""A scenario whose workload is a job's trace: which sections it has no use for, and what follows from the trace."""
+"""Scenarios whose workload is a job's trace: the sections that have no effect, and what follows from the trace."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from testbed.units import UnitError, parse_rate
 
 _OWN = "what the job does is in its trace; remove it"
 _AXES = ("sync", "optimizer", "outer_optimizer", "codec", "order", "overlay", "shard", "aggregation")
-WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
+WITHOUT_EFFECT: Mapping[str, str] = {  # sections, each with the cure
     **dict.fromkeys(_AXES, _OWN),
     "checkpoint": "a trace is played from its beginning; remove it",
     "recovery": "every rank has a part of its own, so the run ends when one is lost; remove it",
 }
-DEVICE = ("speed", "variation", "slowdown")  # what a device may say: durations are the trace's
+DEVICE = ("speed", "variation", "slowdown")  # the keys of a device that have an effect; durations are the trace's
 _SHORTEST_S = 1e-3
 T = TypeVar("T")
 
 
 def with_trace(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Return the scenario's tree with training, paradigm and device as the trace has them.
+    """Return the scenario's tree with ``training``, ``paradigm`` and ``device`` derived from the trace.
 
-    Raise a refusal for what has no effect, and for a trace that could not be played to its end.
+    Raise a refusal for keys without effect, and for a trace that could not be played to its end.
     """
     workload = data["workload"]
     if _is_read(data):
@@ -87,7 +87,10 @@ def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:
 
 
 def _place(workload: dict[str, Any], key: str, info: ValidationInfo) -> Path | None:
-    """Return the whole path of what the workload names, which lies in the scenario's folder unless it may name code."""
+    """Return the path of the file or folder that the workload names under ``key``, or ``None``.
+
+    It must be in the scenario's folder, unless the scenario may name code.
+    """
     if is_null(workload.get(key)):
         return None
     text = text_of(workload[key])
@@ -99,14 +102,14 @@ def _place(workload: dict[str, Any], key: str, info: ValidationInfo) -> Path | N
         raise_found([Violation(("workload", key), problem, "give --allow-code, if you trust it")])
     try:
         return beside(str(path.parent), info) / path.name
-    except PydanticCustomError as error:  # which has no place here
+    except PydanticCustomError as error:  # outside a field, pydantic has no place for the error
         told = error.context or {}
         raise_found([Violation(("workload", key), told["problem"], told["hint"])])
     raise AssertionError("a refusal was raised")
 
 
 def _find(key: str, path: Path) -> None:
-    """Raise ``ScenarioError`` if there are no such files, or if that of process groups cannot be read."""
+    """Raise ``ScenarioError`` if there are no such files, or if the file of process groups cannot be read."""
     if key == "groups":
         groups_of((), str(path))
     else:
@@ -114,7 +117,7 @@ def _find(key: str, path: Path) -> None:
 
 
 def _refused_at(key: str, read: Callable[[], T]) -> T:
-    """Return what ``read`` returns. The place of each of its refusals is this key of the section."""
+    """Call ``read`` and return its result. Its errors become violations at ``workload.key``."""
     try:
         return read()
     except TestbedError as error:
@@ -123,7 +126,7 @@ def _refused_at(key: str, read: Callable[[], T]) -> T:
 
 
 def _read(places: Mapping[str, Path | None], workload: dict[str, Any]) -> tuple[Totals, str]:
-    """Return what follows from the trace, and its digest."""
+    """Return the totals of the trace (its work and its bytes, among others), and its digest."""
     trace, kineto, groups = (str(places[key] or "") for key in ("trace", "kineto", "groups"))
     rates = Rates(_number(workload, "flops", float), _number(workload, "memory_rate", parse_rate) / 8)
     sha256 = digest_of(trace, kineto, groups)
@@ -131,7 +134,7 @@ def _read(places: Mapping[str, Path | None], workload: dict[str, Any]) -> tuple[
 
 
 def _number(workload: dict[str, Any], key: str, parse: Callable[[str], float]) -> float:
-    """Return a value of the section before it is read; 1 for one that will be refused there."""
+    """Return a number that the section has not read yet: 0 if it is absent, 1 if the section will refuse it."""
     given = workload.get(key)
     if is_null(given):
         return 0.0

@@ -1,4 +1,4 @@
-"""A scenario with a workload: what it brings itself, which other sections then may not say."""
+"""Scenarios with a workload: what the workload itself brings, so that other sections must not set it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accurac
 
 
 def with_workload(data: Any, info: ValidationInfo) -> Any:
-    """Return the scenario's tree with ``training`` as its workload has it; unchanged without a workload."""
+    """Return the scenario's tree with the ``training`` that its workload implies; unchanged without a workload."""
     workload = data.get("workload") if isinstance(data, dict) else None
     if isinstance(workload, Workload):
         workload = resolved(workload)
@@ -38,7 +38,7 @@ def with_workload(data: Any, info: ValidationInfo) -> Any:
 
 
 def _with_script(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Return the tree with the script as model and data. Raise a refusal for what the script brings itself."""
+    """Return the tree with the script as model and data. Raise a refusal for keys that the script itself decides."""
     training = data.get("training", {})
     workload = data["workload"]
     raise_found(
@@ -56,12 +56,12 @@ def _with_script(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
 
 
 def _script(text: str, info: ValidationInfo) -> Path:
-    """Return the script's path. One that is written whole, as in a resolved scenario, is code from anywhere."""
+    """Return the script's path. An absolute path, as in a resolved scenario, is allowed only if code is."""
     path = Path(text)
     if not path.is_absolute():
         try:
             path = beside(text, info)
-        except PydanticCustomError as error:  # which has no place here
+        except PydanticCustomError as error:  # outside a field, pydantic has no place for the error
             told = error.context or {}
             raise_found([Violation(("workload", "script"), told["problem"], told["hint"])])
     elif not allows_code(info):
@@ -73,7 +73,7 @@ def _script(text: str, info: ValidationInfo) -> Path:
 
 
 def without_own(resolved: dict[str, Any], workload: Workload) -> dict[str, Any]:
-    """Return a resolved scenario without what its workload brings itself, or what has no effect beside it."""
+    """Return a resolved scenario without the values that its workload decides or makes useless."""
     if workload.is_program:
         return without_sections(resolved)
     if workload.trace:

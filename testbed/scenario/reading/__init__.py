@@ -1,1 +1,1 @@
-"""Mechanics of reading: from YAML text to validated values, with places and suggestions. Knows no section."""
+"""The mechanics of reading YAML text into validated values, with places and suggestions, for sections of any kind."""

@@ -1,8 +1,9 @@
-"""YAML text to a tree that keeps the place of everything. Stricter than YAML, and nothing is converted.
+"""Parses YAML text into a tree that keeps the place of every value. Stricter than YAML; values are not converted.
 
-A scalar stays the text that was written: the schema decides what it must be, so there is no Norway problem, no
-octal, no sexagesimal and no date. Tags, aliases, merge keys, duplicate keys and further documents are refused, and
-size, depth and number of nodes are capped, so that a stranger's file can do no harm (no Python object is ever built).
+A scalar stays the text that was written, and the schema decides its type: ``no`` is not a boolean (the Norway problem),
+and there are no octal or sexagesimal numbers and no dates. Tags, aliases, merge keys, duplicate keys and further
+documents are refused. Limits on size, depth and number of nodes, and building no Python objects, keep a stranger's file
+harmless.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from testbed.errors import ScenarioError
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
 MAX_NODES = 20_000
-# what ends, or begins, something else than a plain text within brackets
+# characters that end a plain scalar within brackets, or begin something other than a plain scalar
 _NOT_PLAIN = re.compile(r"""[,\[\]{}\n]|:(\s|$)|(^|\s)#|^[&*!|>'"%@`]|^[-?](\s|$)|^\s|\s$""")
 
 
@@ -73,7 +74,7 @@ class Sequence:
 
 @dataclass
 class Mapping:
-    """A mapping; ``keys`` says where each key stands."""
+    """A mapping. ``keys`` holds the place of each key."""
 
     where: Where
     entries: dict[str, Node] = field(default_factory=dict)
@@ -100,7 +101,7 @@ def parse(text: str | bytes, source: str) -> Node:
         raise ScenarioError(f"{source}: not valid YAML: {reason[0]}") from error
 
 
-@lru_cache(maxsize=128)  # the points of a sweep read the same scenario and the same overrides, 10 ms of the parser each
+@lru_cache(maxsize=128)  # the points of a sweep parse the same scenario and overrides, which takes 10 ms each time
 def _document(text: bytes, source: str) -> Node:
     yaml = YAML(typ="safe", pure=True)
     yaml.version = (1, 2)
@@ -108,7 +109,7 @@ def _document(text: bytes, source: str) -> Node:
 
 
 def copied(node: Node) -> Node:
-    """Return a tree that may be changed: overrides set values in it."""
+    """Return a copy of the tree, in which overrides may set values."""
     if isinstance(node, Mapping):
         return Mapping(node.where, {key: copied(value) for key, value in node.entries.items()}, dict(node.keys))
     if isinstance(node, Sequence):
@@ -117,7 +118,7 @@ def copied(node: Node) -> Node:
 
 
 def plain(node: Node) -> Any:
-    """Return the tree as nested ``dict`` and ``list``, with ``Scalar`` leaves: what the schema validates."""
+    """Return the tree as nested ``dict`` and ``list`` with ``Scalar`` leaves, as the schema validates it."""
     if isinstance(node, Mapping):
         return {key: plain(value) for key, value in node.entries.items()}
     if isinstance(node, Sequence):
@@ -126,7 +127,7 @@ def plain(node: Node) -> Any:
 
 
 def flow(node: Node) -> str:
-    """Return the node as YAML on one line, as an override takes it."""
+    """Return the node as YAML on one line, in the form of an override's value."""
     if isinstance(node, Scalar):
         return _in_flow(node.text, node.quoted)
     if isinstance(node, Sequence):
@@ -135,7 +136,7 @@ def flow(node: Node) -> str:
 
 
 def _in_flow(text: str, quoted: bool = False) -> str:
-    """Return one value; a text that was plain in a list of lines may need quotes on one line."""
+    """Return one value as YAML, in quotes if it needs them within brackets."""
     return json.dumps(text, ensure_ascii=False) if quoted or _NOT_PLAIN.search(text) else text or "null"
 
 

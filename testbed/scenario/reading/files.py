@@ -1,4 +1,4 @@
-"""Files that a scenario names, and YAML files themselves: read with a bound on their size, and from allowed places."""
+"""Reads YAML files, and finds the files that a scenario names: only in allowed places, and up to a maximum size."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from testbed.scenario.reading.quantities import refuse
 
 
 def allows_code(info: ValidationInfo) -> bool:
-    """Return whether what is read may name code, or commands. Without a context, code makes the section."""
+    """Return whether the section being read may name code or commands; without a context, Python code made it."""
     return info.context is None or bool(info.context.get("allow_code", False))
 
 
 def beside(file: str, info: ValidationInfo) -> Path:
-    """Return the path of a file in or below the scenario's folder, so that a stranger's scenario reads nothing else.
+    """Return the path of a file in or below the scenario's folder; a stranger's scenario may read no other files.
 
-    Raise a refusal when the file lies outside, there is none, or the scenario was not read from a file.
+    Raise a refusal if the file lies outside that folder or does not exist, or if the scenario was not read from a file.
     """
     folder: Path | None = (info.context or {}).get("folder")
     if folder is None:
         raise refuse(f"file '{file}' is relative to a scenario file, but there is none")
     try:
         path = (folder / file).resolve()
-        is_loop = path.is_symlink()  # which Python 3.13 leaves as it is
-    except (OSError, RuntimeError):  # the second up to Python 3.12
+        is_loop = path.is_symlink()  # Python 3.13 and later do not raise, but leave a loop unresolved
+    except (OSError, RuntimeError):  # RuntimeError: a loop, up to Python 3.12
         is_loop = True
     if is_loop:
         raise refuse(f"file '{file}' is a loop of symbolic links", "let it lead to a file")
@@ -43,7 +43,7 @@ def beside(file: str, info: ValidationInfo) -> Path:
 def read_document(path: Path) -> Node:
     """Return the tree of a YAML file. Raise ``ScenarioError`` when it cannot be read, is too large, or is not valid."""
     try:
-        if path == Path("/dev/stdin") or path.is_relative_to("/dev/fd"):  # which may be pipes, and have a writer
+        if path == Path("/dev/stdin") or path.is_relative_to("/dev/fd"):  # may be pipes, which are not regular files
             with path.open("rb") as file:
                 text = file.read(MAX_BYTES + 1)
         else:

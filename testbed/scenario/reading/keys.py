@@ -1,4 +1,4 @@
-"""Which keys may stand at a place of the scenario, read from the schema's own types."""
+"""Finds the keys that are allowed at a place of the scenario, from the types of the schema."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
-    """Return the keys that may stand in the section at ``path`` below ``model``; none where no section stands."""
+    """Return the keys that are allowed in the section at ``path`` below ``model``; empty if there is no section."""
     kind: Any = model
     for element in path:
         kind = _step(kind, element)
     kind = _unwrap(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return keys_of(kind)
-    ways = {Tag("<use>"), Tag("<written>"), Tag("<file>")}  # to write the same section
+    ways = {Tag("<use>"), Tag("<written>"), Tag("<file>")}  # alternative forms of the same section
     forms = [keys_at(member, ()) for member in get_args(kind) if any(way in _metadata(member) for way in ways)]
     return tuple(dict.fromkeys(key for form in forms for key in form))
 
@@ -51,7 +51,7 @@ def _read_as(kind: Any) -> ReadAs | None:
 
 
 def _unwrap(kind: Any) -> Any:
-    """Return ``kind`` without ``Annotated`` and ``None``, and what a ``ReadAs`` stands for."""
+    """Return ``kind`` without ``Annotated`` and ``None``, and with ``ReadAs`` replaced by the type that it reads."""
     read_as = _read_as(kind)
     if read_as is not None:
         return _unwrap(read_as.kind)

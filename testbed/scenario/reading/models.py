@@ -1,6 +1,7 @@
-"""A pydantic model beside a declared dataclass: it reads a mapping by the keys of the fields, and writes instances.
+"""Makes a pydantic model for a declared dataclass.
 
-It collects every mistake of the values, and makes the JSON Schema.
+The model reads a mapping with the keys of the fields, collects every mistake in the values, writes instances, and makes
+the JSON Schema.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ FIELD: Callable[..., Any] = Field
 def made_model(name: str, declared: type[Any], key: KeyOf, type_of: TypeOf, **others: Any) -> type[BaseModel]:
     """Return a model for a declared dataclass.
 
-    key      of each field
-    type_of  what pydantic reads for an annotation and the facts of its declaration
-    others   fields before those of the dataclass
+    key      returns the key of a field
+    type_of  returns the type that pydantic reads, from a field's annotation and the facts of its declaration
+    others   fields to put before those of the dataclass
     """
     hints = get_type_hints(declared, include_extras=True)
     fields = dict(others)
@@ -40,7 +41,7 @@ def made_model(name: str, declared: type[Any], key: KeyOf, type_of: TypeOf, **ot
 
 
 def _describing(declared: Any, field: dataclasses.Field[Any]) -> Callable[[dict[str, Any]], None]:
-    """Return what adds to the JSON Schema of a field what it means, and that a section may be left empty."""
+    """Return a function that adds the field's description to its JSON Schema, and the empty default of a section."""
 
     def describe(schema: dict[str, Any]) -> None:
         described_in = field.metadata.get("described_in", declared)
@@ -70,10 +71,10 @@ def _default(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def reading(model: type[BaseModel], made: Any) -> Any:
-    """Return a type that ``model`` reads, which becomes an instance of the dataclass ``made``; and which writes these.
+    """Return a type for pydantic that uses ``model`` to read and write instances of the dataclass ``made``.
 
-    A list is the short form of a mapping whose only key is ``made.short``. Where a field holds something else than what
-    a scenario writes, ``value()`` makes it of the instance, and ``made.of`` is the inverse.
+    A list is the short form of a mapping whose only key is ``made.short``. If the field holds something other than an
+    instance of ``made``, the instance's ``value()`` converts it to the field's value, and ``made.of`` converts back.
     """
     short = getattr(made, "short", "")
     written_of = getattr(made, "of", lambda value: value)
@@ -91,6 +92,6 @@ def reading(model: type[BaseModel], made: Any) -> Any:
 
 
 def dumped(model: type[BaseModel], value: Any, mode: str) -> dict[str, Any]:
-    """Return the instance of a dataclass as its model would be written."""
+    """Return the instance of a dataclass as a dictionary, as its model writes it."""
     made = model.model_construct(**{name: getattr(value, name) for name in model.model_fields})
     return made.model_dump(mode=mode, by_alias=True, exclude_none=True)

@@ -1,4 +1,4 @@
-"""From violations and pydantic's errors to lines that name the place, the path, the problem and the cure."""
+"""Turns violations and pydantic's errors into lines that name the place, the path, the problem and the cure."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ _REMOVED = {
     "results of 'run: {on: exact}' do not depend on the machine's load",
 }
 _INSTEAD = {"faults.between": "write 'link: A<>B' for both directions of a link, or 'link: A>B' for one"}
-"""Cures for keys of other sections, without the numbers of items."""
+"""Cures for keys that belong to another section, by path without the numbers of items."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """One mistake of a scenario.
 
-    where  in the file
-    path   of keys, ``""`` for the whole document; ``None``: no scenario was written, and ``text`` names the place
+    where  its place in the file
+    path   the path of its key; ``""`` for the whole document, ``None`` if the user wrote no scenario and ``text`` names
+           the place
     text   what is wrong
     hint   the cure
     """
@@ -57,16 +58,16 @@ class Problem:
 
 
 def lines_of(problems: list[Problem]) -> list[str]:
-    """Return at most ``MAX_SHOWN`` lines in the order of the file, none twice."""
+    """Return the first ``MAX_SHOWN`` problems as lines, in the order of the file and without repetitions."""
     ordered = sorted(set(problems), key=lambda problem: (problem.where.line, problem.where.column, str(problem)))
     lines = [str(problem) for problem in ordered[:MAX_SHOWN]]
     return [*lines, f"… and {len(ordered) - MAX_SHOWN} more"] if len(ordered) > MAX_SHOWN else lines
 
 
 def problems_of(error: ValidationError, root: Node, model: type[BaseModel], only: str | None = None) -> list[Problem]:
-    """Return every error of pydantic (or those of type ``only``) as a problem.
+    """Return every error of pydantic (or only those of type ``only``) as a problem. ``model`` has raised them.
 
-    model  what was validated against
+    A required key counts as missing only if no unknown key looks like a misspelling of it.
     """
     details = [detail for detail in error.errors(include_url=False) if only in (None, detail["type"])]
     problems = [problem for detail in details for problem in _problems(detail, root, model)]
@@ -86,7 +87,7 @@ def problem_at(root: Node, violation: Violation, section: Path = ()) -> Problem:
 
 
 def place(root: Node, path: Path) -> tuple[Where, str]:
-    """Return where ``path`` stands and how it is written, as far as the tree goes."""
+    """Return the place of ``path`` in the file and the path as text, as far as the tree contains it."""
     node: Node = root
     where = root.where
     written = ""
@@ -104,7 +105,7 @@ def place(root: Node, path: Path) -> tuple[Where, str]:
 
 
 def _is_short_form(node: Node, element: str | int) -> bool:
-    """Return whether ``element`` was left out: one value for both tiers, a bare word or a bare list of points."""
+    """Return whether a short form leaves ``element`` out: one value for both tiers, a bare word, or a bare list."""
     if isinstance(node, Mapping):
         return element in TIERS and "kind" in node.entries
     return element in ("kind", "points", "use", *TIERS)

@@ -1,6 +1,6 @@
-"""The leaves of the schema: what one value may be, with its bounds, and the message when it is not.
+"""The leaves of the schema: the types of single values, their bounds, and the messages for values that do not fit.
 
-A leaf receives a ``Scalar`` (the text of a file) or, from Python, a value of the type itself. Every refusal is one
+A leaf receives a ``Scalar`` (the text of a file) or, from Python, a value of the type itself. It refuses a value with
 ``refuse(problem, hint)``; ``problems.py`` adds the place and the path. A leaf on a type with ``None`` also takes null.
 """
 
@@ -23,17 +23,17 @@ from testbed.suggest import suggestion
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 
 
-UNKNOWN = object()  # a value that was refused, or is missing
+UNKNOWN = object()  # stands for a value that was refused or is missing
 
 
 @dataclass(frozen=True)
 class FieldType:
-    """How one value is read, and how it is written again; goes into ``Annotated[float, leaf]``."""
+    """Reads one value and writes it again. Used in annotations: ``Annotated[float, leaf]``."""
 
     read: Callable[[Any], Any]
     json_schema: dict[str, Any] = field(default_factory=dict)
     write: Callable[[Any], Any] | None = None
-    sample: Any = None  # stands in for a value that was refused, while rules over other values are looked at
+    sample: Any = None  # replaces ``UNKNOWN``, so that rules about other values can still be checked
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         may_be_none = NoneType in get_args(source)
@@ -57,12 +57,12 @@ def is_null(value: Any) -> bool:
 
 
 def refuse(problem: str, hint: str = "") -> PydanticCustomError:
-    """Return the error to raise for a value that is not allowed. Both texts are shown as they are."""
+    """Return the error to raise for a value that is not allowed. The user sees both texts unchanged."""
     return PydanticCustomError("refused", "{problem}", {"problem": problem, "hint": hint})
 
 
 def text_of(value: Any) -> str:
-    """Return what was written, for reading and for messages."""
+    """Return the text of a single value, for reading it and for messages. Raise a refusal for a list or mapping."""
     if isinstance(value, Scalar):
         return "null" if value.is_null else value.text
     if isinstance(value, tuple | list | dict):
@@ -71,7 +71,7 @@ def text_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: ``'yes'``, ``null``."""
+    """Return a value as messages show it: ``'yes'``, ``null``."""
     return repr(value) if isinstance(value, Scalar) else f"'{value}'"
 
 
@@ -154,8 +154,8 @@ def _text(value: Any) -> str:
 class Unit:
     """How quantities of one unit are read and written.
 
-    low, high  bounds in SI units, which a setting may narrow or widen
-    example    how a user writes one
+    low, high  bounds in SI units; a setting may have others
+    example    a quantity as a user writes it
     """
 
     parse: Callable[[str], Any]
@@ -176,9 +176,11 @@ UNITS = {
 def quantity(
     unit: Unit, low: float, high: float, above: bool = False, or_zero: bool = False, cure: str = ""
 ) -> FieldType:
-    """A value with a unit, in ``[low, high]``, with ``above`` greater than ``low``; shown with its unit when written.
+    """A quantity in ``[low, high]``, which is written again with its unit.
 
-    ``or_zero``: 0 is a value too, though below ``low``. ``cure``: for what is above ``high``.
+    above    whether ``low`` itself is refused
+    or_zero  whether 0 is allowed although it is below ``low``
+    cure     the hint for values above ``high``
     """
     sample = unit.parse(unit.example)
 
@@ -217,7 +219,7 @@ def or_word(number_: FieldType, words: Mapping[str, Any]) -> FieldType:
 
 
 def or_nothing(leaf: FieldType, absent: Any) -> FieldType:
-    """What ``leaf`` reads, or ``null``, which stands for the value ``absent``."""
+    """A value of ``leaf``, or ``null``, which stands for the value ``absent``."""
 
     def read(value: Any) -> Any:
         return absent if is_null(value) or value == absent else leaf.read(value)

@@ -1,4 +1,4 @@
-"""The base of the models that read sections, the mark of types that are decided when they are read, and YAML."""
+"""The base class of models that read sections, the mark ``ReadAs`` for types with a reader of their own, and YAML."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pydantic_core import core_schema
 
 from testbed.scenario.reading.quantities import is_null
 
-_written: dict[str, str] = {}  # entries as YAML: the points of a sweep have most in common, and a whole takes 20 ms
+_written: dict[str, str] = {}  # entries as YAML: points of a sweep share most entries, and writing all takes 20 ms
 _MOST_WRITTEN = 256
 
 
 class Made(BaseModel):
-    """The base of the models of sections: a mapping that refuses unknown keys."""
+    """The base class of the models of sections: reads a mapping and refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -48,7 +48,7 @@ def _as_yaml(value: Any) -> str:
 
 
 def without_empty(value: Any) -> Any:
-    """Return a tree without keys that hold nothing: ``None``, an empty list or mapping."""
+    """Return a tree without keys whose value is ``None``, an empty list or an empty mapping."""
     if isinstance(value, dict):
         return {key: without_empty(entry) for key, entry in value.items() if entry not in (None, [], {})}
     return [without_empty(entry) for entry in value] if isinstance(value, list) else value
@@ -64,9 +64,9 @@ NULLABLE = BeforeValidator(_null_to_none)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReadAs:
-    """In ``Annotated[Technique, ReadAs(kind)]``: the type ``kind`` is read, whatever the annotation says to mypy.
+    """In ``Annotated[Technique, ReadAs(kind)]``, pydantic reads the type ``kind``; mypy sees ``Technique``.
 
-    ``models`` holds those of the kinds that scenarios have named so far, by their mark in an error's place.
+    ``models`` holds the models of the kinds that scenarios have named so far, by the tag that pydantic's errors use.
     """
 
     kind: Any

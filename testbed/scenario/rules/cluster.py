@@ -9,7 +9,7 @@ from testbed.suggest import nearest_or_all
 
 
 def machines_are_of_data_centers(scenario: Scenario) -> Found:
-    """The names of a generator's data centres are known only in the Plan."""
+    """Names of a generated topology's data centres are checked later, as only the Plan has them."""
     known = [site.name for site in scenario.topology.data_centers]
     for name in scenario.cluster.data_centers if scenario.topology.generator is None else ():
         if name not in known:
@@ -19,6 +19,6 @@ def machines_are_of_data_centers(scenario: Scenario) -> Found:
 
 def machines_can_be_reached(scenario: Scenario) -> Found:
     for name, site in scenario.cluster.data_centers.items():
-        if site.advertise and site.advertise != site.bind and not site.ports:  # which what translates has to know
+        if site.advertise and site.advertise != site.bind and not site.ports:  # address translation needs known ports
             place = ("cluster", "data_centers", name, "advertise")
             yield Violation(place, "names a translated address, but the ports behind it are unknown", "write 'ports'")

@@ -1,4 +1,4 @@
-"""Rules about the topology: how many nodes a run may have, and which data centres traffic beside it names."""
+"""Rules about the topology: the number of nodes of a run, and the data centres that background traffic names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def node_count(scenario: Scenario) -> Found:
 
 
 def _count_nodes(scenario: Scenario) -> tuple[int, int]:
-    """Return how many workers, and how many nodes of all roles, the Plan will have."""
+    """Return the number of workers, and of nodes in all roles, that the Plan will have."""
     if scenario.topology.generator is not None:
         options = scenario.topology.generator.options
         workers = [options.workers] * options.data_centers
@@ -40,7 +40,7 @@ def _count_nodes(scenario: Scenario) -> tuple[int, int]:
 
 
 def background_ends_exist(scenario: Scenario) -> Found:
-    """The names of a generator's data centres are known only in the Plan."""
+    """Names of a generated topology's data centres are checked later, as only the Plan has them."""
     known = [site.name for site in scenario.topology.data_centers]
     for index, traffic in enumerate(scenario.background if scenario.topology.generator is None else ()):
         for key, end in (("from", traffic.source), ("to", traffic.target)):

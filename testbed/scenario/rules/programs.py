@@ -1,4 +1,4 @@
-"""Rules of workloads that are commands: where they run, and what of network and faults concerns them."""
+"""Rules of workloads that are commands: where they run, and which settings of network and faults apply to them."""
 
 from __future__ import annotations
 

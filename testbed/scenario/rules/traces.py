@@ -1,4 +1,4 @@
-"""Rules of workloads that are traces of jobs: by which paradigm they run, where, and what may go wrong."""
+"""Rules of workloads that are traces of jobs: their paradigm, back end, devices and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job has that shares a network with others: where it trains there (``topology``), and when it starts."""
+"""A job that shares a network with other jobs: where on the network it trains (``topology``), and when it starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JobPlace:
     """What the job has in single data centres, by name."""
 
     def on(self, network: Topology) -> Topology:
-        """Return the network with the job's nodes on it; all links stay. ``mistakes`` has found nothing."""
+        """Return the network with all its links and this job's nodes. ``mistakes`` must have found nothing before."""
         if self == JobPlace():
             return network
         network = generated(network)
@@ -51,7 +51,7 @@ class JobPlace:
         return replace(network, data_centers=sites, routers=(*network.routers, *others))
 
     def mistakes(self, network: Topology) -> list[Violation]:
-        """Return what is wrong with the place on this network."""
+        """Return everything that is wrong with this place on the given network."""
         network = generated(network)
         found = list(self._unknown(network))
         if not found and self != JobPlace():
@@ -100,10 +100,11 @@ class JobPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSection:
-    """What a job has beside the sections of a scenario."""
+    """The keys that a job has in addition to the sections of a scenario."""
 
     scenario: str | None = None
-    """The job's scenario, which the keys beside it change: a shipped one by name, or a file beside this one."""
+    """The scenario that the job is based on: the name of a shipped one, or a file beside this one. The job's other keys
+    change it."""
     start_s: float = option(0.0, unit="s")
     """When the job's nodes start, after the network is up."""
     topology: JobPlace = option(JobPlace())
@@ -111,7 +112,10 @@ class JobSection:
 
 
 def _written_at(at: str | tuple[str | int, ...], made: Topology, names: list[str]) -> tuple[str | int, ...]:
-    """Return where a job has written what is wrong at a place of the network with its nodes on it."""
+    """Return the job's key behind a problem at ``at``, a place in ``made``, the network with the job's nodes.
+
+    Return ``()`` if the problem is not in a data centre that the job changes by name.
+    """
     if isinstance(at, tuple) and len(at) > 1 and at[0] == "data_centers" and isinstance(at[1], int):
         name = made.data_centers[at[1]].name
         if name in names:

@@ -1,4 +1,4 @@
-"""WAN links of a scenario: in both directions or in one, and from one form to the other."""
+"""WAN links of a scenario, for both directions or for one, and the conversion between these two forms."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ _LONGEST_QUEUES = {"bytes": "16 GiB", "s": "60 s", "bdp": "1000 bdp"}
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue's length as written: ``bytes``, ``s`` (at the link's rate) or ``bdp`` (of the link's own round trip)."""
+    """A queue's length in the unit in which it was written.
+
+    The unit is ``bytes``, ``s`` (seconds at the link's rate) or ``bdp`` (the link's rate times its own round trip).
+    """
 
     unit: str
     amount: float
 
     @classmethod
     def parse(cls, text: str) -> Queue:
-        """From ``256 KiB``, ``50 ms`` or ``1.5 bdp``. Raise ``UnitError``."""
+        """Parse a text such as ``256 KiB``, ``50 ms`` or ``1.5 bdp``. Raise ``UnitError``."""
         if text.endswith("bdp"):
             return cls("bdp", float(units.parse_number(text.removesuffix("bdp").rstrip())))
         try:
@@ -65,16 +68,16 @@ _QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """The link is down, and loses everything, from ``at`` until ``until``."""
+    """From ``at`` to ``until``, the link is down and loses everything."""
 
     at_s: float = required(unit="s")
     """Time since the start of training."""
     until_s: float = required(unit="s", min=1e-6)
-    """Time since the start of training at which it is up again."""
+    """Time since the start of training at which the link is up again."""
 
 
 class _Ends:
-    """Two ends, in both directions (``between``) or in one."""
+    """The two ends of a link: ``between`` is for both directions, ``source`` and ``target`` are for one."""
 
     __slots__ = ()
     between: tuple[str, str] | None
@@ -92,7 +95,7 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkBothWays(_Ends, OneWay):
-    """A WAN link; one with both ends in ``between`` is the same in both directions."""
+    """A WAN link. If ``between`` names its ends, both directions have the same values."""
 
     between: tuple[SiteName, SiteName] | None = None
     """The two ends; the other keys apply to both directions."""
@@ -100,11 +103,11 @@ class LinkBothWays(_Ends, OneWay):
     """Length of the queue before the link: bytes, time at the link's rate, or multiples of rate x 2 x delay ('1.5
     bdp')."""
     rate_trace: LinkTrace | None = option(None, form=trace("rate"))
-    """A rate that changes while training runs; it replaces 'rate' meanwhile."""
+    """A rate that changes over time; while training runs, it replaces 'rate'."""
     delay_trace: LinkTrace | None = option(None, form=trace("delay"))
-    """A one-way delay that changes; it replaces 'delay' meanwhile."""
+    """A one-way delay that changes over time; while training runs, it replaces 'delay'."""
     loss_trace: LinkTrace | None = option(None, form=trace("loss"))
-    """A loss that changes; it replaces 'loss' meanwhile."""
+    """A loss that changes over time; while training runs, it replaces 'loss'."""
     down: tuple[Outage, ...] = ()
     """When the link is down, e.g. [{at: 10 s, until: 15 s}]."""
 
@@ -145,7 +148,7 @@ class Link(LinkBothWays):
             yield "between" if self.between else "to", f"both ends are '{ends[0]}'", ""
 
     def _problems_of_outages(self) -> Iterator[Problem]:
-        """Each outage ends after it began, and before the next."""
+        """Each outage must end after it begins, and before the next one begins."""
         for index, outage in enumerate(self.down):
             if outage.until_s <= outage.at_s:
                 problem = f"{outage.until_s:g} s does not come after {outage.at_s:g} s"
@@ -157,7 +160,7 @@ class Link(LinkBothWays):
 
 
 def _multiples_of_nothing(link: Link) -> Iterator[tuple[str, tuple[tuple[str, ...], str, str]]]:
-    """Yield keys whose values are multiples of a loss or a delay that is 0, each with what is wrong."""
+    """Yield each key whose values are multiples of a loss or delay that is 0, and the problem there."""
     for what, value in (("loss", link.loss), ("delay", link.delay_s)):
         if value == 0 and isinstance(getattr(link, f"{what}_trace"), SeededTrace):
             hint = f"its values are multiples of '{what}'"
@@ -168,10 +171,10 @@ def _multiples_of_nothing(link: Link) -> Iterator[tuple[str, tuple[tuple[str, ..
 
 
 def changed(link: Link, values: Any) -> Link:
-    """Return ``link`` with these values.
+    """Return ``link`` with the given values.
 
-    A ``rate`` (``delay``, ``loss``) also replaces the points of a trace there. The values of a model are multiples of
-    it, so that a model stays, unless they would all be 0.
+    A new ``rate``, ``delay`` or ``loss`` also removes the link's trace of that quantity if the trace consists of
+    points. A trace from a model has multiples of the new value, so it stays unless that value is 0.
     """
     changes = {name: value for name in LINK_VALUES if (value := getattr(values, name)) is not None}
     for name, trace_name in (("rate_bps", "rate_trace"), ("delay_s", "delay_trace"), ("loss", "loss_trace")):
@@ -181,7 +184,7 @@ def changed(link: Link, values: Any) -> Link:
 
 
 def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
-    """Return every direction of ``links`` as a link with ``source`` and ``target``, by these ends."""
+    """Return each direction of ``links`` as a one-way link, by its source and target."""
     found: dict[tuple[str, str], Link] = {}
     for link in links:
         if link.between is None:
@@ -195,7 +198,7 @@ def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
 
 
 def joined(by_ends: dict[tuple[str, str], Link]) -> tuple[Link, ...]:
-    """Return the inverse of ``one_way``: equal links of opposite directions become one ``between``."""
+    """Undo ``one_way``: join links of opposite directions that have equal values into one link with ``between``."""
     found: list[Link] = []
     done: set[tuple[str, str]] = set()
     for (a, b), link in by_ends.items():

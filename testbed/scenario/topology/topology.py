@@ -49,7 +49,7 @@ class Lan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSite:
-    """A data centre that changes are about."""
+    """A data centre to which changes apply."""
 
     name: str = required(form="name")
     """Name of the data centre."""
@@ -70,9 +70,9 @@ class DataCenter:
     lan: Lan | None = None
     """A LAN that differs from topology.lan."""
     device: Any | None = option(None, section=DeviceChanges)
-    """What differs for all workers of this data centre."""
+    """How the devices of all workers in this data centre differ from the global 'device'."""
     worker_devices: dict[str, Annotated[Any, item(section=DeviceChanges)]] = option(dict)
-    """What differs for single workers, e.g. {worker1: {speed: 0.5}}."""
+    """How the devices of individual workers differ, e.g. {worker1: {speed: 0.5}}."""
 
 
 SITE_CHANGE = changes_of(
@@ -93,7 +93,7 @@ class About:
     """Where a topology comes from."""
 
     title: str | None = None
-    """What it is, in one line."""
+    """What the topology is, in one line."""
     source: str | None = None
     """Who measured or made it, and when."""
     licence: str | None = None
@@ -103,7 +103,7 @@ class About:
     repaired: tuple[str, ...] = ()
     """What was inconsistent in a graph file, and how it was repaired."""
     streams: int | None = option(None, min=1, max=10_000)
-    """TCP connections that the rates were measured with, where they grow with that number."""
+    """Number of TCP connections with which the rates were measured, if the rates grow with that number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +121,18 @@ class Topology:
     lan: Lan = option(Lan())
     """The network inside every data centre."""
     routing: str = option("delay", choices=tuple(ROUTINGS))
-    """delay: traffic takes the path of least delay. hops: of fewest links, for measured pairs that stand for paths."""
+    """delay: traffic takes the path of least delay. hops: the path of fewest links, for topologies in which each link
+    is a measured path."""
     scale: float = option(1.0, min=1e-6, max=1e6)
     """Divides all rates and queues in bytes. Divide the model's size as well to keep the times of transfers."""
     speed: float = option(1.0, min=1e-6, max=1e6)
-    """Divides the times of all traces: 180 makes three minutes a second."""
+    """Divides the times of all traces: 180 turns three minutes into one second."""
     traces: str | None = None
     """A CSV file for many links: time_s,src,dst and rate_mbit_s, delay_ms, loss."""
     coordinates: dict[str, tuple[_Latitude, _Longitude]] = option(dict)
     """Latitude and longitude in degrees, for maps, e.g. {tokyo: [35.7, 139.7]}."""
     about: About | None = None
-    """Where it comes from."""
+    """Where the topology comes from."""
 
     def problems(self) -> Iterator[Problem]:
         if self.generator is None:
@@ -144,7 +145,7 @@ class Topology:
 
 
 def with_traces(topology: Topology, info: ValidationInfo) -> Topology:
-    """Return the topology with ``traces`` replaced by the traces of that file, each on its link."""
+    """Return the topology with each trace of the file ``traces`` on its link."""
     if topology.traces is None:
         return topology
     if topology.generator is not None:
@@ -158,7 +159,7 @@ def with_traces(topology: Topology, info: ValidationInfo) -> Topology:
 
 
 def follow(links: tuple[Link, ...], read: NetworkTraces, info: ValidationInfo) -> tuple[Link, ...]:
-    """Return ``links``, each with its own traces. They repeat, for such files are short excerpts."""
+    """Return ``links`` with the traces of a file. Traces repeat, as such files are short excerpts."""
     if info.context is not None:
         info.context.setdefault("traces", []).extend(_summaries(read))
     by_ends = one_way(links)
@@ -173,7 +174,7 @@ def follow(links: tuple[Link, ...], read: NetworkTraces, info: ValidationInfo) -
 
 
 def _summaries(read: NetworkTraces) -> Iterator[TraceSummary]:
-    """Yield one line for all traces of a quantity."""
+    """Yield one summary for all traces of each quantity."""
     for what in WHAT:
         traces = [trace for (_, _, of), trace in read.traces.items() if of == what]
         if traces:
@@ -185,7 +186,7 @@ def _summaries(read: NetworkTraces) -> Iterator[TraceSummary]:
 
 
 def _structure(topology: Topology) -> list[Problem]:
-    """Return what is wrong; whether all data centres can be reached is checked only where nothing else is wrong."""
+    """Return everything that is wrong. Paths between data centres are checked only if nothing else is wrong."""
     sites = topology.data_centers
     routers = topology.routers
     links = topology.links
@@ -267,7 +268,7 @@ def _unreachable(sites: Sequence[DataCenter], links: Sequence[Link]) -> Iterator
 
 
 def generated(topology: Topology) -> Topology:
-    """Return the topology written out: what its generator makes, or itself."""
+    """Return the topology that the generator makes, or ``topology`` itself if it has no generator."""
     if topology.generator is None:
         return topology
     made = topology_of(topology.generator.options.build())

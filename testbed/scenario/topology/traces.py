@@ -1,7 +1,7 @@
-"""Traces of a scenario: points, a seeded model, a file beside the scenario, or one of the library.
+"""Traces of links: written as points, a seeded model, a file beside the scenario, or the name of a library's trace.
 
-Files are read with the scenario; points remain, so that a run directory needs no other file. Models remain models until
-the Plan is made, for their values are multiples of a link's own.
+Reading a scenario replaces files by their points, so that a run directory needs no other file. Models stay models until
+the Plan is made, because their values are multiples of the link's own value.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from topologies.library import LIBRARY, library_path
 from topologies.traces import FORMATS, Reading, Trace, read_trace
 from topologies.traces.change import looped, scaled, shifted, sped_up
 
-_WRITTEN_AS_LIST = 20  # more points than these are written as one text
+_WRITTEN_AS_LIST = 20  # longer lists of points are written as one text
 _MAX_TIME_S = 2_592_000.0  # 720 h
-_WAYS = ("points", "model", "use", "file")  # to say what a trace is
+_WAYS = ("points", "model", "use", "file")  # a trace has exactly one of these keys
 Points = tuple[tuple[float, float], ...]
 """Times in s, and values in SI units."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeededTrace:
-    """A trace that a seeded model makes, in multiples of the link's own value."""
+    """A trace that a seeded model generates. Its values are multiples of the link's own value."""
 
     model: Technique
     source: str = ""
@@ -48,7 +48,7 @@ LinkTrace = Series | SeededTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A time, from which on a link has another value."""
+    """A time from which a link has another value."""
 
     at_s: float = required(unit="s")
     """Time since the start of training."""
@@ -59,7 +59,7 @@ class RatePoint(Point):
     """From ``at`` on, the link has ``rate``; 0 is an outage."""
 
     value: float = required(unit="bit/s", key="rate", or_zero=True)
-    """Value from then on."""
+    """Rate from that time on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class DelayPoint(Point):
     """From ``at`` on, the link has ``delay``."""
 
     value: float = required(unit="s", max=10.0, key="delay")
-    """Value from then on."""
+    """One-way delay from that time on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +75,11 @@ class LossPoint(Point):
     """From ``at`` on, the link has ``loss``."""
 
     value: float = required(unit="share", max=0.5, key="loss")
-    """Value from then on."""
+    """Loss from that time on."""
 
 
 def _points(point: type[Any]) -> ReadAs:
-    """Return what reads points: a list, or a text as ``_packed`` writes many of them."""
+    """Return the reader of points, which takes a list, or a text in the form that ``_packed`` writes."""
     [declared] = [field.metadata for field in fields(point) if field.name == "value"]
     what = declared["key"]
     unit = UNITS[declared["unit"]]
@@ -114,7 +114,7 @@ def _packed(points: Points) -> str:
 
 
 def _unpacked(text: str) -> Points:
-    """Return the inverse of ``_packed``."""
+    """Return the points of a text that ``_packed`` wrote."""
     words = text.split()
     try:
         divide = words.index("values")
@@ -129,14 +129,14 @@ def _unpacked(text: str) -> Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenTrace:
-    """What all traces of a link have."""
+    """The keys that all traces of links have."""
 
     short: ClassVar[str] = "points"
 
     model: Technique | None = option(None, axis="trace")
     """A seeded model instead of points; its values are multiples of the link's own."""
     repeat_after_s: float = option(math.inf, unit="s", min=1e-6, absent=math.inf)
-    """Time after which it starts again; by default the last value stays."""
+    """Time after which the trace starts again; by default the last value stays."""
     source: str = option("", absent="")
     """Where the numbers come from."""
     points: Points = ()
@@ -161,7 +161,7 @@ class WrittenTrace:
 
     @classmethod
     def of(cls, trace: LinkTrace) -> WrittenTrace:
-        """Return the inverse of ``value``."""
+        """Return the written form of a trace; the inverse of ``value``."""
         if isinstance(trace, SeededTrace):
             return cls(model=trace.model, source=trace.source)
         points = tuple(zip(trace.times_s, trace.values, strict=True))
@@ -193,7 +193,7 @@ class LossTrace(WrittenTrace):
 
 
 def written_out(read: Trace, source: str, repeat_after_s: float | None = None) -> Series:
-    """Return a trace of a file as a series; rates in whole bits per second."""
+    """Return a trace that was read from a file as a series. Rates are rounded to whole bits per second."""
     values = (round(value) if read.what == "rate" else round(value, 9) for value in read.values)
     return Series(
         times_s=tuple(round(time, 6) for time in read.times_s),
@@ -205,9 +205,15 @@ def written_out(read: Trace, source: str, repeat_after_s: float | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What was read from a file: its format, and whether that was given or detected; samples; duration; unit.
+    """What was read from a file of traces.
 
-    ``notes``: what was assumed or repaired.
+    name      the file, or the name of a trace in the library
+    what      the quantity
+    how       whether the format was ``given`` or ``detected``
+    samples   number of values
+    length_s  duration of the trace
+    unit      unit of the values in the file
+    notes     what was assumed or repaired
     """
 
     name: str
@@ -232,28 +238,29 @@ class TraceFile:
     """How the file is written: a format (testbed trace lists them), or ./FILE.py:Class; by default detected, if it has
     a header."""
     unit: str | None = None
-    """Unit of the file's values, where it is not the format's own, e.g. kbit/s."""
+    """Unit of the file's values, if it is not the usual unit of the format, e.g. kbit/s."""
     time_unit: str | None = option(None, choices=("s", "ms", "us"))
     """Unit of the file's times."""
     step_s: float | None = option(None, unit="s", min=1e-6)
     """Time over which Mahimahi's packets are counted (default 100 ms)."""
     source_name: str | None = option(None, key="from")
-    """The pair to pick from a file of many: its first end."""
+    """First end of the pair to pick from a file with several pairs."""
     target_name: str | None = option(None, key="to")
-    """Its second end."""
+    """Second end of the pair to pick."""
     columns: dict[str, str] = option(dict)
-    """Columns of a csv whose names do not tell what they hold, by time, from, to, rate, delay, rtt or loss, e.g. {rate:
-    bw in Mbit/s}."""
+    """Names of csv columns that are not recognised, by what they hold: time, from, to, rate, delay, rtt or loss, e.g.
+    {rate: bw in Mbit/s}."""
     scale: float = option(1.0, min=1e-6, max=1e6)
     """Multiplies the values."""
     speed: float = option(1.0, min=1e-6, max=1e6)
-    """Divides the times: 60 makes an hour a minute."""
+    """Divides the times: 60 turns an hour into a minute."""
     offset_s: float = option(0.0, unit="s")
-    """Time in the trace at which it begins."""
+    """Time in the trace from which the link follows it."""
     loop: bool | None = None
-    """Start again at its end; the default is yes for Mahimahi, Pensieve, FCC and HSDPA, no for others."""
+    """Whether the trace starts again at its end; the default is yes for Mahimahi, Pensieve, FCC and HSDPA, no for
+    others."""
     repeat_after_s: float | None = option(None, unit="s", min=1e-6)
-    """Time of the run after which it starts again."""
+    """Time of the run after which the trace starts again."""
     source: str | None = None
     """Where the numbers come from."""
 
@@ -262,7 +269,7 @@ _TRACES = {"rate": RateTrace, "delay": DelayTrace, "loss": LossTrace}
 
 
 def trace(what: str) -> ReadAs:
-    """Return what a scenario may write for a trace of rates, delays or losses."""
+    """Return the reader of a trace of rates, delays or losses."""
 
     def from_file(named: TraceFile, info: ValidationInfo) -> Any:
         name = named.file or named.use
@@ -313,7 +320,7 @@ def _long_form(value: Any) -> Any:
 
 
 def _form(value: Any) -> str:
-    """Return the tag of the section that is written; a key that is none counts as the one that was meant."""
+    """Return the tag of the form that was written. An unknown key counts as the known key nearest to it."""
     if not isinstance(value, dict):
         return "<written>"
     given = [key for key in _WAYS if key in value] or [nearest(str(key), _WAYS) for key in value]
@@ -321,7 +328,7 @@ def _form(value: Any) -> str:
 
 
 def _source(name: str, read: Trace, named: TraceFile) -> str:
-    """Return the name, with the format unless it is the testbed's own, and with what was changed."""
+    """Return the trace's name, with its format unless that is csv, and with the changes made to its values."""
     about = [read.format] if read.format != "csv" else []
     about += [note for note in read.notes[1:] if "were set to" in note]
     changes = (("scale", named.scale, 1.0), ("speed", named.speed, 1.0), ("offset", named.offset_s, 0.0))

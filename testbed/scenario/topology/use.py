@@ -1,7 +1,7 @@
-"""``topology`` as a scenario may write it: written out, or by name (``{use: hmc4, …}``) with changes to what is named.
+"""``topology`` as a scenario may write it: written out, or the name of a network with changes (``{use: hmc4, …}``).
 
-A name is written out when it is read: the rest of the program, and a run directory, know written-out topologies only.
-Beside ``use``, ``data_centers`` and ``links`` are changes to the named topology, by name and by ends.
+Reading replaces the name by the written-out network, so the rest of the program and run directories never see the name.
+Beside ``use``, ``data_centers`` and ``links`` hold changes to the data centres and links of the named network.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
 
 @dataclass(frozen=True)
 class Used:
-    """What ``use`` or ``measurements`` mean.
+    """The network that ``use`` or ``measurements`` names.
 
-    paths  a file, several of measurements
-    form   ``topology``: with the keys of a scenario, ``graph`` or ``measurements``
+    paths  one file; for measurements, one or more
+    form   ``topology`` (a file with the keys of a scenario), ``graph`` or ``measurements``
     """
 
     name: str
@@ -92,38 +92,40 @@ class UsedTopology:
     """A built-in topology or a file, and what differs from it."""
 
     reader: str | None = option(None, kinds=READERS)
-    """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
+    """Graph files: the reader of the file, a kind or ./FILE.py:Class; by default it follows from the file's ending."""
     use: Any = option(None, form=BeforeValidator(_read_use))
     """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
     measurements: Any = option(None, form=BeforeValidator(_read_measurements))
-    """Instead of use: tables of what was measured between sites, matrices or lists, e.g. [rtt.csv, bandwidth.csv]."""
+    """Instead of use: files of measurements between sites, as matrices or lists, e.g. [rtt.csv, bandwidth.csv]."""
     columns: dict[str, str] = option(dict)
-    """Measurements: columns whose names do not tell what they hold, by time, from, to, rate, delay, rtt or loss, e.g.
-    {rate: bw in Mbit/s}."""
+    """Measurements: names of columns that are not recognised, by what they hold: time, from, to, rate, delay, rtt or
+    loss, e.g. {rate: bw in Mbit/s}."""
     central: str | None = option(None, form="name")
     """The data centre of the global servers, instead of the file's own."""
     workers: int | None = option(None, min=1, max=1000)
     """Workers in every data centre."""
     sites: tuple[SiteName, ...] | None = None
-    """The vertices that are data centres; others remain as routers where a path passes them."""
+    """The vertices that are data centres; others remain, as routers, if a path passes them."""
     scale: float = option(1.0, min=1e-6, max=1e6)
-    """Divides all rates and queues in bytes, so that two cores suffice. Divide the model's size as well."""
+    """Divides all rates and queues in bytes, so that two cores can emulate the network. Divide the model's size as
+    well."""
     speed: float = option(1.0, min=1e-6, max=1e6)
-    """Divides the times of all traces: 180 makes three minutes a second."""
+    """Divides the times of all traces: 180 turns three minutes into one second."""
     streams: int | None = option(None, min=1, max=1000)
-    """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
+    """TCP connections between each pair of sites: multiplies rates that were measured with one connection, up to the
+    LAN's rate."""
     lan: Lan | None = None
-    """A LAN that differs from the file's, in every data centre."""
+    """The LAN of every data centre, instead of the file's."""
     data_centers: tuple[Annotated[Any, item(section=SITE_CHANGE)], ...] = ()
-    """What differs in single data centres."""
+    """What differs in individual data centres."""
     links: tuple[Annotated[Any, item(section=LINK_CHANGE)], ...] = ()
-    """What differs on single links."""
+    """What differs on individual links."""
     rate_bps: float | None = option(None, unit="bit/s")
     """Graph files and measurements: rate of links that have none."""
     delay_s: float | None = option(None, unit="s", max=10.0)
     """Graph files and measurements: one-way delay of links that have none."""
     stretch: float | None = option(None, min=1, max=10)
-    """Graph files: length of a fibre over the great circle (default 1.5)."""
+    """Graph files: length of a fibre divided by the great-circle distance (default 1.5)."""
     rate_unit: str | None = option(None, choices=tuple(RATE_UNITS))
     """Graph files: unit of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)."""
     external: bool | None = None
@@ -131,7 +133,7 @@ class UsedTopology:
 
     @property
     def named(self) -> Used:
-        """What ``use`` or ``measurements`` name."""
+        """The network that ``use`` or ``measurements`` names."""
         found: Used = self.use or self.measurements
         return found
 
@@ -154,7 +156,10 @@ def apply_changes(base: Topology, used: UsedTopology) -> Topology:
 
 
 def _with_streams(link: Link, streams: int, most_bps: float) -> Link:
-    """Return the link with the rates of so many connections; the values of a model are multiples of its rate."""
+    """Return the link with its rate and the points of its rate trace multiplied by the number of connections.
+
+    A trace from a model needs no change: its values are multiples of the link's rate.
+    """
     changes: dict[str, Any] = {"rate_bps": min(most_bps, link.rate_bps * streams)}
     if isinstance(link.rate_trace, Series):
         faster = tuple(min(most_bps, value * streams) for value in link.rate_trace.values)
@@ -185,7 +190,7 @@ def _no_site(at: tuple[str | int, ...], name: str, known: list[str]) -> Violatio
 
 
 def _with_sites(base: Topology, used: UsedTopology) -> Topology:
-    """Return the topology of these data centres only, with those other vertices that their paths pass as routers."""
+    """Return the topology with only the chosen data centres. Other vertices on paths between them become routers."""
     assert used.sites is not None
     kept = [site for site in base.data_centers if site.name in used.sites]
     central = used.central or next((site.name for site in kept if site.central), kept[0].name)
@@ -209,7 +214,7 @@ def _with_sites(base: Topology, used: UsedTopology) -> Topology:
 
 
 def _as_central(site: DataCenter, central: str) -> dict[str, Any]:
-    """Return what changes in a data centre where ``central`` has the global servers."""
+    """Return the changes to ``site`` that make ``central`` the data centre of the global servers."""
     is_central = site.name == central
     return {"central": is_central, "global_servers": site.global_servers if is_central else None}
 
@@ -267,7 +272,7 @@ def _expand(used: UsedTopology, info: ValidationInfo) -> Topology:
 
 
 def _without_effect(used: UsedTopology) -> Iterator[Violation]:
-    """Yield the settings that are for another form of a network."""
+    """Yield a violation for each setting that applies only to another form of network."""
     if used.use is not None and used.measurements is not None:
         yield Violation(("measurements",), "has no effect beside 'use'", "keep one of them")
     allowed = {"graph": FOR_GRAPHS, "measurements": ("rate", "delay")}.get(used.named.form, ())

@@ -1,7 +1,7 @@
-"""The models, data sets, splits and optimizers that a scenario may name, and their options; free of torch.
+"""The models, data sets, splits and optimizers that a scenario may name, and their options. Imports no torch.
 
-Errors of scenarios and the editor's completion use the fields' metadata (``help``, ``min``, ``max``, ``above``,
-``choices``); ``path`` marks a text that names a file or folder of this machine.
+Error messages and the editor's completion use the fields' metadata (``help``, ``min``, ``max``, ``above``,
+``choices``). ``path`` marks a string that names a file or folder on this machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Options of the training data: data sets, their splits over the workers, and where samples are loaded from.
-
-``gives`` says what a sample is: an image, text, a record of categories, or nothing.
-"""
+"""Options of the training data: data sets, their splits over the workers, and where samples are loaded from."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ class Mnist(DataDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class FashionMnist(Mnist):
-    """Fashion-MNIST (Xiao et al., 2017): as MNIST, ten kinds of clothes."""
+    """Fashion-MNIST (Xiao et al., 2017): images of ten kinds of clothes, in the format of MNIST."""
 
     folder: str = _folder("data/fashion-mnist", "folder of the IDX files, plain or .gz")
 
@@ -88,7 +85,7 @@ class Text(DataDeclarations):
 
     @classmethod
     def sample_bound(cls, options: Text) -> tuple[tuple[int, ...], int]:
-        """Return more characters than a text in any language has."""
+        """Return the window's length, and more classes than any text has different characters."""
         return (options.context,), 50_304
 
 
@@ -126,7 +123,7 @@ class Teacher(DataDeclarations):
 class SyntheticTokens(DataDeclarations):
     """Synthetic text: each token follows from the one before by a fixed table, or is drawn at random.
 
-    By default of the size of GPT-2's text; its smallest model is {layers: 12, heads: 12, head_width: 64}.
+    Context and vocabulary are GPT-2's by default; the smallest GPT-2 is {layers: 12, heads: 12, head_width: 64}.
     """
 
     gives: ClassVar[str] = TEXT
@@ -143,9 +140,9 @@ class SyntheticTokens(DataDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class Clicks(DataDeclarations):
-    """Synthetic: records of one category per field, clicked or not, by hidden factors drawn from the run's seed.
+    """Synthetic records with one category per field, clicked or not by hidden factors drawn from the run's seed.
 
-    Few categories are frequent and most are rare (Zipf's law), like the users and items of a shop.
+    A few categories are frequent and most are rare (Zipf's law), like the users and items of a shop.
     """
 
     gives: ClassVar[str] = RECORDS
@@ -164,7 +161,7 @@ class Clicks(DataDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class MovieLens(DataDeclarations):
-    """MovieLens (Harper and Konstan, 2015): the films that a user gives 4 stars or more, from a local file."""
+    """MovieLens (Harper and Konstan, 2015): whether a user gives a film 4 stars or more; from a local file."""
 
     gives: ClassVar[str] = RECORDS
     file: str = option("data/ml-100k/u.data", "u.data, ratings.dat or ratings.csv, plain or .gz", path="file")
@@ -177,7 +174,7 @@ class MovieLens(DataDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class NoData(DataDeclarations):
-    """No samples: for a declared model, which computes nothing."""
+    """No samples, for a declared model, which computes nothing."""
 
     gives: ClassVar[str] = NOTHING
 
@@ -307,7 +304,7 @@ class InMemory:
 class Cached:
     """Three levels (the DataCache of Shi et al., MLSys 2021): remote source, local disk, decoded samples in memory.
 
-    Batches have the same bits as without it. Samples of the next batches are loaded while a step computes.
+    Caching does not change the batches. The samples of the next batches are loaded while a step computes.
     """
 
     loads: ClassVar[bool] = True

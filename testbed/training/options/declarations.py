@@ -1,4 +1,4 @@
-"""What models, data sets, optimizers and ways of loading declare of themselves; free of torch."""
+"""What models, data sets, splits and optimizers declare about themselves. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ SCRIPT = "script"
 NOTHING = "none"
 PROGRAM = "program"
 TRACE = "trace"
-OWN_JOBS = (PROGRAM, SCRIPT, TRACE)  # of which this project reads no samples, and builds no model
+OWN_JOBS = (PROGRAM, SCRIPT, TRACE)  # the testbed neither reads the samples of such a job nor builds its model
 UNKNOWN_MODEL_BYTES = 1 << 28
 
 
 class ModelDeclarations:
-    """``takes``: the samples that the model is for.
+    """What a model declares.
 
-    ``images``, ``text`` or ``records`` (of categories); ``script``: a user's script brings model and data; ``none``: it
-    has sizes only; ``program``: a user's program, of which nothing is known; ``trace``: a job's trace.
-
-    ``tables``: it has embedding tables, parameters of which a batch needs the rows alone that it looks up.
-
-    ``of_workload``: a scenario does not name it; it follows from its ``workload``.
-
-    ``call_s``: what a training step takes apart from its samples, on the reference machine of
-    ``testbed.execution.capacity``.
+    takes        the samples that the model needs: ``images``, ``text`` or ``records`` (of categories). Other values:
+                 ``none``, if only the sizes of the model are known; ``script``, if a user's script brings model and
+                 data; ``program``, if a user's program does; ``trace``, if the job is known from a trace
+    tables       whether the model has embedding tables: of these parameters, a batch needs only the rows that it
+                 looks up
+    of_workload  whether the model follows from the scenario's ``workload``, so that scenarios cannot name it
+    call_s       the part of a training step's duration that does not depend on the batch, on the reference machine of
+                 ``testbed.execution.capacity``
     """
 
     takes: ClassVar[str] = IMAGES
@@ -36,52 +35,57 @@ class ModelDeclarations:
 
     @classmethod
     def size_bound_bytes(cls, options: Any) -> int:
-        """Return an upper bound of the parameters' size as float32, from which deadlines are derived.
+        """Return an upper bound of the parameters' size in bytes as float32. Deadlines are derived from it.
 
-        It assumes samples of usual size. ``parameters_bound`` takes their shape.
+        The bound assumes samples of a usual size; ``parameters_bound`` takes the samples' actual shape.
         """
         return UNKNOWN_MODEL_BYTES
 
     @classmethod
     def misfit(cls, options: Any, shape: tuple[int, ...]) -> str:
-        """Return why the model is not for samples of this shape, and the cure; empty if it is."""
+        """Return why the model cannot take samples of this shape, and the cure; or an empty string if it can."""
         return ""
 
     @classmethod
     def parameters_bound(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
-        """Return an upper bound of the number of parameters for samples of this shape, and so many classes.
+        """Return an upper bound of the number of parameters for this shape of samples and number of classes.
 
-        0 where none is known; the larger one of both bounds counts.
+        Return 0 if no bound is known. The testbed uses the larger of this bound and ``size_bound_bytes``.
         """
         return 0
 
     @classmethod
     def multiplications(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
-        """Return about how many multiplications the forward pass of a sample takes: at least one for each parameter."""
+        """Estimate the multiplications in the forward pass of one sample; by default, one for each parameter."""
         return cls.parameters_bound(options, shape, classes)
 
 
 class DataDeclarations:
-    """``gives``: the samples of the data set, as in ``ModelDeclarations.takes``. ``of_workload``: as there."""
+    """What a data set declares.
+
+    gives        the kind of its samples, one of the values of ``ModelDeclarations.takes``
+    of_workload  whether the data set follows from the scenario's ``workload``, so that scenarios cannot name it
+    """
 
     gives: ClassVar[str] = IMAGES
     of_workload: ClassVar[bool] = False
 
     @classmethod
     def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:
-        """Return the shape of a sample and the number of classes, or larger ones; ``None``: unknown."""
+        """Return upper bounds of the shape of a sample and of the number of classes, or ``None`` if unknown."""
         return None
 
     @classmethod
     def training_samples(cls, options: Any) -> int | None:
-        """Return the number of training samples, where the options tell; ``None``: loading will tell."""
+        """Return the number of training samples, or ``None`` if it is known only after loading."""
         return getattr(options, "train_samples", 0) or None
 
 
 class SplitDeclarations:
-    """``equal``: every worker has a sample where there are as many samples as workers.
+    """What a split declares.
 
-    ``needs_classes``: it is by class, of which each sample has one.
+    equal          whether every worker gets a sample as soon as there are as many samples as workers
+    needs_classes  whether the split uses classes, so that each sample must have a class
     """
 
     equal: ClassVar[bool] = False
@@ -89,15 +93,13 @@ class SplitDeclarations:
 
 
 class OptimizerDeclarations:
-    """``whole_tensors``: a step needs the whole tensor (its norm), not a slice of it.
+    """What an optimizer declares.
 
-    ``by_shape``: it receives the shape of each tensor, and a step needs the whole tensor.
-
-    ``by_norms``: of the whole tensor a step needs no more than its norm and that of its gradient.
-
-    ``needs_backups``: a step needs what the sender of the gradient last pulled (delay compensation).
-
-    ``scale_free``: a gradient twice as long makes the same step.
+    whole_tensors  whether a step needs the whole tensor (for its norm, say) and cannot work on a slice
+    by_shape       whether the optimizer is given the shape of each tensor; a step then needs the whole tensor
+    by_norms       whether the norms of the tensor and of its gradient are all that a step needs beside its slice
+    needs_backups  whether a step needs the values that the sender of the gradient last pulled (delay compensation)
+    scale_free     whether multiplying all gradients by a constant leaves the steps as they are
     """
 
     whole_tensors: ClassVar[bool] = False
@@ -108,5 +110,5 @@ class OptimizerDeclarations:
 
     @classmethod
     def rests(cls, options: Any) -> bool:
-        """Return whether with these options an element whose gradient is zero stays as it is."""
+        """Return whether an element whose gradient is zero keeps its value under these options."""
         return False

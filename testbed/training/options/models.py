@@ -1,4 +1,4 @@
-"""Options of the models. ``takes`` is the kind of data that a model is for."""
+"""Options of the models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testbed.training.options.declarations import (
     ModelDeclarations,
 )
 
-SMALLEST_SIDE = 4  # of images for two convolutions and poolings
+SMALLEST_SIDE = 4  # images with smaller sides vanish in two convolutions and poolings
 
 
 def _too_small(shape: tuple[int, ...]) -> str:
@@ -33,7 +33,7 @@ def _dense(inputs: int, outputs: int) -> int:
 
 
 def _attention_block(width: int) -> int:
-    """Return the parameters of a block of a transformer: two norms, attention, and a layer four times wider."""
+    """Return the number of parameters of a transformer block: two norms, attention, a hidden layer 4 times wider."""
     return 12 * width**2 + 13 * width
 
 
@@ -61,9 +61,9 @@ class Cnn(ModelDeclarations):
 
     @staticmethod
     def _layers(shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """Return the parameters of each layer, and for how many pixels it uses them."""
+        """Return, for each layer, the number of its parameters and of the pixels to which it applies them."""
         channels, *sides = shape
-        cut = 4 if min(sides) >= 28 else 0  # by a convolution; smaller images are padded
+        cut = 4 if min(sides) >= 28 else 0  # a convolution shortens the sides by 4; smaller images are padded
         first = [side - cut for side in sides]
         second = [side // 2 - cut for side in first]
         features = 32 * prod(side // 2 for side in second)
@@ -97,7 +97,7 @@ class Mlp(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Mlp) -> int:
-        """Return about what 4096 inputs and 1024 outputs take."""
+        """Return about the size of a model with 4096 inputs and 1024 outputs."""
         width = options.hidden
         layers = options.layers
         if not layers:
@@ -131,7 +131,7 @@ class ResNet(ModelDeclarations):
 
     @classmethod
     def multiplications(cls, options: ResNet, shape: tuple[int, ...], classes: int) -> int:
-        """A stage has half of the pixels of the one before in both directions, and twice its width."""
+        """Each stage halves the image's sides and doubles the width of the stage before."""
         widths = [options.widen * width for width in (16, 32, 64)]
         pixels = prod(shape[1:])
         stages = sum(2 * options.blocks * 9 * width**2 * pixels >> 2 * stage for stage, width in enumerate(widths))
@@ -157,7 +157,7 @@ class ResNet50(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class VisionTransformer(ModelDeclarations):
-    """A vision transformer (Dosovitskiy et al., ICLR 2021), whose head reads the mean of all patches."""
+    """A vision transformer (Dosovitskiy et al., ICLR 2021) whose head reads the mean of all patches."""
 
     size: str = option("base", "tiny, small or base: width 192, 384 or 768", choices=("tiny", "small", "base"))
     patch: int = option(16, "side of a patch, of which the image's side is a multiple", min=1, max=64)
@@ -185,7 +185,7 @@ class VisionTransformer(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class Transformer(ModelDeclarations):
-    """A decoder-only transformer over characters (Radford et al., 2019, in small)."""
+    """A small decoder-only transformer over characters, like GPT-2 (Radford et al., 2019)."""
 
     takes: ClassVar[str] = TEXT
     tables: ClassVar[bool] = True
@@ -208,9 +208,9 @@ class Transformer(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class Recommender(ModelDeclarations):
-    """An embedding table of categories and a perceptron over the rows of a record (He et al., WWW 2017, in small).
+    """An embedding table of categories, and a perceptron over the rows of a record (a small He et al., WWW 2017).
 
-    Categories beyond the last row are folded onto the others (feature hashing: Weinberger et al., ICML 2009).
+    Categories beyond the last row share the rows of others (feature hashing: Weinberger et al., ICML 2009).
     """
 
     takes: ClassVar[str] = RECORDS
@@ -242,7 +242,7 @@ class Script(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class UserProgram(ModelDeclarations):
-    """What a user's program trains, if it does (``workload: {command: …}``)."""
+    """The model of a user's program, if the program trains one (``workload: {command: …}``)."""
 
     takes: ClassVar[str] = PROGRAM
     of_workload: ClassVar[bool] = True
@@ -254,7 +254,7 @@ class UserProgram(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class Traced(ModelDeclarations):
-    """What a job trained that was traced elsewhere (``workload: {trace: …}``)."""
+    """The model of a job that was traced elsewhere (``workload: {trace: …}``)."""
 
     takes: ClassVar[str] = TRACE
     of_workload: ClassVar[bool] = True
@@ -267,7 +267,10 @@ class Traced(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class Declared(ModelDeclarations):
-    """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared.py."""
+    """A large model known only by the sizes and work of its layers, for ``compute: modelled``.
+
+    See testbed/training/declared.py.
+    """
 
     takes: ClassVar[str] = NOTHING
     name: str = option("resnet50", "a known model", choices=tuple(DECLARED))

@@ -1,8 +1,8 @@
 """Options of the optimizers, and of the learning-rate schedule that any of them may follow.
 
 Every optimizer descends along a gradient, or an outer gradient (old values minus new ones). With FSA the gradient is
-the sum over all workers of their batches' mean gradients, as in GeoMX. ``clip`` is about what the optimizer is given;
-``clip_norm`` is about the mean gradient, wherever the optimizer runs.
+the sum over all workers of their batches' mean gradients, as in GeoMX. ``clip`` limits the gradient that the optimizer
+is given, ``clip_norm`` the mean gradient, wherever the optimizer runs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OptimizerOptions(OptimizerDeclarations):
     )
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield option, problem and cure of options without effect, or that exclude each other."""
+        """Yield option, problem and cure for each option that has no effect or excludes another."""
         if self.clip and self.clip_norm:
             yield "clip_norm", "the elements of gradients are clipped already ('clip')", "write one of the two"
         if self.schedule in ("constant", "inverse_sqrt"):
@@ -126,9 +126,9 @@ class LarsOptions(OptimizerOptions):
 
 @dataclass(frozen=True, slots=True)
 class DcAsgd(OptimizerOptions):
-    """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party or asynchronous worker.
+    """Delay-compensated SGD (Zheng et al., 2017), with a backup of the values for each member that sends gradients.
 
-    GeoMX's DCASGD keeps one previous value for all instead (``previous: any``).
+    GeoMX's DCASGD keeps a single backup for all members instead (``previous: any``).
     """
 
     needs_backups: ClassVar[bool] = True
@@ -176,7 +176,7 @@ class Nesterov(OptimizerOptions):
 
 @dataclass(frozen=True, slots=True)
 class DelayedNesterov(OptimizerOptions):
-    """Nesterov momentum that changes with every ``buffer``-th of asynchronous contributions (Liu et al., 2024)."""
+    """Nesterov momentum that changes only with every ``buffer``-th asynchronous contribution (Liu et al., 2024)."""
 
     learning_rate: float = _learning_rate(0.7)
     momentum: float = option(0.9, **_MOMENTUM)
@@ -197,7 +197,7 @@ class DelayedNesterov(OptimizerOptions):
 
 @dataclass(frozen=True, slots=True)
 class SignSgd(OptimizerOptions):
-    """Every element moves by the step size, against its gradient's sign (Bernstein et al., 2018)."""
+    """Every element moves by the step size against the sign of its gradient (Bernstein et al., 2018)."""
 
     scale_free: ClassVar[bool] = True
     learning_rate: float = _learning_rate(0.001)
@@ -211,7 +211,7 @@ class SignSgd(OptimizerOptions):
 
 @dataclass(frozen=True, slots=True)
 class MuonOptions(OptimizerOptions):
-    """Momentum whose matrices are made orthogonal (Jordan et al., 2024); AdamW for embeddings, heads and vectors."""
+    """Momentum that is made orthogonal, for matrices (Jordan et al., 2024); AdamW for embeddings, heads and vectors."""
 
     whole_tensors: ClassVar[bool] = True
     by_shape: ClassVar[bool] = True
