@@ -175,7 +175,8 @@ class Search:
         if not missing:
             return
         enough = f"; about {math.ceil((paced + missing) / paced)} times the budget would" if paced else ""
-        self.tell(f"time of a round: known of {paced}, and the budget did not suffice for {missing} others{enough}")
+        others = counted(missing, "other")
+        self.tell(f"time of a round: known of {paced}; the budget did not suffice for {others}{enough}")
 
     def _unknown(self, candidate: Candidate) -> Known:
         plan = candidate.plan

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from testbed.plan.effects import LinkState
 from testbed.plan.model import Plan, SitePlan
@@ -26,14 +25,12 @@ class WanLink(LinkState):
 
     taken_bps        rate of the background datagrams that arrive at the link; they do not yield to TCP
     taken_bytes      bytes of such datagrams that the link has carried until ``counted_s``
-    standing         connections whose windows keep a queue before it, and since when (s); the earliest first
     """
 
     number: int = 0
     taken_bps: float = 0.0
     taken_bytes: float = 0.0
     counted_s: float = 0.0
-    standing: dict[Any, float] = field(default_factory=dict)
 
     @property
     def loses_all(self) -> bool:

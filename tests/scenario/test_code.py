@@ -124,6 +124,8 @@ def test_a_file_that_cannot_be_imported_names_the_line(scenario: Path) -> None:
 
 
 def test_code_of_a_scenario_from_elsewhere_is_not_imported(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("testbed_code_")]:
+        monkeypatch.delitem(sys.modules, name)  # of an earlier run of this test in this process, in an equal folder
     mark = scenario.parent / "imported"
     (scenario.parent / "warm.py").write_text(f"open({str(mark)!r}, 'w').close()\n{WARM}", encoding="utf-8")
     elsewhere = scenario.parent / "elsewhere"

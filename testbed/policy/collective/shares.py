@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# How an optimizer's time is divided between the norms and the update, which may be shared or not: by tensors that pass
 NORM_READS = 2  # value and gradient
-UPDATE_READS = 4  # value, gradient and momentum are read, and value and momentum written; Adam's moments alike
+UPDATE_READS = 4  # value, gradient and momentum are read, and the value is written; caches absorb the momentum's write
 KINDS = ("replicated", "norms", "update")
 
 

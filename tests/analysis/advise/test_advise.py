@@ -257,8 +257,7 @@ def test_of_how_many_techniques_rounds_are_known_is_told_with_a_budget_for_all()
     assert told[0] == "looking at some rounds of 4 techniques"
     assert known == 2
     assert (
-        "time of a round: known of 2, and the budget did not suffice for 2 others; about 2 times the budget would"
-        in told
+        "time of a round: known of 2; the budget did not suffice for 2 others; about 2 times the budget would" in told
     )
 
 
