@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 # How an optimizer's time is divided between the norms and the update, which may be shared or not: by tensors that pass
 NORM_READS = 2  # value and gradient
-UPDATE_READS = 4  # value, gradient and momentum are read, and the value is written; caches absorb the momentum's write
+UPDATE_READS = 4  # value, gradient and momentum are read, and the value is written; the momentum's write is not counted
 KINDS = ("replicated", "norms", "update")
 
 
