@@ -1,1 +1,1 @@
-"""Which technique for a network: candidates are simulated, and ranked by what the user wants least of."""
+"""Which technique to use on a network: simulates the candidates, and ranks them by time, bytes or money."""

@@ -1,4 +1,4 @@
-"""The answer: every candidate with what it takes to the goal, how sure that is, and what became of the others."""
+"""The answer: what each candidate takes to reach the goal, how certain this is, and why some are not ranked."""
 
 from __future__ import annotations
 
@@ -23,21 +23,25 @@ MISSED = "missed"
 UNKNOWN = "unknown"
 REFUSED = "refused"
 BEST = 3
-"""Techniques whose scenarios are written."""
+"""The number of techniques whose scenarios are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A candidate in the table.
+    """A technique in the table.
 
-    outcome   ``ranked``: it reaches the goal | ``beaten``: it had not, when it had taken more than the best one's
-              interval | ``missed``: it does not in its rounds | ``unknown``: not simulated, or not for long enough |
-              ``refused``: it cannot run, or must not
-    why       more about the outcome; empty if there is nothing
-    estimate  of what is to be least: seconds, bytes or money; of ``beaten``, ``value`` is a lower bound
-    settings  of the technique, as texts ``path=value`` that change the scenario
-    steps     to a loss, as a multiple of those of synchronous training, where that is known without a training
-    rounds    to the goal; ``time_s``, ``wan_bytes``, ``usd``: until then; ``accuracy``, ``loss``: the last ones seen
+    outcome   ``ranked``: it reaches the goal | ``beaten``: it did not reach the goal before it had taken more than the
+              upper end of the best one's interval | ``missed``: it does not reach the goal in its rounds |
+              ``unknown``: it was not simulated, or not for long enough | ``refused``: it cannot run, or the user's
+              requirements forbid it
+    why       more about the outcome; may be empty
+    estimate  of the quantity to be minimised: seconds, bytes or US dollars. If ``beaten``, ``value`` is a lower bound
+    seeds     number of seeds that reached the goal; of those trained, if none did
+    rounds    number of rounds to the goal; ``time_s``, ``wan_bytes``, ``usd``: what these take
+    accuracy  the last one seen; ``loss`` likewise
+    round_s   mean time of a round
+    settings  the overrides of the scenario that select the technique, as texts ``path=value``
+    steps     number of steps to a loss, relative to synchronous training, if it is known without a training
     """
 
     name: str
@@ -57,21 +61,25 @@ class Row:
     steps: float | None = None
 
     def score(self, target: Target | None) -> float | None:
-        """Return the last score that was seen, of the measure that is to be reached."""
+        """Return the last accuracy or loss that was seen: the one that ``target`` is about."""
         found: float | None = getattr(self, learning_of(target))
         return found
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Which technique for a network. ``rows``: the best first, then what was beaten, missed, not simulated, refused.
+    """The ranking of techniques for a scenario.
 
     name         of the scenario
-    notes        what was not decided, and why
-    simulations  how many were made
-    splits       where the time of the first two to the goal goes
-    elsewhere    who would be the best if all rates, delays or payloads were others
-    tuning       the range in which a setting was searched for each technique; ``tuned``: what was found, by name
+    rows         the ranked techniques, best first; then those beaten, missed, unknown and refused
+    known        the findings about each candidate, by name
+    read         reads the user's scenario with overrides
+    notes        what could not be decided, and why
+    simulations  number of simulations
+    splits       the time to the goal of the two best techniques, split into parts
+    elsewhere    values of the best techniques for other rates, delays and sizes of the model
+    tuning       the range in which a setting was searched for each technique; ``None`` without tuning
+    tuned        the results of tuning, by name of the technique
     """
 
     name: str
@@ -92,16 +100,16 @@ class Advice:
         return [row for row in self.rows if row.outcome == RANKED]
 
     def scenarios(self, count: int = BEST) -> dict[str, Scenario]:
-        """Return the scenarios of the best techniques, by name, ready to be run."""
+        """Return the scenarios of the best techniques that are ranked or beaten, by name, ready to run."""
         good = [row for row in self.rows if row.outcome in (RANKED, BEATEN)]
         return {row.name: self.scenario(row) for row in good[:count]}
 
     def scenario(self, row: Row) -> Scenario:
-        """Return the user's scenario with the technique of a row, on its own back end if that takes it."""
+        """Return the user's scenario with the technique of a row, on its own back end if that can run the technique."""
         return self.read(self.changes(row), None)
 
     def changes(self, row: Row) -> list[str]:
-        """Return what makes the scenario of a row of the user's, as texts ``path=value``."""
+        """Return the overrides that turn the user's scenario into that of a row, as texts ``path=value``."""
         changes = [*row.settings, *self._length(row.name)]
         try:
             self.read(changes, None)

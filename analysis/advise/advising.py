@@ -1,4 +1,4 @@
-"""From a scenario and a wish to the advice."""
+"""Makes an ``Advice`` from a scenario and what the user asks for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ TRIALS = 4
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for. ``jobs``: simulations at the same time; ``tune``: what is searched for each technique."""
+    """What the user asks for.
+
+    jobs    number of simulations at the same time
+    prices  needed if money is to be minimised
+    tune    the range in which a setting is searched for each technique; ``None`` for no tuning
+    """
 
     goal: Goal
     constraints: Constraints
@@ -61,9 +66,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the user says. ``prices``: of a file; ``jobs``: ``None`` for the number of cores.
+    """The user's options of ``testbed advise``, before they are parsed.
 
-    tune    a range, as ``learning_rate=3e-4..1e-1``; ``trials``: how many runs of each technique search in it
+    jobs    number of simulations at the same time; ``None`` for the number of cores
+    prices  a file of prices
+    tune    a range such as ``learning_rate=3e-4..1e-1``
+    trials  number of runs of each technique that search in this range
     """
 
     goal: str | None = None
@@ -76,7 +84,7 @@ class Words:
 
 
 def wish(scenario: Scenario, words: Words) -> Wish:
-    """Return what a user's words ask for on a scenario. Raise ``ScenarioError`` for words that say nothing."""
+    """Parse the user's options for a scenario. Raise ``ScenarioError`` for an invalid or missing option."""
     own = None if scenario.is_program else scenario.training.target
     goal = read_goal(words.goal, words.least, own)
     if goal.least == MONEY and words.prices is None:
@@ -106,12 +114,14 @@ def advise(
     additions: Mapping[str, Technique] | None = None,
     explained: bool = True,
 ) -> Advice:
-    """Rank the techniques on the user's scenario, and the best of them with each of the ``additions``.
+    """Rank the techniques on the user's scenario, and also the best of them combined with each of the ``additions``.
 
-    explained  whether to find out why the first one wins, and what would change that
+    read       reads the user's scenario with overrides
+    additions  techniques of one axis, by name
+    explained  whether to find out why the first technique wins, and on which other networks it would not
 
-    Ctrl-C ends the search, and what is known by then is the advice; its notes have ``INTERRUPTED``. Raise
-    ``ScenarioError`` for what cannot be answered.
+    Ctrl-C ends the search: the advice then has the results so far, and ``INTERRUPTED`` among its notes. Raise
+    ``ScenarioError`` if no advice is possible.
     """
     own = read([], "simulate")
     refuse_what_is_not_simulated(own)
@@ -120,7 +130,7 @@ def advise(
         reasons = [f"{each.name} {each.why}" for each in refused]
         raise ScenarioError(["advise: no technique is left; loosen --require, or give other --techniques", *reasons])
     if asked.tune is not None:
-        read([f"{asked.tune.path}={asked.tune.low!r}"], "simulate")  # which tells a path that is none
+        read([f"{asked.tune.path}={asked.tune.low!r}"], "simulate")  # raises an error if there is no such setting
     if asked.prices is not None:
         asked.prices.check([site.name for site in found[0].plan.network.sites])
     notes: list[str] = []
@@ -174,7 +184,7 @@ def advise(
 
 
 def _changed(read: Read, goal: Goal, candidate: Candidate, setting: str) -> Candidate:
-    """Return a candidate with one more setting, a text ``path=value``."""
+    """Return a candidate with the setting ``path=value``, in place of any earlier one of that path."""
     settings = (*(each for each in candidate.settings if not each.startswith(f"{setting.partition('=')[0]}=")), setting)
     return replace(candidate, settings=settings, plan=plan_with(read, settings, goal))
 
@@ -182,7 +192,11 @@ def _changed(read: Read, goal: Goal, candidate: Candidate, setting: str) -> Cand
 def _combined(
     read: Read, additions: Mapping[str, Technique], asked: Wish, best: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Return the best candidate with other options, and the best ones with each addition; what is refused is not."""
+    """Return new candidates made of the best ones, without those that the scenario or the constraints refuse.
+
+    These are the best candidate with other options or another central data centre, and each of ``best`` with each of
+    the ``additions``.
+    """
     techniques = {
         f"{_plain(candidate.name)} + {name}": Technique(
             (*candidate.settings, *addition.settings), f"{candidate.summary}; {addition.summary}"
@@ -197,7 +211,7 @@ def _combined(
 
 
 def _with_other_options(candidate: Candidate) -> dict[str, Technique]:
-    """Return a candidate with each whole number among the options of its synchronisation halved and doubled."""
+    """Return variants of a candidate: each integer option of its synchronisation algorithm is halved or doubled."""
     choice = candidate.plan.technique.sync_tier2
     numbers = {
         name: value
@@ -214,7 +228,7 @@ def _with_other_options(candidate: Candidate) -> dict[str, Technique]:
 
 
 def _with_other_centres(read: Read, candidate: Candidate) -> dict[str, Technique]:
-    """Return a candidate with other central data centres, which are nearer to all others."""
+    """Return variants of a candidate with another central data centre that is nearer to the others."""
     own = next((site.name for site in candidate.plan.network.sites if site.central), "")
     return {
         f"{_plain(candidate.name)}, central {name}": Technique(
@@ -229,7 +243,7 @@ def _plain(name: str) -> str:
 
 
 def _splits(search: Search, rows: Sequence[Row], least: str) -> dict[str, Split]:
-    """Return where the time of the first two goes, if the budget allows to look."""
+    """Return how the time of the two best techniques splits into parts; empty if the budget is used up."""
     ranked = [row for row in rows if row.outcome == RANKED and row.estimate is not None][:2]
     is_time = search.question.target is not None and least == TIME
     times_s = [row.estimate.value if is_time and row.estimate else row.time_s for row in ranked]
@@ -268,12 +282,12 @@ def _value(goal: Goal) -> Callable[[Reached], float]:
     if goal.least == TIME:
         return lambda reached: reached.time_s
     if goal.least == BYTES:
-        return lambda reached: max(reached.wan_bytes, 1.0)  # whose logarithms are taken
+        return lambda reached: max(reached.wan_bytes, 1.0)  # above 0, since estimates take its logarithm
     return lambda reached: max(reached.usd, 1e-12)
 
 
 def _within(goal: Goal, known: Known, most: float) -> Limits:
-    """Return when a candidate's run has certainly taken more than ``most`` of what is to be least."""
+    """Return the limits at which a candidate's run has certainly taken more than ``most`` s, bytes or US dollars."""
     if goal.least == TIME:
         return Limits(virtual_s=most)
     if goal.least == BYTES:
@@ -309,7 +323,11 @@ def _place(row: Row) -> tuple[int, float]:
 
 
 def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surely_more: float) -> Row:
-    """Return what is known of a candidate. ``surely_more``: the end of the best one's interval."""
+    """Return the table row of a candidate.
+
+    found        its estimate; ``None`` if it did not reach the goal
+    surely_more  the upper end of the best candidate's interval: a candidate that has taken as much is beaten
+    """
     candidate = known.candidate
     about: dict[str, Any] = {
         "name": candidate.name,
@@ -352,7 +370,7 @@ def _row(search: Search, known: Known, found: Estimate | None, goal: Goal, surel
 
 
 def _last_scores(known: Known, target: Target) -> tuple[float | None, float | None]:
-    """Return the last accuracy and loss of the seed whose last score is the best; nothing if there is no score."""
+    """Return the last accuracy and loss of the seed whose last score is the best; ``(None, None)`` without scores."""
     last = [curve.scores[-1] for curve in known.curves.values() if curve.scores]
     last = [each for each in last if not math.isnan(getattr(each, target.measure))]
     best = target.best(getattr(each, target.measure) for each in last)
@@ -360,7 +378,11 @@ def _last_scores(known: Known, target: Target) -> tuple[float | None, float | No
 
 
 def _beside(unknown_end: bool, missed: int, reached: int) -> Iterator[str]:
-    """Yield what is to be said of a ranked technique beside its numbers."""
+    """Yield remarks on a ranked technique.
+
+    unknown_end  whether a limit on the final accuracy could not be checked
+    missed       number of seeds that did not reach the goal; ``reached``: number of those that did
+    """
     if unknown_end:
         yield "its accuracy at the end was not computed"
     if missed:

@@ -1,7 +1,7 @@
 """How much may be simulated: seconds of the clock, processor time, or a number of simulations.
 
-A number of simulations is the same on every machine; processor time is what seconds would be on a machine that does
-nothing else.
+A number of simulations gives the same answer on every machine. Processor time gives the answer of an idle machine even
+if other programs are running.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import replace
 from analysis.advise.observation import UNLIMITED, Limits
 from testbed.errors import ScenarioError
 
-_MORE_THAN_FAIR = 1.5  # most simulations take less than their part
+_MORE_THAN_FAIR = 1.5  # the part of a simulation over a fair one: most simulations take less than a fair part
 
 
 class Budget(ABC):
-    """What is left to simulate with. ``share`` is a part of the whole, from 0 to 1."""
+    """The budget for simulations. A ``share`` is a part of the whole budget, from 0 to 1."""
 
     @abstractmethod
     def allows(self, share: float) -> bool:
@@ -26,9 +26,10 @@ class Budget(ABC):
 
     @abstractmethod
     def limits(self, share: float, of: int = 1, within: Limits = UNLIMITED) -> Limits:
-        """Return when a simulation has to end: with what is left of this share, of which ``of`` have a fair part.
+        """Return the limits of a simulation that may use what is left of this share.
 
-        within  other limits of the simulation, which are kept
+        of      number of simulations that share what is left: each may take somewhat more than a fair part
+        within  other limits of the simulation, which the result includes
         """
 
     @abstractmethod
@@ -64,7 +65,7 @@ class Seconds(Budget):
 
 
 class ProcessorSeconds(Seconds):
-    """As many seconds as simulations in ``jobs`` processes would take, if each had a core to itself."""
+    """Seconds of processor time per process: the time that ``jobs`` processes take if each has a core to itself."""
 
     def __init__(self, seconds: float, jobs: int) -> None:
         self._jobs = jobs
@@ -79,7 +80,7 @@ class ProcessorSeconds(Seconds):
 
 
 class Simulations(Budget):
-    """A number of simulations, each to its end. Raise ``ScenarioError`` if there is none."""
+    """A number of simulations, each of which may run to its end. Raise ``ScenarioError`` if the number is below 1."""
 
     def __init__(self, count: int) -> None:
         if count < 1:

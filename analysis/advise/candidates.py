@@ -1,4 +1,4 @@
-"""The candidates: a user's scenario with each of several techniques, as Plans; and why some cannot be."""
+"""The candidates, which are the user's scenario with each of several techniques, as Plans; and why some are refused."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from testbed.scenario import Scenario
 from testbed.scenario.presets import presets
 
 Read = Callable[[Sequence[str], str | None], Scenario]
-"""Returns the user's scenario with overrides, on a back end (``None``: its own). Raises ``ScenarioError``."""
+"""Returns the user's scenario with overrides, for a back end (``None``: its own). Raises ``ScenarioError``."""
 
 OWN = "as written"
-"""The name of the user's own technique; in brackets after that of a preset, if it is one."""
+"""The name of the user's own technique. If that equals a preset, the name is ``PRESET (as written)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A technique on the user's scenario.
+    """The user's scenario with a technique.
 
-    settings  overrides that make it of the scenario, as texts ``path=value``
-    summary   what it is, in a sentence
-    plan      simulated, with the scenario's rounds
+    settings  the overrides of the scenario that select the technique, as texts ``path=value``
+    summary   a sentence about it
+    plan      its Plan on the back end ``simulate``, with the scenario's number of rounds
     """
 
     name: str
@@ -40,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A technique that is no candidate, and why."""
+    """A technique that is not a candidate, and the reason."""
 
     name: str
     why: str
@@ -48,7 +48,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """What a candidate is made of: overrides, and a sentence about it."""
+    """A technique: the overrides that select it, and a sentence about it."""
 
     settings: tuple[str, ...]
     summary: str = ""
@@ -57,9 +57,10 @@ class Technique:
 def candidates(
     read: Read, techniques: Mapping[str, Technique], goal: Goal, constraints: Constraints
 ) -> tuple[list[Candidate], list[Refused]]:
-    """Return the techniques that the scenario and the constraints allow, its own first, and those that they refuse.
+    """Return the techniques that the scenario and the constraints allow, its own first, and the refused ones.
 
-    Two names of one technique are one candidate. Raise ``ScenarioError`` if the scenario itself is refused.
+    A technique whose Plan equals that of an earlier one is refused, too. Raise ``ScenarioError`` if the scenario itself
+    is invalid.
     """
     found: dict[str, Candidate] = {}
     refused: list[Refused] = []
@@ -90,12 +91,12 @@ def is_own(name: str) -> bool:
 
 
 def _preset_of(own: Plan, read: Read, techniques: Mapping[str, Technique], goal: Goal) -> tuple[str, str]:
-    """Return name and summary of the preset, or else of the technique, that the scenario has; the name may be empty.
+    """Return the name and summary of the preset or technique that equals the scenario's own; without one, name ``""``.
 
-    All presets are looked at, whichever are asked for, so that the technique has one name in every answer.
+    All presets are compared, not only the requested ones, so that the technique has the same name in every answer.
     """
     shipped = {name: Technique((f"technique={name}",), preset.summary) for name, preset in presets().items()}
-    if own.pipeline is not None:  # whose techniques are schedules and placements
+    if own.pipeline is not None:  # techniques of pipelines are schedules and placements, not presets
         shipped = {}
     for name, technique in {**shipped, **techniques}.items():
         try:
@@ -108,7 +109,7 @@ def _preset_of(own: Plan, read: Read, techniques: Mapping[str, Technique], goal:
 
 
 def plan_with(read: Read, settings: Sequence[str], goal: Goal) -> Plan:
-    """Return the Plan of the user's scenario with these settings, simulated to the goal."""
+    """Return the Plan of the user's scenario with these settings and the goal's target, for ``simulate``."""
     wanted = [] if goal.target is None else goal.target.settings
     return build_plan(read([*settings, *wanted], "simulate"))
 
@@ -126,7 +127,7 @@ def _violated(plan: Plan, constraints: Constraints) -> Iterator[str]:
 
 
 def refuse_what_is_not_simulated(scenario: Scenario) -> None:
-    """Raise ``ScenarioError``, in plain words, for what a simulation says nothing about."""
+    """Raise ``ScenarioError`` for a scenario with a workload or faults: simulations cannot compare techniques there."""
     if scenario.workload is not None:
         raise ScenarioError(
             "advise: no techniques to compare: this scenario runs a program, script or traced job, which has a "
@@ -140,11 +141,12 @@ def refuse_what_is_not_simulated(scenario: Scenario) -> None:
 
 
 def rounds_for(plan: Plan, steps: float, own_steps: float, most: float) -> tuple[int, int]:
-    """Return how many rounds a candidate makes, and the rounds between two evaluations.
+    """Return how many rounds a candidate makes, and the number of rounds between two evaluations.
 
-    It is given ``most`` times the training steps of the scenario's own technique, and is scored as often by steps.
+    It makes ``most`` times the training steps of the scenario's own technique, with as many steps between evaluations.
 
-    steps, own_steps  of a worker in a round: the candidate's, and those of the scenario's own technique
+    steps      of a worker in a round of the candidate
+    own_steps  of a worker in a round of the scenario's own technique
     """
     ratio = own_steps / steps
     every = max(1, round(plan.training.evaluate_every * ratio))

@@ -1,4 +1,4 @@
-"""Which data centre should be the central one: where the farthest of the others is nearest, by delays and rates."""
+"""Which data centre should be the central one: that with the shortest transfer of the model from the farthest other."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from testbed.plan.bounds import model_bytes
 from testbed.plan.model import Plan
 
 TRIED = 2
-"""Data centres that are tried instead of the scenario's own, at most."""
+"""At most this many other data centres are tried."""
 
 
 def nearer_centres(plan: Plan) -> list[str]:
-    """Return the data centres to which a model comes sooner from all others than to the central one, the best first.
+    """Return the data centres whose farthest other one is nearer than that of the central one; best first.
 
-    Without servers there is no central one.
+    The distance is the time of a transfer of the whole model. Empty without servers, as there is no central one then.
     """
     if not plan.with_role("global_server"):
         return []
@@ -27,7 +27,7 @@ def nearer_centres(plan: Plan) -> list[str]:
 
 
 def _ways_s(plan: Plan, centre: str) -> Iterator[float]:
-    """Yield how long a model travels from each other data centre, alone on its way."""
+    """Yield how long the model travels from each other data centre to ``centre`` without other traffic (s)."""
     training = plan.training
     size_bytes = model_bytes(training.model, training.data)
     links = {link.name: link for link in plan.network.links}
@@ -38,7 +38,10 @@ def _ways_s(plan: Plan, centre: str) -> Iterator[float]:
 
 
 def settings_with_centre(read: Read, settings: Sequence[str], own: str, centre: str) -> tuple[str, ...]:
-    """Return the settings with another central data centre; as they are, where the scenario cannot say that."""
+    """Return the settings with another central data centre, or unchanged if the scenario does not allow this change.
+
+    own  the scenario's central data centre
+    """
     by_list = (f"topology.data_centers[{own}].central=false", f"topology.data_centers[{centre}].central=true")
     for more in (by_list, (f"topology.central={centre}",)):
         try:

@@ -1,4 +1,4 @@
-"""What an advice says in sentences, made from its numbers."""
+"""Turns the numbers of an advice into sentences."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from analysis.advise.why import why_first
 from testbed.numbers import between, counted, factor, seconds, share, short, size
 
 A_CHANCE = 0.05
-"""From this probability of being first on, a technique may be as good as the best: below, it is beyond a side of a 90 %
-interval."""
+"""A technique whose probability of being first is at least this may be as good as the best. It is the probability
+beyond one side of a 90 % interval."""
 
 FEW = 3
-"""So many techniques are named in a sentence; the table has the names of more."""
+"""A sentence names at most this many techniques; the table names all."""
 
 UNEVEN = 2
-"""From this ratio of two data centres' rounds on, advice says which of them trains the model."""
+"""The advice says which data centre trains the model if its rounds are at least this multiple of another one's."""
 
 
 def conclusion(advice: Advice) -> list[str]:
-    """Return the sentences; the first names the technique, or says that there is none."""
+    """Return the sentences. The first ones name the best technique, or say that there is none."""
     said = [
         *_first(advice),
         *_of_known_steps(advice),
@@ -41,7 +41,7 @@ def conclusion(advice: Advice) -> list[str]:
 
 
 def quantity(advice: Advice, value: float) -> str:
-    """Return a value of what is to be least, with its unit."""
+    """Return a time, a number of bytes or an amount of money as text, with its unit."""
     if advice.goal.least == BYTES:
         return size(value)
     if advice.goal.least == MONEY and advice.goal.target is None:
@@ -81,7 +81,7 @@ def _first(advice: Advice) -> Iterator[str]:
 
 
 def _of_known_steps(advice: Advice) -> Iterator[str]:
-    """Yield who is the best of those whose steps to a loss are known without a training, if the best one's are not."""
+    """Yield which technique is the best of those with known steps to a loss, if those of the first one are unknown."""
     known = {row.name: row.steps * row.estimate.value for row in advice.ranked if row.steps and row.estimate}
     if advice.goal.target is not None or not known or advice.ranked[0].steps:
         return
@@ -94,7 +94,7 @@ def _of_known_steps(advice: Advice) -> Iterator[str]:
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what is to be said of single techniques beside their numbers, one text for all of which it is true."""
+    """Return the remarks on single techniques; techniques with the same remark share a text."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row.why:
@@ -103,7 +103,7 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _among(advice: Advice) -> str:
-    """Return the beginning of a sentence about the best of few, where the budget did not suffice for all."""
+    """Return the beginning of the sentence about the best, if the budget did not suffice for all; otherwise empty."""
     if not any(row.outcome == UNKNOWN for row in advice.rows):
         return ""
     known = sum(row.outcome in (RANKED, BEATEN, MISSED) for row in advice.rows)
@@ -138,7 +138,7 @@ def _none(advice: Advice) -> str:
 
 
 def _after(advice: Advice, row: Row) -> str:
-    """Return after how many rounds a technique had the score of its row."""
+    """Return after how many rounds a technique reached the score of its row."""
     target = advice.goal.target
     assert target is not None
     last = [curve.scores[-1] for curve in advice.known[row.name].curves.values() if curve.scores]
@@ -148,7 +148,7 @@ def _after(advice: Advice, row: Row) -> str:
 
 
 def _near(advice: Advice) -> Iterator[str]:
-    """Yield who cannot be told from the best, and how far the next one is behind."""
+    """Yield which techniques may be as good as the best, and how far the scenario's own technique is behind."""
     if len(advice.ranked) < 2:
         return
     best, *others = advice.ranked
@@ -163,7 +163,7 @@ def _near(advice: Advice) -> Iterator[str]:
 
 
 def _uneven(advice: Advice) -> Iterator[str]:
-    """Yield who trains the model, if that is the technique's workers near the servers far more than others."""
+    """Yield each data centre's share of the rounds, if workers do not wait and the shares are very uneven."""
     if not advice.ranked:
         return
     best = advice.ranked[0]
@@ -183,7 +183,7 @@ def _uneven(advice: Advice) -> Iterator[str]:
 
 
 def _tuned(advice: Advice) -> Iterator[str]:
-    """Yield what was searched for each technique, and where the best value may lie beyond the range."""
+    """Yield the values that tuning found, and the techniques whose best value may lie beyond the range."""
     if advice.tuning is None:
         return
     path = advice.tuning.path
@@ -212,7 +212,7 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
 
 
 def _nearest(places: Sequence[Place]) -> str:
-    """Return those of the places in which least differs from the scenario: one factor, if there are such."""
+    """Return, as text, the places that differ from the scenario in the fewest factors."""
     changes = {place: _changes(place) for place in places}
     fewest = min(map(len, changes.values()))
     nearest = [" and ".join(told) for told in changes.values() if len(told) == fewest]
@@ -221,13 +221,13 @@ def _nearest(places: Sequence[Place]) -> str:
 
 
 def _changes(place: Place) -> list[str]:
-    """Return what is other at a place than in the scenario, as texts."""
+    """Return one text for each factor in which a place differs from the scenario."""
     factors = ((place.rate, "the rates"), (place.delay, "the delays"), (place.size, "the size of the model"))
     return [f"{factor(each)} {what}" for each, what in factors if each != 1]
 
 
 def _everywhere(winners: Mapping[Place, str]) -> str:
-    """Return where was looked, as the end of a sentence."""
+    """Return the end of a sentence: on which networks the techniques were compared."""
     whole = len(FACTORS) ** 2
     if len(winners) == whole * len(FACTORS):
         return "with a quarter and four times all rates and delays, and of the model's size"
@@ -237,7 +237,7 @@ def _everywhere(winners: Mapping[Place, str]) -> str:
 
 
 def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
-    """Return what whole runs of the best techniques took, beside their intervals, and the regret."""
+    """Return sentences that compare whole runs of the best techniques with their intervals, and give the regret."""
     said = []
     mean = "90 % interval" if advice.goal.target is None else f"90 % interval of the mean over {SEEDS_OF_A_VALUE} seeds"
     for each in found:
@@ -254,7 +254,10 @@ def confirmation(advice: Advice, found: Sequence[Confirmed]) -> list[str]:
 
 
 def _beside(found: Confirmed) -> str:
-    """Return where a run lies beside its interval, as a share of the end, which rounded numbers might not show."""
+    """Return whether a run lies inside, below or above its interval; outside, with the relative distance from its end.
+
+    Rounded numbers might hide a small distance.
+    """
     assert found.row.estimate is not None
     if found.is_inside:
         return "inside"
@@ -272,7 +275,7 @@ _FATES = {
 
 
 def _others(advice: Advice) -> Iterator[str]:
-    """Yield what became of those that are not ranked."""
+    """Yield the outcome of techniques that are not ranked."""
     beaten = sum(row.outcome == BEATEN for row in advice.rows)
     if beaten and advice.ranked:
         had = f"{counted(beaten, 'technique')} had already taken more than the best"

@@ -1,4 +1,4 @@
-"""Whole runs of the best techniques, beside what the advice says of them."""
+"""Compares whole runs of the best techniques with the advice."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from testbed.errors import ScenarioError
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A technique with what a whole run of it took. ``value`` is infinite where the run did not reach the goal."""
+    """A technique and the value of a whole run of it; infinite if the run did not reach the goal."""
 
     row: Row
     value: float
 
     @property
     def is_inside(self) -> bool:
-        """Whether the run lies in the interval of the advice."""
+        """Whether the run's value lies in the interval of the advice."""
         return self.row.estimate is not None and self.row.estimate.low <= self.value <= self.row.estimate.high
 
 
 def refuse_what_runs_do_not_tell(advice: Advice) -> None:
-    """Raise ``ScenarioError`` where a run does not measure what is to be least."""
+    """Raise ``ScenarioError`` if money is to be minimised, which runs do not measure, or no technique is ranked."""
     if advice.goal.least == MONEY:
         raise ScenarioError("--confirm: runs measure time and bytes, not money; confirm with --least time, or bytes")
     if not advice.ranked:
@@ -34,7 +34,10 @@ def refuse_what_runs_do_not_tell(advice: Advice) -> None:
 
 
 def value_of(goal: Goal, result: Mapping[str, Any]) -> float:
-    """Return what a run took to the goal, from its ``result.json``; without a target, what a sample took."""
+    """Return the time or bytes that a run took to the goal, or per sample if there is no target; infinite if it missed.
+
+    result  the run's ``result.json``
+    """
     if goal.target is not None and result["time_to_target_s"] is None:
         return math.inf
     moved = sum(each["up"] for part in ("wan_payload_bytes", "wan_header_bytes") for each in result[part].values())
@@ -47,5 +50,5 @@ def value_of(goal: Goal, result: Mapping[str, Any]) -> float:
 
 
 def regret(found: Sequence[Confirmed]) -> float:
-    """Return how much more the advised technique took than the best of those that ran, as a share."""
+    """Return how much more the advised technique, the first, took than the best of ``found``, as a share."""
     return found[0].value / min(each.value for each in found) - 1

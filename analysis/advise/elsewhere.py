@@ -1,6 +1,8 @@
-"""What would change the advice: who wins where all links are slower, faster, nearer or farther, or the model is smaller
-or larger. Such a model is taken to learn in as many rounds, with steps of the same length: only the size of what is
-sent differs."""
+"""What would change the advice: which technique wins if all rates or delays, or the size of the model, were different.
+
+A model of another size is assumed to learn in as many rounds, with steps of the same duration: only the sizes of its
+messages change.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,18 @@ from testbed.settings.series import Series
 from testbed.target import Target
 
 FACTORS = (0.25, 1.0, 4.0)
-"""Of all rates, of all delays, and of the model's size."""
+"""The factors tried for all rates, for all delays, and for the model's size."""
 CANDIDATES = 4
-"""Of those that learn alike over every network."""
+"""How many candidates are compared whose learning does not depend on the network."""
 TIMED_CANDIDATES = 2
-"""Of those whose learning depends on times: each is trained anew at every place."""
+"""How many are compared whose learning depends on times. Each of these is trained anew at every place."""
 SHARE = 0.95
-"""Of the budget, at which this ends: tables and pictures take the rest."""
+"""The share of the budget at which this comparison ends: tables and pictures take the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A network whose rates and delays are multiples of the scenario's, and a model whose size is."""
+    """The factors by which all rates, all delays and the model's size differ from the scenario's."""
 
     rate: float
     delay: float
@@ -42,7 +44,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The values of candidates at a place, by name."""
+    """The values of the compared candidates at a place, by name."""
 
     place: Place
     values: Mapping[str, float]
@@ -53,14 +55,14 @@ class Elsewhere:
 
 
 def places() -> Iterator[Place]:
-    """Yield the places of the map but the scenario's own, the nearest ones first."""
+    """Yield all places except the scenario's own, those that differ least from it first."""
     all_places = [Place(rate, delay, size) for size in FACTORS for rate in FACTORS for delay in FACTORS]
     others = [place for place in all_places if place != Place(1, 1)]
     yield from sorted(others, key=lambda place: (place.size != 1, (place.rate != 1) + (place.delay != 1)))
 
 
 def at(plan: Plan, place: Place) -> Plan:
-    """Return a Plan on a network with other rates and delays, and of a model of another size."""
+    """Return the Plan with the rates, delays and payload sizes of a place."""
     links = tuple(_link(link, place) for link in plan.network.links)
     timeouts = _longer(plan.timeouts, place)
     simulation = replace(plan.simulation, payloads=place.size)
@@ -85,14 +87,17 @@ def _times(series: Series | None, factor: float) -> Series | None:
 
 
 def _longer(timeouts: Timeouts, place: Place) -> Timeouts:
-    """Return deadlines that hold there, too."""
+    """Return timeouts that are long enough for a place."""
     factor = max(1.0, place.size / place.rate, place.delay)
     changed = {field.name: factor * getattr(timeouts, field.name) for field in fields(timeouts)}
     return replace(timeouts, **changed)
 
 
 def elsewhere(search: Search) -> list[Elsewhere]:
-    """Return who wins at which place, of the best candidates; empty for fewer than two."""
+    """Return the values of the best candidates at each place, of places where all of them have one.
+
+    Empty without a target, or with fewer than two candidates.
+    """
     target = search.question.target
     here = {name: found.value for name, found in search.estimates().items()}
     best = [search.known[name] for name in sorted(here, key=here.__getitem__)]
@@ -104,7 +109,7 @@ def elsewhere(search: Search) -> list[Elsewhere]:
     search.tell("what would change it")
     values = {Place(1, 1): {known.candidate.name: here[known.candidate.name] for known in chosen}}
     limits = search.budget.limits(SHARE)
-    # unreliable datagrams are made of what is sent as it is
+    # unreliable datagrams are cut from the real payload, so its size cannot be changed
     sizes_are_fixed = any(known.candidate.plan.transport.best_effort_channels for known in chosen)
     tasks = [
         Task((place, known.candidate.name), _plan(search, known, place), limits)
@@ -126,7 +131,8 @@ def elsewhere(search: Search) -> list[Elsewhere]:
 
 
 def _plan(search: Search, known: Known, place: Place) -> Plan:
-    """Return what is simulated of a candidate at a place: a few rounds, or all where learning depends on times."""
+    """Return the Plan to simulate at a place: a few rounds, or a training for candidates whose learning depends on
+    times."""
     plan = known.candidate.plan
     if known.timed:
         return at(search.training(known, plan, known.rounds), place)
@@ -134,7 +140,7 @@ def _plan(search: Search, known: Known, place: Place) -> Plan:
 
 
 def _of_pace(search: Search, known: Known, target: Target, plan: Plan, seen: Observation) -> float | None:
-    """Return a candidate's value over a network on which its rounds were seen; ``None`` if they were not."""
+    """Return a candidate's value from the pace of a few rounds at a place; ``None`` if this simulation did not end."""
     if seen.status != DONE:
         return None
     there = replace(known, pace=Pace.of(plan, seen))
@@ -143,10 +149,10 @@ def _of_pace(search: Search, known: Known, target: Target, plan: Plan, seen: Obs
 
 
 def _of_training(search: Search, known: Known, target: Target, seen: Observation) -> float | None:
-    """Return a candidate's value over a network on which it was trained with the first seed.
+    """Return a candidate's value from a training at a place with the first seed.
 
-    As this seed is to the mean of all over the scenario's own network, it is taken to be there. ``None``: the budget
-    ended before the training; infinite: the goal is not reached.
+    The ratio of the mean over all seeds to the first seed is assumed to be that on the scenario's own network. The
+    value is ``None`` if the budget stopped the training, and infinite if the goal was not reached.
     """
     if seen.status == STOPPED:
         return None

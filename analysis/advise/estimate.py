@@ -1,11 +1,11 @@
-"""What a candidate would take to the goal, by the pace of its rounds and what it learns in them, and how sure that is.
+"""Estimates what a candidate takes to reach the goal, from its pace and its learning curves, and how sure this is.
 
-A candidate's value is its time, bytes or money at the round in which it reaches the goal. Three things make it
-uncertain, and are drawn independently, as factors:
+A candidate's value is its time, bytes or money at the round in which it reaches the goal. Its uncertainty is the
+product of three factors, drawn independently:
 
-* another seed learns in more or fewer rounds: what candidates of one mathematics have in common;
-* rounds that were not simulated, but extrapolated (``Pace.spread``);
-* the simulator's own error, as exact runs show it.
+* seeds: another seed needs more or fewer rounds. Candidates of one mathematics share this factor.
+* extrapolation: the time of rounds that were not simulated (``Pace.spread``).
+* the error of the simulator, as measured against exact runs.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ from analysis.advise.prices import Prices
 from testbed.target import Target
 
 SEEDS_OF_A_VALUE = 3
-"""Intervals are those of the mean over so many runs, of other seeds."""
+"""An interval is for the mean over this many runs with other seeds."""
 
 PRIOR_SPREAD = 0.2
-"""Standard deviation of the logarithm of a value between seeds, of which one seed alone says nothing: the median of 77
-techniques in drawn scenarios, with six seeds each (docs/measurements/advice.md)."""
+"""Standard deviation, between seeds, of the logarithm of a value: the prior, as a single seed cannot show it. Median of
+77 techniques in randomly drawn scenarios, with six seeds each (docs/measurements/advice.md)."""
 
-_PRIOR_WEIGHT = 2  # degrees of freedom for which the prior counts
+_PRIOR_WEIGHT = 2  # degrees of freedom that the prior counts for
 DRAWS = 4000
 
 
 @dataclass(slots=True)
 class Known:
-    """What has been found out about a candidate.
+    """The findings about a candidate.
 
-    mathematics  candidates of one text learn alike in each round
-    timed        whether what it learns depends on times, so that its curves are over time and not over rounds
-    rounds       that it makes at most
+    mathematics  candidates with equal texts learn alike in each round (``mathematics.signature``)
+    timed        whether its learning depends on times, so that its curves are over time and not over rounds
+    error        standard deviation of the logarithm of a simulated time over an exact one
+    pace         ``None`` until some rounds have been simulated
+    why          why they failed; empty if they did not
+    rounds       the most rounds that it may make
     every        rounds between two evaluations
-    curves       what it learns, by seed
-    paces        of other seeds, and of more rounds, by seed
+    curves       its trainings, by seed
     """
 
     candidate: Candidate
@@ -59,7 +61,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a run has taken by some round: rounds, seconds, bytes over the WAN, and US dollars by known prices."""
+    """What a run has taken by some round: rounds, seconds, bytes over the WAN, and US dollars (0 without prices)."""
 
     rounds: float
     time_s: float
@@ -68,11 +70,11 @@ class Reached:
 
 
 Value = Callable[[Reached], float]
-"""What is to be least."""
+"""Returns the quantity to be minimised: time, bytes or money."""
 
 
 def reached(known: Known, target: Target) -> dict[int, Reached]:
-    """Return, by seed, where a candidate reaches the target; seeds with which it does not are left out."""
+    """Return, by seed, what a candidate took to reach the target, without the seeds that did not reach it."""
     found = {}
     for seed, curve in known.curves.items():
         score = curve.first_at(target)
@@ -82,7 +84,7 @@ def reached(known: Known, target: Target) -> dict[int, Reached]:
 
 
 def missed(known: Known, reached_with: Mapping[int, Reached]) -> list[Reached]:
-    """Return what all rounds took with the other seeds, with which these did not suffice."""
+    """Return what all rounds took with each seed that made all of them and is not among ``reached_with``."""
     return [
         at(known, curve, curve.rounds, curve.ends_s[-1])
         for seed, curve in known.curves.items()
@@ -91,26 +93,29 @@ def missed(known: Known, reached_with: Mapping[int, Reached]) -> list[Reached]:
 
 
 def at(known: Known, curve: Observation, rounds: int, time_s: float) -> Reached:
-    """Return what a run with this curve has taken after ``rounds`` rounds, over the candidate's own network."""
+    """Return what a run with this learning curve takes for ``rounds`` rounds on the candidate's own network.
+
+    time_s  the time of this round in the curve; used only if learning depends on times
+    """
     if known.timed:
         return taken(known, rounds, time_s, curve.wan_bytes_by(time_s))
     return after(known, rounds)
 
 
 def after(known: Known, rounds: int) -> Reached:
-    """Return what a candidate has taken after ``rounds`` rounds, by its pace."""
+    """Return what a candidate takes for ``rounds`` rounds, by its pace."""
     assert known.pace is not None
     return taken(known, rounds, known.pace.time_s(rounds), known.pace.wan_bytes(rounds))
 
 
 def at_least_after(known: Known, rounds: int) -> Reached:
-    """Return what a candidate has taken after ``rounds`` rounds at the least, by its shortest rounds."""
+    """Return what a candidate takes for ``rounds`` rounds, with a lower bound of the time from its shortest rounds."""
     assert known.pace is not None
     return taken(known, rounds, known.pace.least_time_s(rounds), known.pace.wan_bytes(rounds))
 
 
 def taken(known: Known, rounds: float, time_s: float, wan_bytes: float) -> Reached:
-    """Return these quantities with what they cost: transfers as the candidate's observed ones, machines by the hour."""
+    """Return these quantities with their cost: machines by the hour, and bytes at the mean price of observed ones."""
     if known.prices is None or known.pace is None:
         return Reached(rounds, time_s, wan_bytes, 0.0)
     transfers = wan_bytes * known.prices.of_byte(known.pace.first.pairs)
@@ -118,7 +123,7 @@ def taken(known: Known, rounds: float, time_s: float, wan_bytes: float) -> Reach
 
 
 def left_at(known: Known) -> Reached | None:
-    """Return how far a candidate was followed without reaching the goal; ``None`` if it was not followed at all."""
+    """Return what the shortest training of a candidate has taken; ``None`` if none has made a round."""
     if not known.curves:
         return None
     ends = [at(known, curve, curve.rounds, curve.ends_s[-1]) for curve in known.curves.values() if curve.rounds]
@@ -126,7 +131,7 @@ def left_at(known: Known) -> Reached | None:
 
 
 def gave_up(known: Known) -> bool:
-    """Return whether it has made all of its rounds, or diverged, without reaching the goal."""
+    """Return whether some training of a candidate failed, diverged, or ended after all of its rounds."""
     return any(
         curve.status in (DIVERGED, FAILED) or (curve.status == DONE and curve.rounds >= known.rounds)
         for curve in known.curves.values()
@@ -134,7 +139,7 @@ def gave_up(known: Known) -> bool:
 
 
 def seed_spread(values_by_mathematics: Mapping[str, Sequence[float]]) -> float:
-    """Return the standard deviation between seeds of the logarithm of values, pooled over candidates, with a prior."""
+    """Return the standard deviation, between seeds, of the logarithm of values: pooled over candidates and a prior."""
     squares = _PRIOR_WEIGHT * PRIOR_SPREAD**2
     freedom = float(_PRIOR_WEIGHT)
     for values in values_by_mathematics.values():
@@ -146,7 +151,10 @@ def seed_spread(values_by_mathematics: Mapping[str, Sequence[float]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 90 % interval, and ``chance``: how likely it is the least of all. Infinite: not reached."""
+    """A candidate's value with its 90 % interval. An infinite ``high`` means that the goal was not reached.
+
+    chance  probability that this value is the lowest of all candidates'
+    """
 
     value: float
     low: float
@@ -155,18 +163,18 @@ class Estimate:
 
 
 def grain(known: Known, ends: Sequence[Reached]) -> float:
-    """Return half of what one evaluation more takes, as a difference of logarithms.
+    """Return half the difference in log(rounds) between the evaluation that reached the goal and the next one.
 
-    A goal is seen to be reached at an evaluation only. Where seeds reach it at one of two in a row, their standard
-    deviation is half of the difference at most, however alike the few seeds are that were tried.
+    Runs are scored only at evaluations, so seeds whose results are equal may still differ by up to one evaluation. The
+    standard deviation of seeds that reach the goal at one of two successive evaluations is at most this half.
     """
     return sum(math.log1p(known.every / end.rounds) for end in ends) / len(ends) / 2
 
 
 def _of_other_seeds(known: Known, ends: Sequence[Reached], spread: float) -> float:
-    """Return the standard deviation of the logarithm of the mean over other seeds, as seen from these.
+    """Return the standard deviation of the logarithm of a mean over other seeds, predicted from the seeds in ``ends``.
 
-    ``spread``: of one seed, as candidates with several show it.
+    spread  that of a single seed, from candidates with several seeds
     """
     least = PRIOR_SPREAD if len(ends) == 1 else 0.0
     of_one = max(spread, least, grain(known, ends))
@@ -176,11 +184,15 @@ def _of_other_seeds(known: Known, ends: Sequence[Reached], spread: float) -> flo
 def estimates(
     found: Mapping[str, Known], ends: Mapping[str, Sequence[Reached]], value: Value, seed: int
 ) -> dict[str, Estimate]:
-    """Return an estimate for each candidate that has ``ends``: one for each of its seeds. ``seed``: of the draws."""
+    """Return an estimate for each candidate in ``ends``.
+
+    ends  what each candidate took to the goal, with each of its seeds
+    seed  of the random draws
+    """
     if not ends:
         return {}
     values = {name: [value(end) for end in each] for name, each in ends.items()}
-    learned = {found[name].mathematics: name for name in values if found[name].curves}  # else no seed matters
+    learned = {found[name].mathematics: name for name in values if found[name].curves}  # seeds matter only in training
     spread = seed_spread({key: values[name] for key, name in learned.items()})
     generator = np.random.default_rng(seed)
     shared = {

@@ -1,4 +1,4 @@
-"""An advice as files: table, sentences, page, picture, and the scenarios of the best techniques."""
+"""Writes an advice as files: table, sentences, page, figure, and the scenarios of the best techniques."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """The user's scenario: its file, and ``overrides``, texts ``path=value``, with which advice was asked for."""
+    """The file of the user's scenario, and the ``overrides`` (texts ``path=value``) that the user gave with it."""
 
     path: Path
     overrides: Sequence[str] = ()
 
 
 def write(advice: Advice, out: Path, own: OwnFile | None = None) -> list[Path]:
-    """Write ``advice`` as CSV, text, HTML, PNG and PDF, and ``1-NAME.yaml`` … of the best; return the paths.
+    """Write ``advice`` as CSV, text, HTML, PNG and PDF, and the best scenarios as ``1-NAME.yaml`` …; return the paths.
 
-    Scenarios are the user's file, if there is one, with the lines that make the technique; else they are written whole.
-    Files of an earlier advice in ``out`` are removed first, so that no scenario of the earlier one is left.
+    If possible, a scenario is the user's own file with edited lines; otherwise it is written in full. The files of an
+    earlier advice in ``out`` are removed first.
     """
     out.mkdir(parents=True, exist_ok=True)
     for path in earlier(out):
@@ -61,7 +61,7 @@ def write(advice: Advice, out: Path, own: OwnFile | None = None) -> list[Path]:
 
 
 def earlier(out: Path) -> list[Path]:
-    """Return the files of an advice that ``out`` holds, by its table."""
+    """Return the files of an earlier advice in ``out``: its table names the scenarios."""
     table = out / TABLE
     if not table.exists():
         return []
@@ -76,7 +76,10 @@ def _scenario_file(place: int, name: str) -> str:
 
 
 def _is_edited(own: OwnFile, changes: Sequence[str], path: Path, wanted: Scenario) -> bool:
-    """Write the user's file with changes, and the files that it names beside it; return whether it says ``wanted``."""
+    """Write the user's file with the changes to ``path``, and copy the files that it names beside it.
+
+    Return whether the written file is the scenario ``wanted``.
+    """
     text = edited(own.path, [*own.overrides, *changes])
     if text is None:
         return False
@@ -93,5 +96,5 @@ def _is_edited(own: OwnFile, changes: Sequence[str], path: Path, wanted: Scenari
 
 
 def file_name(name: str) -> str:
-    """Return a technique's name as a part of a file's name."""
+    """Return a technique's name without the characters that a file name should not have."""
     return _NO_FILE_NAME.sub("-", name).strip("-")

@@ -1,4 +1,4 @@
-"""What the user wants: what is to be reached, what is to be least on the way there, and what must not be."""
+"""What the user wants: a target to reach, the quantity to minimise on the way there, and constraints."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ MEASURES = (TIME, BYTES, MONEY)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``target``: what is to be reached; ``None``: nothing is, and a sample counts. ``least``: of ``MEASURES``."""
+    """What to reach, and at which cost.
+
+    target  ``None`` if there is none: techniques are then compared by the cost of a training sample
+    least   the quantity to minimise, one of ``MEASURES``
+    """
 
     target: Target | None
     least: str = TIME
 
 
 def read_goal(text: str | None, least: str, own: Target | None) -> Goal:
-    """Return the goal of ``--goal`` and ``--least``. ``own``: the scenario's target, which counts without.
+    """Return the goal that ``--goal`` and ``--least`` state. Raise ``ScenarioError`` if they are invalid.
 
-    Raise ``ScenarioError`` in plain words.
+    text  the value of ``--goal``; ``None`` if it was not given
+    own   the scenario's target, used without ``--goal``
     """
     if least not in MEASURES:
         raise ScenarioError(f"--least: '{least}' is not one of {', '.join(MEASURES)}{_hint(least)}")
@@ -63,11 +68,11 @@ REQUIREMENTS = (NO_UDP, FP32)
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What a technique must not do.
+    """Requirements on techniques.
 
     no_udp  no unreliable datagrams
-    fp32    every tensor travels as it is
-    points  how much lower than the scenario's own technique the accuracy at the end may be (share); ``None``: any
+    fp32    every tensor must travel as float32
+    points  by how much the final accuracy may be below that of the scenario's own technique (share); ``None``: any
     """
 
     no_udp: bool = False
@@ -76,7 +81,10 @@ class Constraints:
 
 
 def read_constraints(texts: Sequence[str]) -> Constraints:
-    """Return the constraints of ``--require``: ``no-udp``, ``fp32``, ``points=1``. Raise ``ScenarioError``."""
+    """Return the constraints that ``--require`` states, such as ``no-udp``, ``fp32`` or ``points=1``.
+
+    Raise ``ScenarioError`` for an unknown one.
+    """
     given = [word.strip() for text in texts for word in text.split(",")]
     points = None
     for word in given:

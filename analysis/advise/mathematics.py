@@ -1,7 +1,7 @@
-"""Which candidates learn alike, round for round: then one training shows it for all of them.
+"""Tells which candidates learn alike in each round, so that one training shows the learning curve of all of them.
 
-What a synchronous technique learns in its rounds depends on no link: it is trained over an ideal network, at a fraction
-of the cost. All of this follows from what techniques declare.
+What a synchronous technique learns in a round does not depend on the network, so it is trained over an ideal network,
+at a fraction of the cost. These properties follow from the declarations of techniques.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.settings.job import Choice
 
 
 def depends_on_network(plan: Plan) -> bool:
-    """Return whether what is learned in a round depends on times: who comes first, how many steps, what is lost."""
+    """Return whether learning in a round depends on times: which push comes first, the number of steps, lost blocks."""
     technique = plan.technique
     if is_asynchronous(plan) or ORDERS[technique.order.kind].best_effort:
         return True
@@ -37,13 +37,13 @@ def _is_timed(choice: Choice) -> bool:
 
 
 def _syncs(plan: Plan) -> list[Choice]:
-    """Return the synchronisation algorithms in use: with servers both tiers', else the one that says when to mix."""
+    """Return the synchronisation algorithms of both tiers."""
     technique = plan.technique
     return [technique.sync_tier1, technique.sync_tier2]
 
 
 def is_plain(plan: Plan) -> bool:
-    """Return whether every round is one step along the exact mean gradient of all workers."""
+    """Return whether every round is one step with the exact mean gradient of all workers."""
     technique = plan.technique
     paradigm = PARADIGMS[technique.paradigm.kind]
     options = PARADIGMS.options(technique.paradigm.kind, technique.paradigm.options)
@@ -68,9 +68,9 @@ def _is_every_step(choice: Choice) -> bool:
 
 
 def signature(plan: Plan) -> str:
-    """Return a text that is equal for Plans which learn alike in each round, up to the rounding of sums."""
+    """Return a text that is equal for Plans that learn alike in each round, up to the rounding of sums."""
     technique = plan.technique
-    if plan.pipeline is not None:  # no schedule, placement or cut changes a bit
+    if plan.pipeline is not None:  # schedule, placement and cut do not change what is learned
         return repr((technique, plan.pipeline.stages, plan.pipeline.micro_batches))
     if depends_on_network(plan):
         return repr(technique)
@@ -85,14 +85,14 @@ def signature(plan: Plan) -> str:
 
 
 def trained_alone(plan: Plan) -> Plan:
-    """Return the Plan with which a candidate's mathematics is cheapest: over an ideal network, if that is the same."""
+    """Return the cheapest Plan that learns as this one: over an ideal network, unless learning depends on times."""
     if depends_on_network(plan):
         return plan
     return replace(plan, simulation=replace(plan.simulation, network="ideal"))
 
 
 def ahead(plan: Plan) -> int:
-    """Return how many rounds workers may be ahead of the values that they wait for, so that first rounds seem short."""
+    """Return how many rounds a worker may be ahead of the values that it waits for: its first rounds are so short."""
     most = 0
     for declared, options, streaming in _declared(plan):
         is_late = streaming is not None and streaming.overlap_steps > 0
@@ -101,7 +101,7 @@ def ahead(plan: Plan) -> int:
 
 
 def period(plan: Plan) -> int:
-    """Return after how many rounds what is sent repeats: rounds inside a data centre to one across the WAN."""
+    """Return after how many rounds the sizes of messages repeat: LAN rounds per WAN round, or fragments to stream."""
     rounds = 1
     for declared, options, streaming in _declared(plan):
         rounds = max(rounds, declared.lan_rounds(options), streaming.fragments if streaming is not None else 1)
@@ -109,7 +109,7 @@ def period(plan: Plan) -> int:
 
 
 def _declared(plan: Plan) -> Iterator[tuple[type[SyncPolicy], Any, Streaming | None]]:
-    """Yield each tier's algorithm of synchronisation, its options, and how it streams fragments, if it does."""
+    """Yield each tier's synchronisation algorithm, its options, and how it streams fragments (``None`` if not)."""
     for choice in _syncs(plan):
         algorithm = SYNC[choice.kind]
         options = SYNC.options(choice.kind, choice.options)

@@ -1,6 +1,6 @@
-"""A simulated run in this process, and what it shows: when rounds ended, what crossed the WAN, how well it learned.
+"""Simulates a run in this process and observes when rounds end, how many bytes cross the WAN, and how well it learns.
 
-Nothing of it stays on disk. Times count from the start of training on the run's clock, rounds from 0.
+Nothing stays on disk. Times are seconds on the run's clock since the start of training. Rounds are numbered from 0.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ FAILED = "failed"
 
 
 Arrival = tuple[float, int, tuple[str, str]]
-"""When a message had crossed the WAN (s), its bytes, and the data centres between which it did."""
+"""A message over the WAN: the time of its arrival (s), its bytes, and its source and target data centres."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run is stopped before its end.
+    """A run is stopped when it passes any of these limits.
 
-    virtual_s    of training, in virtual time
-    clock_s      on this process' monotonic clock
-    processor_s  of this process, from the start of the run
-    wan_bytes    payload that has crossed the WAN
+    virtual_s    virtual time of training (s)
+    clock_s      a time on this process' monotonic clock (s)
+    processor_s  processor time of this process since the start of the run (s)
+    wan_bytes    payload bytes received over the WAN
     """
 
     virtual_s: float = math.inf
@@ -56,7 +56,7 @@ UNLIMITED = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An evaluation: the scores of the values after ``round``, and when these values were there (s)."""
+    """An evaluation of the values after ``round``. ``at_s``: when the model had these values."""
 
     round: int
     at_s: float
@@ -66,20 +66,20 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a run has shown.
+    """The results of a simulated run.
 
-    status      ``done`` | ``stopped`` (by its limits) | ``diverged`` | ``failed``; ``message``: why
-    ends_s      when the values after each round were there that are scored: at the worker that is scored, or at all of
-                them where their models' mean is; where workers do not wait for each other, when they had made that many
-                rounds on average
-    wan_bytes   of payload and headers that had crossed the WAN by then, since the start of training
-    pairs       of all these bytes: by the data centres that they left and reached
+    status      ``done`` | ``stopped`` (by its limits) | ``diverged`` | ``failed``
+    message     the reason for ``diverged`` or ``failed``
+    ends_s      when each round ended: at the worker that evaluates; where the mean of all models is evaluated, at the
+                last worker; where workers do not wait for each other, when their mean number of rounds was reached
+    wan_bytes   payload and header bytes that had crossed the WAN when each round ended, since the start of training
+    pairs       all bytes that crossed the WAN, by source and target data centre
     by_site     rounds of the workers of each data centre
     steps       training steps of a worker in a round, on average
     samples     training samples of all workers in a round, on average
     scores      evaluations, in the order of rounds
-    steady      of ``ends_s``: how many were there when the last round of a worker began. After that fewer and fewer
-                workers train, where they do not wait for each other, and ends tell nothing of how long rounds take
+    steady      how many of ``ends_s`` tell how long rounds take: where workers do not wait for each other, those up to
+                the beginning of the last round of any worker, as after that fewer and fewer workers train
     """
 
     status: str
@@ -98,20 +98,23 @@ class Observation:
         return len(self.ends_s)
 
     def first_at(self, target: Target) -> Score | None:
-        """Return the first of two scores in a row that meet the target, as ``time_to_target_s`` of a run does."""
+        """Return the first of two successive scores that meet the target; ``time_to_target_s`` uses the same rule."""
         for score, following in pairwise(self.scores):
             if all(target.is_met(getattr(each, target.measure)) for each in (score, following)):
                 return score
         return None
 
     def wan_bytes_by(self, at_s: float) -> int:
-        """Return the bytes that had crossed the WAN when the last round before ``at_s`` was over."""
+        """Return the bytes that had crossed the WAN at the end of the last round that ended by ``at_s``."""
         rounds = bisect_right(self.ends_s, at_s + 1e-9)
         return self.wan_bytes[rounds - 1] if rounds else 0
 
 
 def observe(plan: Plan, limits: Limits = Limits()) -> Observation:
-    """Simulate the Plan in this process until it ends or reaches its limits. Errors of nodes are a status."""
+    """Simulate the Plan in this process until it ends or reaches its limits.
+
+    A ``TestbedError`` of a node becomes the status ``diverged`` or ``failed``; any other error is raised.
+    """
     from testbed.engine.roles import make_role
     from testbed.execution.torch_settings import settings_of_a_run
     from testbed.simulation.run import simulate
@@ -140,7 +143,7 @@ def _status(errors: list[BaseException]) -> tuple[str, str]:
 
 
 def _wan_transfers(events: Path, start_s: float) -> Iterator[Arrival]:
-    """Yield when each message of a training round had crossed the WAN, its bytes, and both data centres."""
+    """Yield the WAN messages of training rounds."""
     for event in read(events):
         if event["kind"] == "transfer" and event["tier"] == "wan" and event["round"] >= 0:
             size = event["payload_bytes"] + event["header_bytes"]
@@ -148,13 +151,13 @@ def _wan_transfers(events: Path, start_s: float) -> Iterator[Arrival]:
 
 
 class _Watch:
-    """The progress of a run: keeps rounds and scores, and interrupts it at its limits."""
+    """Watches the events of a run: keeps its rounds and scores, and interrupts it at its limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._rounds: list[_Round] = []
         self._scores: list[tuple[int, float, float, float]] = []
-        self._last_begin_s = 0.0  # of a round
+        self._last_begin_s = 0.0  # when the latest round of any worker began
         self._received_bytes: dict[str, int] = {}  # over the WAN, by node
         self._begin_s = time.process_time()
         self._stopped = False
@@ -183,7 +186,7 @@ class _Watch:
 
     def _is_over(self, now_s: float) -> bool:
         limits = self._limits
-        is_timed = not math.isinf(limits.processor_s)  # to ask for the processor's time takes 0.4 ms on some machines
+        is_timed = not math.isinf(limits.processor_s)  # reading the processor time takes 0.4 ms on some machines
         return (
             now_s - self.start_s > limits.virtual_s
             or time.monotonic() > limits.clock_s
@@ -194,7 +197,7 @@ class _Watch:
     def observation(self, status: str, message: str, plan: Plan, transfers: list[Arrival]) -> Observation:
         rounds = sorted(self._rounds, key=lambda each: each.end_s)
         workers = len(plan.training_workers)
-        told = len({each.worker for each in rounds}) or workers  # fewer than there are, where workers are folded
+        told = len({each.worker for each in rounds}) or workers  # fewer than ``workers`` where some are folded
         ends = [end_s - self.start_s for end_s in self._ends_s(rounds, told, plan)]
         counted = sorted(transfers)
         sums = [0]
@@ -217,7 +220,7 @@ class _Watch:
         )
 
     def _ends_s(self, rounds: list[_Round], workers: int, plan: Plan) -> list[float]:
-        """Return ``Observation.ends_s`` on the run's clock. ``rounds``: of all ``workers``, in the order of ends."""
+        """Return ``Observation.ends_s`` on the run's clock. ``rounds``: of all ``workers``, sorted by their end."""
         of_master = [each.end_s for each in rounds if each.worker == self._master]
         if is_asynchronous(plan) or not of_master:
             return [each.end_s for each in rounds[workers - 1 :: workers]]
@@ -231,7 +234,7 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A round of a worker: when it ended there, its number, and what the worker trained in it."""
+    """A round of a worker: its end on the run's clock, its number, and the worker's steps and samples in it."""
 
     end_s: float
     round: int

@@ -1,4 +1,4 @@
-"""An advice as a table: of words for people, of numbers for programs."""
+"""An advice as a table: texts for people, numbers for programs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from testbed.target import learning_of, score_text
 
 
 def columns(advice: Advice) -> tuple[str, ...]:
-    """Return the heads of the table's columns."""
+    """Return the headings of the table's columns; ``>`` aligns a column to the right."""
     measure = learning_of(advice.goal.target)
     return "", ">takes", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", f">{measure}", ">seeds", ""
 
 
 def as_records(advice: Advice) -> Records:
-    """Return one mapping per row, in order; times in s, sizes in bytes."""
+    """Return one mapping per row, in the order of rows, with times in s and sizes in bytes."""
     return [_record(row) for row in advice.rows]
 
 
 def frame(advice: Advice) -> pd.DataFrame:
-    """Return one row per technique: outcome, value with its 90 % interval, seconds, bytes, rounds and seeds."""
+    """Return a data frame with one row per technique: outcome, value, 90 % interval, seconds, bytes, rounds, seeds."""
     return pd.DataFrame(as_records(advice))
 
 
@@ -40,7 +40,7 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def cells(advice: Advice) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each row of the table, with units (``columns``)."""
+    """Yield the cells of each row, with units, in the order of ``columns``."""
     measure = learning_of(advice.goal.target)
     for row in advice.rows:
         value = MISSING

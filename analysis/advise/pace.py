@@ -1,4 +1,7 @@
-"""How long rounds take and what they send: simulated by sizes alone, from any time of the traces on."""
+"""How long rounds take and how many bytes they send, from short simulations that start anywhere in the traces.
+
+They are simulated "by sizes": messages have sizes but no tensors, so nothing is learned.
+"""
 
 from __future__ import annotations
 
@@ -18,32 +21,34 @@ from testbed.settings.job import Choice
 from testbed.settings.series import Series
 
 WARM_UP = 1
-"""Periods at the start of a run that do not count: windows open, and first sparse payloads are dense."""
+"""Periods at the start of a run that do not count: congestion windows still open, and the first payloads of sparse
+codecs are dense."""
 
 PERIODS = 2
-"""Of rounds that are looked at, after the warm-up."""
+"""Periods of rounds that are simulated after the warm-up."""
 
 ASYNCHRONOUS = 4
-"""Times as many rounds are looked at where workers do not wait for each other: slow ones have made some then."""
+"""Where workers do not wait for each other, this many times as many rounds are simulated, so that slow workers make
+some of them too."""
 
 AHEAD = 5
-"""The sample has this many times the rounds that workers may be ahead. In its first rounds no worker waits; in the next
-ones all wait for what has piled up on the links."""
+"""The sample contains this multiple of the rounds that workers may be ahead. In its first rounds no worker waits; in
+the next ones all wait for the messages that have piled up on the links."""
 
 MOST_PACKETS = 1_000_000
-"""Of a sample of rounds: so many are simulated one by one, even if a whole run would be simulated by flows."""
+"""A sample with at most this many packets is simulated packet by packet, even if whole runs are simulated by flows."""
 
 _SERIES = tuple(field.name for field in fields(LinkPlan) if field.name.endswith("_trace"))
 
 
 def rounds_to_sample(plan: Plan) -> int:
-    """Return how many rounds of a Plan show how long a round takes."""
+    """Return how many rounds of a Plan to simulate to find out how long a round takes."""
     rounds = (WARM_UP + PERIODS) * period(plan) + AHEAD * ahead(plan)
     return rounds * ASYNCHRONOUS if is_asynchronous(plan) else rounds
 
 
 def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
-    """Return a Plan that makes ``rounds`` rounds without numbers, on networks and devices as from ``start_s`` on."""
+    """Return a Plan of ``rounds`` rounds by sizes, with the traces of links and devices beginning at ``start_s``."""
     training = replace(
         plan.training,
         compute="modelled",
@@ -56,7 +61,7 @@ def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
 
 
 def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
-    """Return a Plan of some rounds by sizes alone: by packets, where these are few enough."""
+    """Return a Plan of ``rounds`` rounds by sizes from ``start_s`` on, simulated packet by packet if these are few."""
     shown = by_sizes(plan, rounds, start_s)
     packets = packets_of(shown)
     if plan.simulation.network == "flows" and packets <= MOST_PACKETS:
@@ -65,7 +70,7 @@ def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
 
 
 def since(plan: Plan, start_s: float) -> Plan:
-    """Return the Plan with the traces of its links and devices as they are from ``start_s`` on."""
+    """Return the Plan with the traces of its links and devices beginning at ``start_s``."""
     links = tuple(_link_since(link, start_s) for link in plan.network.links)
     nodes = tuple(_since(node, start_s) for node in plan.nodes)
     return replace(plan, network=replace(plan.network, links=links), nodes=nodes)
@@ -81,7 +86,7 @@ def _since(node: NodePlan, start_s: float) -> NodePlan:
 
 
 def later(series: Series | None, start_s: float) -> Series | None:
-    """Return the series with its values from ``start_s`` on, counted from there."""
+    """Return the series without its values before ``start_s``, which becomes its time 0."""
     if series is None or start_s <= 0:
         return series
     until_s = math.inf
@@ -101,7 +106,7 @@ def later(series: Series | None, start_s: float) -> Series | None:
 
 
 def varies(plan: Plan) -> bool:
-    """Return whether links or devices change while the run trains, so that it matters when a round is made."""
+    """Return whether links or devices change over time, so that the duration of a round depends on its start."""
     return any(getattr(link, name) is not None for link in plan.network.links for name in _SERIES) or any(
         node.device.slowdown is not None for node in plan.nodes
     )
@@ -109,10 +114,12 @@ def varies(plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What rounds of a candidate take. ``first``: observed from the start of training; ``others``: from later on.
+    """How long a candidate's rounds take and how many bytes they send, from observed rounds.
 
-    period  rounds after which what is sent repeats
-    ahead   rounds at the start that tell nothing, as workers do not yet wait for what they have sent
+    period  number of rounds after which the sizes of messages repeat
+    first   rounds observed from the start of training
+    others  rounds observed from later times
+    ahead   rounds at the start that do not count, as workers do not yet wait for replies to their pushes
     """
 
     period: int
@@ -135,17 +142,20 @@ class Pace:
         return self.first.samples
 
     def durations_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Return the mean time of a round in each period after the warm-up; of all periods, if there are no more."""
+        """Return the mean time of a round in each period after the warm-up, over all observations.
+
+        An observation shorter than a period gives one value, its mean; a short one gives its last period.
+        """
         return np.concatenate([self._per_round(each, each.ends_s) for each in (self.first, *self.others)])
 
     def sizes_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Return the mean bytes that a round sends over the WAN, likewise."""
+        """Return the mean bytes of a round over the WAN for the same periods."""
         return np.concatenate([self._per_round(each, each.wan_bytes) for each in (self.first, *self.others)])
 
     def _per_round(self, seen: Observation, sums: Sequence[float]) -> np.ndarray:
-        """Return the differences of ``sums``, one for each round, in each period."""
+        """Return the mean increase per round in each period after the warm-up. ``sums``: totals after each round."""
         steady = sums[: seen.steady] or sums
-        ends = np.append(0.0, steady)[:: self.period]  # of whole periods
+        ends = np.append(0.0, steady)[:: self.period]  # totals at the ends of whole periods
         if len(ends) < 2:
             return np.asarray([float(steady[-1]) / len(steady)])
         warm = min(WARM_UP + math.ceil(self.ahead / self.period), len(ends) - 2)
@@ -157,18 +167,19 @@ class Pace:
         return float(self.durations_s().mean())
 
     def least_time_s(self, rounds: int) -> float:
-        """Return when ``rounds`` rounds are over at the earliest: if all took as long as the shortest observed one.
+        """Return the earliest time (s) at which ``rounds`` rounds may be over.
 
-        Where connections are cold, or have just lost packets, the first rounds may be far longer than later ones.
+        Rounds beyond the observed ones count as the shortest observed period: on cold connections, or after packet
+        loss, the first rounds may be far longer than later ones.
         """
         return self._at(rounds, self.first.ends_s, float(self.durations_s().min()))
 
     def time_s(self, rounds: int) -> float:
-        """Return when ``rounds`` rounds are over, in s since the start of training."""
+        """Return when ``rounds`` rounds are over (s since the start of training)."""
         return self._at(rounds, self.first.ends_s, self.round_s)
 
     def wan_bytes(self, rounds: int) -> float:
-        """Return what has crossed the WAN when ``rounds`` rounds are over."""
+        """Return the bytes that have crossed the WAN when ``rounds`` rounds are over."""
         return self._at(rounds, self.first.wan_bytes, float(self.sizes_bytes().mean()))
 
     def _at(self, rounds: int, sums: tuple[float, ...], each: float) -> float:
@@ -182,7 +193,7 @@ class Pace:
         return float(steady[whole - 1]) + left * each
 
     def spread(self, rounds: int) -> float:
-        """Return the standard error of the logarithm of ``time_s(rounds)``: 0 where all of these were simulated."""
+        """Return the standard error of the logarithm of ``time_s(rounds)``: 0 if all these rounds were simulated."""
         if rounds <= self.first.rounds:
             return 0.0
         durations = self.durations_s()
@@ -192,4 +203,4 @@ class Pace:
         return error_s / self.time_s(rounds)
 
 
-_UNKNOWN_SPREAD = 0.1  # of a single period: cold connections, and what queues lose
+_UNKNOWN_SPREAD = 0.1  # assumed for a single period, because of cold connections and losses in queues

@@ -1,7 +1,7 @@
-"""Simulates several Plans at the same time, each in a process forked from this warm one.
+"""Simulates several Plans at the same time, each in a process forked from this one after its imports.
 
-A process with threads, such as a notebook's, must not be forked: there, Plans are simulated in this process, one after
-another.
+A process with threads, such as that of a notebook, must not be forked. There, Plans are simulated in this process, one
+after another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Key]):
-    """A Plan to simulate; ``key``: what the caller knows it by."""
+    """A Plan to simulate. ``key``: identifies the task for the caller."""
 
     key: Key
     plan: Plan
@@ -35,13 +35,15 @@ class Task(Generic[Key]):
 
 
 def prepare(plans: Sequence[Plan]) -> None:
-    """Import and read what every simulation needs, once, before the first fork."""
+    """Import the modules and read the data that every simulation needs, once, before the first fork."""
     warm_up(plans)
 
 
 def simulate_all(tasks: Iterable[Task[Key]], jobs: int) -> Iterator[tuple[Task[Key], Observation]]:
-    """Simulate the tasks, at most ``jobs`` at once. A task is taken when there is room for it, so it may depend on the
-    observations before it."""
+    """Simulate the tasks, at most ``jobs`` at once, and yield the results as they come.
+
+    A task is taken from ``tasks`` only when a process is free for it, so it may depend on earlier observations.
+    """
     if jobs > 1 and threading.active_count() == 1:
         yield from _forked(iter(tasks), jobs)
     else:

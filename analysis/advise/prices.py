@@ -1,12 +1,14 @@
-"""What a run costs: every byte between data centres by where it leaves and arrives, and machines by the hour.
+"""What a run costs: bytes between data centres, by their source and target, and machines by the hour.
 
 A file of prices is a CSV with the columns ``data_center``, ``to``, ``region``, ``usd_per_gb``, ``usd_per_hour``:
 
-    region          the region of a cloud that the data centre is in: its transfers cost what ``prices.csv`` says
-    usd_per_gb      what a gigabyte (10^9 bytes) from it costs: to the data centre ``to``, or, if that is empty, to any
-    usd_per_hour    what all machines of the data centre cost in an hour
+    region          the cloud region of the data centre: the prices of its transfers are taken from ``prices.csv``
+    usd_per_gb      the price of a gigabyte (10^9 bytes) sent from it to the data centre ``to``; to any, if ``to`` is
+                    empty
+    usd_per_hour    the price of all machines of the data centre per hour
 
-``prices.csv`` ships, each row with date and source. Clouds change their prices: give ``usd_per_gb`` where it matters.
+The project ships ``prices.csv``, each row with its date and source. Clouds change their prices: give ``usd_per_gb``
+where this matters.
 """
 
 from __future__ import annotations
@@ -30,13 +32,17 @@ _GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of a network. ``usd_per_gb``: by source and target; ``usd_per_hour``: of all machines together."""
+    """Prices of a network.
+
+    usd_per_gb    by source and target data centre; the target ``*`` is any
+    usd_per_hour  of all machines together
+    """
 
     usd_per_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
     usd_per_hour: float = 0.0
 
     def check(self, data_centers: Sequence[str]) -> None:
-        """Raise ``ScenarioError`` if one has no price of transfers, or a price is of none of them."""
+        """Raise ``ScenarioError`` if a data centre has no transfer price, or a price names an unknown data centre."""
         priced = {source for source, _ in self.usd_per_gb}
         for name in sorted(priced.difference(data_centers)):
             raise ScenarioError(
@@ -46,7 +52,10 @@ class Prices:
             raise ScenarioError(f"--prices: {_no_price(missing[0], 'any other')}")
 
     def of_byte(self, wan_bytes: Mapping[tuple[str, str], int]) -> float:
-        """Return what a byte costs on average, of bytes by source and target. Raise ``ScenarioError`` for no price."""
+        """Return the mean price of a byte (US dollars). Raise ``ScenarioError`` if a price is missing.
+
+        wan_bytes  the bytes sent, by source and target data centre
+        """
         total = sum(wan_bytes.values())
         if not total:
             return 0.0
@@ -66,13 +75,13 @@ def _no_price(source: str, target: str) -> str:
 
 @cache
 def transfer_prices() -> dict[tuple[str, str], float]:
-    """Return the shipped prices of a gigabyte by region and region (or ``*``)."""
+    """Return the shipped prices of a gigabyte, by source and target region. A target may be ``*`` or ``internet``."""
     with open(TABLE, newline="", encoding="utf-8") as file:
         return {(row["from"], row["to"]): float(row["usd_per_gb"]) for row in csv.DictReader(file)}
 
 
 def read_prices(path: Path) -> Prices:
-    """Return the prices of a file. Raise ``ScenarioError`` with place and cure."""
+    """Return the prices in a file. Raise ``ScenarioError`` that says where the error is and what is expected."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -98,7 +107,7 @@ def read_prices(path: Path) -> Prices:
 
 
 def _between(regions: Mapping[str, str]) -> dict[tuple[str, str], float]:
-    """Return the prices between data centres of known regions, and from each of them to others over the internet."""
+    """Return the prices between data centres of known regions, and from each of these to the rest over the internet."""
     shipped = transfer_prices()
     found = {}
     for source, left in regions.items():

@@ -1,5 +1,8 @@
-"""How many steps techniques take to a loss, relative to synchronous training, where nothing is trained: by their own
-mathematics, or as papers say. ``published_steps.csv`` has these, each with its setting and source."""
+"""How many steps techniques need to reach a loss, relative to synchronous training, if nothing is trained.
+
+The factor is 1 if the steps are those of synchronous training; other factors are published. ``published_steps.csv`` has
+the published ones, each with its setting and source.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ TABLE = Path(__file__).with_name("published_steps.csv")
 
 @dataclass(frozen=True, slots=True)
 class KnownSteps:
-    """Steps to a loss, as a multiple of those of synchronous training, and who says so."""
+    """The number of steps to a loss relative to synchronous training, and a text that says where it comes from."""
 
     factor: float
     told: str
@@ -25,7 +28,7 @@ class KnownSteps:
 
 @cache
 def published() -> dict[str, KnownSteps]:
-    """Return what papers say, by preset."""
+    """Return the published numbers of steps, by preset."""
     with open(TABLE, newline="", encoding="utf-8") as file:
         return {row["preset"]: _published(row) for row in csv.DictReader(file)}
 
@@ -36,7 +39,7 @@ def _published(row: Mapping[str, str]) -> KnownSteps:
 
 
 def known_steps(known: Known) -> KnownSteps | None:
-    """Return what is known of a candidate's steps to a loss without a training; ``None``: nothing."""
+    """Return a candidate's steps to a loss, as known without training it; ``None`` if they are unknown."""
     if is_plain(known.candidate.plan):
         return KnownSteps(1.0, "1× the steps of synchronous training: its steps are the same")
     return published().get(known.candidate.name.partition(" (")[0])

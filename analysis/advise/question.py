@@ -1,4 +1,4 @@
-"""What a search is for."""
+"""The question that a search answers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a search is for. ``target``: ``None`` where nothing is learned, and a training sample counts.
+    """The question that a search answers.
 
-    points        how much lower than that of the scenario's own technique the accuracy at the end may be (share)
-    within        returns when a candidate's run has certainly taken more than a value
-    combined      returns further candidates, made of the best ones
-    another_seed  returns a candidate's Plan of another seed
-    tune          the range in which a setting of the optimizer is searched
+    target        ``None`` if nothing is trained, so that candidates are compared by a training sample
+    value         returns the quantity to be minimised
+    another_seed  returns a candidate's Plan with another seed
+    jobs          number of simulations at the same time
+    points        by how much the final accuracy may be below that of the scenario's own technique (share)
+    within        returns the limits at which a candidate's run has certainly taken more than a given value
+    combined      returns further candidates that are made of the best ones
+    tune          the range in which a setting of the optimizer is searched; ``None`` without tuning
     changed       returns a candidate with one more setting, a text ``path=value``
     """
 

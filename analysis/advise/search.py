@@ -1,14 +1,15 @@
-"""Finds out what each candidate takes, within a budget: the pace of all, then what they learn, then more of the best.
+"""Estimates within a budget how much time, bytes or money each candidate needs to reach the goal.
 
-1. *Pace.* A few rounds of every candidate, by sizes alone; where traces vary, from several starting times. If the
-   budget does not suffice for a round of each, some are looked at in full rather than all in vain.
-2. *Learning.* One training for each mathematics, the most promising first. Once a candidate has reached the goal, the
-   others are followed only as far as they could still be better.
-3. *Tuning*, if it is asked for: a search of a setting of the optimizer for each mathematics, with as many runs each.
-4. *Combinations.* The best, with what changes another axis: a codec, an order, an overlay; not while the paces of some
-   are unknown.
-5. *Finalists.* Candidates that cannot be told from the best are simulated in every round that leads to the goal, and
-   with other seeds. With these the best may take more than with its first seed, and others are then followed further.
+1. *Pace.* Simulate a few rounds of every candidate, with payload sizes instead of tensors; where traces vary, from
+   several starting times. If the budget is too small for one round of each candidate, some candidates are simulated
+   for as long as they need, and the others not at all.
+2. *Learning.* Train once for each group of candidates that learn alike (one "mathematics"), the most promising group
+   first. Once a candidate has reached the goal, the others are trained only as long as they could still beat it.
+3. *Tuning*, on request: search a setting of the optimizer for each mathematics, with the same number of runs.
+4. *Combinations.* Combine the best candidates with a technique of another axis: a codec, an order, an overlay. This
+   stage is skipped while the pace of some candidate is unknown.
+5. *Finalists.* Simulate every round up to the goal for the candidates that may be as good as the best, and train them
+   with other seeds. The mean of the best may then be worse than its first seed was, so others are trained further.
 """
 
 from __future__ import annotations
@@ -33,27 +34,28 @@ from testbed.simulation.prediction_error import error_of, widest_error
 
 PACE_STARTS = 3
 PROMISING = 2.5
-"""Rounds are observed from later times on, too, of candidates whose samples take at most so many times the least."""
+"""A candidate is promising if its value per training sample is at most this multiple of the lowest one. Only the rounds
+of promising candidates are also simulated from later starting times."""
 MORE_STEPS = 3.0
-"""A technique may take so many times the steps of the scenario's own."""
+"""A technique may make at most this multiple of the training steps of the scenario's own technique."""
 MARGIN = 1.5
-"""Followed are candidates until they have taken so many times the best one's value; seeds differ as much."""
+"""A candidate is trained until it has taken this multiple of the best one's value: seeds differ by as much."""
 SURE = 0.005
-"""Rounds whose time is known better than by this share need no further look."""
+"""If the relative error of the time to the goal is at most this, no further rounds are simulated."""
 SEEDS = 3
 FINALISTS = 6
 COMBINED = 2
-"""So many of the best are combined with others."""
+"""How many of the best candidates are combined with techniques of other axes."""
 
-# shares of the budget at which a stage ends
+# the share of the budget at which each stage ends
 PACE_SHARE = 0.33
 MISSING_PACES_SHARE = 0.5
 PACE_ALONE_SHARE = 0.7
 MISSING_PACES_ALONE_SHARE = 0.9
-"""Where nothing is learned, so that paces are all that there is to know."""
+"""The ``…_ALONE_…`` shares are for a question without a target: nothing is trained, only the paces are measured."""
 LEARNING_SHARE = 0.63
 TUNED_LEARNING_SHARE = 0.45
-"""Where the rest up to ``LEARNING_SHARE`` is for tuning."""
+"""Replaces ``LEARNING_SHARE`` if there is tuning, which then has the budget between the two."""
 COMBINED_SHARE = 0.72
 FINALISTS_SHARE = 0.8
 FURTHER_SHARE = 0.88
@@ -64,9 +66,11 @@ ENDS_SHARE = 0.93
 class Search:
     """Finds out about candidates.
 
-    known  what has been found out, by the candidates' names, the scenario's own first
-    ends   the accuracy after as many steps as the scenario's own technique makes, of those where it matters
-    tuned  what tuning has found, by the candidates' names
+    known      the findings for each candidate, by name; the scenario's own technique is first
+    simulated  the number of simulations so far
+    ends       final accuracy by candidate name, after as many steps as the scenario's own technique makes; only with
+               ``question.points``, and only for the scenario's own technique and the best ones
+    tuned      the results of tuning, by candidate name
     """
 
     question: Question
@@ -110,10 +114,10 @@ class Search:
         return [known for known in self.known.values() if known.pace is not None]
 
     def at_goal(self) -> dict[str, list[Reached]]:
-        """Return what candidates that reach the goal with some seed take to it, with each of their seeds.
+        """Return, by name, what each candidate took to reach the goal: one entry for each of its seeds.
 
-        With a seed that does not reach it in all rounds, what all rounds take: it would be even more. Without a goal,
-        what a training sample takes.
+        A candidate that never reached the goal is left out. If only some seeds reached it, the entry of a seed that did
+        not is what all of its rounds took, a lower bound. Without a goal, the entry is what one training sample takes.
         """
         target = self.question.target
         if target is None:
@@ -133,7 +137,7 @@ class Search:
         return next(iter(self.known.values())).candidate.plan.seed
 
     def _of_a_sample(self, known: Known) -> Reached:
-        """Return what as many training samples take as the scenario's own technique has in its rounds, per sample."""
+        """Return the rounds, time, bytes and money that one training sample takes: means over the observed rounds."""
         assert known.pace is not None
         per_round = known.pace.samples
         each_bytes = float(known.pace.sizes_bytes().mean())
@@ -154,22 +158,23 @@ class Search:
                 known.pace = replace(known.pace, others=(*known.pace.others, seen))
 
     def _without_pace(self) -> list[str]:
-        """Return the candidates of which the budget has not sufficed for a round so far."""
+        """Return the names of candidates of which the budget did not yet suffice for one round."""
         return [name for name, known in self.known.items() if known.pace is None and not known.why]
 
     def is_unfollowed(self, known: Known) -> bool:
-        """Return whether the budget has not sufficed to find out how a candidate that may be the best learns."""
+        """Return whether a candidate may be the best, but was not trained, as the budget did not suffice."""
         return estimate.left_at(known) is None and not self._has_reached(known) and self.worth([known], 1.0) > 0
 
     def _find_missing_paces(self, share: float) -> None:
-        """Look at some of the candidates without a pace, each for as long as it takes: a fair part was too little."""
+        """Simulate candidates without a pace one after another, each with all that is left: its fair part was too
+        little."""
         wanted = [(name, 0.0) for name in self._without_pace()]
         for task, seen in self.simulate(self._samples(wanted, share, fair=False), share):
             self._take_pace(self.known[task.key[0]], seen)
         self._tell_paces()
 
     def _tell_paces(self) -> None:
-        """Tell of how many candidates the time of a round is known, and what would do for all: each takes its part."""
+        """Report for how many candidates the time of a round is known, and which budget would suffice for all."""
         missing = len(self._without_pace())
         paced = sum(known.pace is not None for known in self.known.values())
         if not missing:
@@ -186,15 +191,18 @@ class Search:
     def _samples(
         self, wanted: list[tuple[str, float]], share: float, fair: bool = True
     ) -> Iterator[Task[tuple[str, float]]]:
-        """Yield the rounds to be looked at of candidates, by name and time.
+        """Yield simulations of a few rounds of candidates.
 
-        fair  each has a fair part of what is left; otherwise all of what is left, so that the last ones get none
+        wanted  names of candidates, with the starting time (s) of the rounds to simulate
+        share   of the budget, at which this stage ends
+        fair    give each simulation a fair part of the remaining budget; otherwise each may use all of it, and nothing
+                may be left for the last ones
         """
         for done, (name, start_s) in enumerate(wanted):
             plan = self.known[name].candidate.plan
             left = (
                 math.ceil((len(wanted) - done) / self.question.jobs) if fair and done else 1
-            )  # the first loads for all
+            )  # the first one also loads what all need
             limits = self.budget.limits(share, of=left)
             yield Task((name, start_s), sampled(plan, rounds_to_sample(plan), start_s), limits)
 
@@ -205,7 +213,10 @@ class Search:
             known.pace = Pace.of(known.candidate.plan, seen)
 
     def _starts_s(self, known: Known) -> list[float]:
-        """Return when else rounds of a promising candidate are observed, if anything varies: at parts of its run."""
+        """Return the later starting times (s), spread over the run, from which a candidate's rounds are simulated too.
+
+        Empty if its network and devices do not vary, or it is not promising.
+        """
         if known.pace is None or not varies(known.candidate.plan):
             return []
         if self._promise(known) > PROMISING * min(map(self._promise, self.paced)):
@@ -222,9 +233,9 @@ class Search:
             known.rounds, known.every = rounds_for(known.candidate.plan, known.pace.steps, own.steps, MORE_STEPS)
 
     def _learn(self, most: float, share: float) -> None:
-        """Follow candidates, at most to ``most`` times the steps of the scenario's own technique.
+        """Train candidates, for at most ``most`` times the steps of the scenario's own technique.
 
-        share  of the budget, at which this ends
+        share  of the budget, at which this stage ends
         """
         self._set_rounds()
         groups = self.by_mathematics()
@@ -232,11 +243,11 @@ class Search:
         for task, seen in self.simulate(self._trainings(list(groups.values()), most, share), share):
             for known in groups[task.key]:
                 before = known.curves.get(task.plan.seed)
-                if before is None or seen.rounds >= before.rounds:  # else the budget has cut it short
+                if before is None or seen.rounds >= before.rounds:  # otherwise the budget cut this training short
                     known.curves[task.plan.seed] = seen
 
     def by_mathematics(self) -> dict[str, list[Known]]:
-        """Return the candidates that learn alike, by their mathematics, the most promising first."""
+        """Return the candidates grouped by their mathematics, the most promising group first."""
         groups: dict[str, list[Known]] = {}
         for known in self.paced:
             groups.setdefault(known.mathematics, []).append(known)
@@ -244,7 +255,7 @@ class Search:
         return {key: groups[key] for key in sorted(groups, key=values.__getitem__)}
 
     def _promise(self, known: Known) -> float:
-        """Return the value that a training sample takes."""
+        """Return the value per training sample: lower is more promising."""
         return self.question.value(self._of_a_sample(known))
 
     def _trainings(self, groups: Iterable[list[Known]], most: float, share: float) -> Iterator[Task[str]]:
@@ -253,7 +264,7 @@ class Search:
             first = members[0]
             rounds = self.worth(members, most)
             within = UNLIMITED
-            if first.timed:  # it shows by itself when it has taken too much: its first rounds tell little of later ones
+            if first.timed:  # stopped by its own value: its first rounds tell little about the time of later ones
                 rounds = math.ceil(first.rounds * most / MORE_STEPS)
                 within = self.question.within(first, self.bound())
             if rounds and not self._is_followed(first, rounds):
@@ -262,7 +273,11 @@ class Search:
                 yield Task(first.mathematics, plan, self.budget.limits(share, left, within))
 
     def _is_followed(self, known: Known, rounds: int) -> bool:
-        """Return whether a candidate has been followed so far already, or to the goal, or to another end."""
+        """Return whether a candidate needs no more training.
+
+        This is so if it has made so many rounds, has reached the goal, has failed or diverged, or, if its learning
+        depends on times, has already taken more than ``bound()``.
+        """
         seen = known.curves.get(self.seed)
         if seen is None:
             return False
@@ -276,17 +291,21 @@ class Search:
         return bool(estimate.reached(known, self.question.target))
 
     def worth(self, members: list[Known], most: float) -> int:
-        """Return how many rounds these candidates are followed: none of them could be better later."""
+        """Return for how many rounds to train these candidates: after more, none of them could be the best."""
         bound = self.bound()
         return max(self._rounds_within(known, bound, most) for known in members)
 
     def bound(self) -> float:
-        """Return the value up to which candidates are followed."""
+        """Return the value up to which candidates are trained: ``MARGIN`` times the lowest mean over seeds."""
         value = self.question.value
         return MARGIN * min((sum(map(value, ends)) / len(ends) for ends in self.at_goal().values()), default=math.inf)
 
     def _rounds_within(self, known: Known, bound: float, most: float) -> int:
-        """Return the rounds after which a candidate's value is above ``bound``, as whole evaluations."""
+        """Return the last round at which a candidate's value is within ``bound``, and two evaluations more.
+
+        The result is a multiple of the rounds between evaluations, or the candidate's last round if that is earlier. It
+        is 0 if even the first evaluation is beyond ``bound``.
+        """
         limit = math.ceil(known.rounds * most / MORE_STEPS)
         low = 0
         high = max(1, math.ceil(limit / known.every))
@@ -297,23 +316,23 @@ class Search:
                 low = middle
             else:
                 high = middle - 1
-        return min(known.rounds, (low + 2) * known.every) if low else 0  # a second score in a row, and one more
+        return min(known.rounds, (low + 2) * known.every) if low else 0  # for a second score in a row, and one spare
 
     def training(self, known: Known, plan: Plan, rounds: int) -> Plan:
-        """Return the Plan by which a candidate learns in ``rounds`` rounds, or until it reaches the goal."""
+        """Return the Plan that trains a candidate for ``rounds`` rounds, or until it reaches the goal."""
         training = replace(plan.training, rounds=rounds, evaluate_every=min(known.every, rounds))
         return mathematics.trained_alone(replace(plan, training=training.aiming_at(self.question.target)))
 
     # ---- finalists --------------------------------------------------------------------------------------------------
 
     def finalists(self) -> list[Known]:
-        """Return the candidates that cannot be told from the best, the best first."""
+        """Return the candidates whose interval begins at or below the end of the best one's; the best first."""
         found = self.estimates()
         best = self.best()
         return [known for known in best if found[known.candidate.name].low <= found[best[0].candidate.name].high]
 
     def best(self) -> list[Known]:
-        """Return the candidates that reach the goal with the least values, the best first."""
+        """Return the candidates that reach the goal with the lowest values, the best first; at most ``FINALISTS``."""
         found = self.estimates()
         order = sorted(found, key=lambda name: found[name].value)
         return [self.known[name] for name in order[:FINALISTS]]
@@ -333,7 +352,8 @@ class Search:
                         known.curves[seed] = seen
 
     def _whole_paces(self) -> Iterator[Task[str]]:
-        """Yield every round up to the goal, of candidates whose time until then is not sure, the best first."""
+        """Yield simulations of all rounds to the goal, for candidates whose time to the goal is uncertain; the best
+        first."""
         found = self.estimates()
         for name in sorted(found, key=lambda name: found[name].value):
             known = self.known[name]
@@ -345,7 +365,7 @@ class Search:
                 yield Task(name, plan, self.budget.limits(FINALISTS_SHARE))
 
     def _other_seeds(self) -> Iterator[Task[tuple[str, int]]]:
-        """Yield trainings with the seeds that finalists lack, seed by seed: all are compared by the same ones."""
+        """Yield trainings with the seeds that finalists lack, seed by seed, so that all are compared by equal seeds."""
         found = {known.mathematics: known for known in self.finalists()}.values()
         for seed in range(self.seed + 1, self.seed + SEEDS):
             for known in found:
@@ -357,7 +377,7 @@ class Search:
     # ---- accuracy at the end ----------------------------------------------------------------------------------------
 
     def _follow_to_the_end(self) -> None:
-        """Train the scenario's own technique and the best for all of its steps, whatever they reach before."""
+        """Train the scenario's own technique and the best ones for all steps of the former, even past the goal."""
         self.tell("accuracy at the end")
         own = next(iter(self.known.values()))
         followed = {known.candidate.name: known for known in (own, *self.best()) if known.pace is not None}
@@ -373,7 +393,7 @@ class Search:
         return mathematics.trained_alone(replace(known.candidate.plan, training=training.aiming_at(None)))
 
     def lost(self, known: Known) -> float | None:
-        """Return how much lower the accuracy at the end is than the scenario's own technique's; ``None``: not known."""
+        """Return by how much the final accuracy is below that of the scenario's own technique; ``None`` if unknown."""
         own = self.ends.get(next(iter(self.known)))
         mine = self.ends.get(known.candidate.name)
         return None if own is None or mine is None else own - mine
@@ -394,10 +414,10 @@ class Search:
 
 
 def _spread_of_error(plan: Plan) -> float:
-    """Return the standard deviation of the logarithm of a simulated time over an exact one: 95 % are within 1.96.
+    """Return the standard deviation of log(simulated time / exact time); 1.96 times it is the measured 95 % bound.
 
-    Where nothing was measured, that of the largest measured error. Of flows, that of runs which doubt themselves:
-    whether they do is known after a whole run.
+    A network and congestion control that was not measured gets the largest error measured elsewhere. A simulation by
+    flows gets the error of runs whose flow model is doubtful, since only a whole run shows whether it is.
     """
     error = error_of(plan, doubted=plan.simulation.network == "flows") or widest_error()
     return math.log1p(error.within_95) / 1.96

@@ -1,4 +1,4 @@
-"""The techniques that are tried: the presets, or of a pipeline its schedules and placements."""
+"""The techniques to compare: the presets or, for a pipeline, its schedules and placements."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from testbed.scenario.presets import find_preset, presets, settings_of
 
 
 def techniques(names: str | None = None, scenario: Scenario | None = None) -> dict[str, Technique]:
-    """Return the presets of a comma-separated list of names, or all. Raise ``ScenarioError`` for an unknown one.
+    """Return the presets in a comma-separated list of names, by name. Raise ``ScenarioError`` for an unknown one.
 
-    scenario  if its model is cut into stages and no names are given, what a pipeline may be instead
+    names     ``all`` or ``None`` for all presets
+    scenario  without names, a scenario that cuts its model into stages gets schedules and placements instead
     """
     if names is None and is_pipeline(scenario):
         return _pipelines()
@@ -28,7 +29,7 @@ def is_pipeline(scenario: Scenario | None) -> bool:
 
 
 def _pipelines() -> dict[str, Technique]:
-    """Return every shipped schedule with every shipped placement that needs no list of the user's."""
+    """Return every shipped schedule with every shipped placement, except the one that needs a list from the user."""
     placements = [kind for kind, placement in PLACEMENTS.shipped.items() if placement is not Listed]
     return {
         f"{schedule}/{placement}": Technique(
@@ -40,7 +41,7 @@ def _pipelines() -> dict[str, Technique]:
 
 
 def additions(scenario: Scenario | None = None) -> dict[str, Technique]:
-    """Return the presets that change one axis alone, by what they add to another technique; to a pipeline none."""
+    """Return the presets that set a single axis, to be added to other techniques; none for a pipeline."""
     if is_pipeline(scenario):
         return {}
     return {

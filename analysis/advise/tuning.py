@@ -1,8 +1,8 @@
-"""Searches one setting of the optimizer, such as the learning rate, for each mathematics, with as many runs for each.
+"""Searches a setting of the optimizer, such as the learning rate, for each group of candidates that learn alike.
 
-The first run has the value that a technique has anyway, and has been made already, so the tuned value is never worse.
-The others are drawn as by ``testbed sweep --tune``. A run is followed only as far as it could still be better than the
-best technique.
+Every group gets the same number of runs. The first of them uses the technique's own value, and was made before tuning,
+so the tuned value is never worse. The values of the others are drawn as by ``testbed sweep --tune``. A run ends when it
+can no longer beat the best technique.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from testbed.execution.tuning import Grid, Trial, ValueSearch
 from testbed.plan.model import Plan
 from testbed.scenario.sweep import TuningRange
 
-_WORSE = 3.0  # a run that misses the goal counts the worse, the further it is from it
+_WORSE = 3.0  # how strongly the score of a run that misses the goal grows with its distance from the goal
 
 
 class Search(Protocol):
-    """What is needed of ``analysis.advise.search.Search``."""
+    """The part of ``analysis.advise.search.Search`` that tuning uses."""
 
     question: Question
     budget: Budget
@@ -38,19 +38,19 @@ class Search(Protocol):
 
     @property
     def seed(self) -> int:
-        """The scenario's own."""
+        """The scenario's own seed."""
 
     def by_mathematics(self) -> dict[str, list[Known]]:
-        """Return the candidates that learn alike, the most promising first."""
+        """Return the candidates grouped by their mathematics, the most promising group first."""
 
     def bound(self) -> float:
-        """Return the value up to which candidates are followed."""
+        """Return the value up to which candidates are trained."""
 
     def worth(self, members: list[Known], most: float) -> int:
-        """Return how many rounds candidates are followed."""
+        """Return for how many rounds to train these candidates."""
 
     def training(self, known: Known, plan: Plan, rounds: int) -> Plan:
-        """Return the Plan by which a candidate learns."""
+        """Return the Plan that trains a candidate for ``rounds`` rounds, or until it reaches the goal."""
 
     def simulate(self, tasks: Iterable[Task[str]], share: float) -> Iterator[tuple[Task[str], Observation]]:
         """Simulate tasks as long as the budget allows."""
@@ -58,10 +58,11 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a search has found: the best value of ``runs`` runs.
+    """The result of a search.
 
-    value   empty if none reaches the goal
-    at_end  ``low`` or ``high`` if the value is an end of the range
+    runs    number of runs
+    value   the best value of the setting; empty if no run reached the goal
+    at_end  ``low`` or ``high`` if the best value is that end of the range; otherwise empty
     """
 
     runs: int
@@ -71,8 +72,11 @@ class Tuned:
 
 @dataclass(slots=True)
 class _Group:
-    """Candidates that learn alike, and the search of their value. ``asked``: Optuna's trial under way, and its place;
-    ``changed``: the candidates with its value."""
+    """Candidates that learn alike, and the search for their value.
+
+    asked    Optuna's current trial, and the place of its value on the grid
+    changed  the candidates with the value of the current trial
+    """
 
     members: list[Known]
     values: ValueSearch
@@ -81,9 +85,9 @@ class _Group:
 
 
 def tune(search: Search, range_: TuningRange, share: float) -> dict[str, Tuned]:
-    """Search the value of each candidate up to this share of the budget, and return what was found, by their names.
+    """Search a value for each candidate, up to this share of the budget. Return the results by candidate name.
 
-    What is better than a candidate's own value takes its place in ``search.known``.
+    If a value is better than the candidate's own, the candidate with that value replaces it in ``search.known``.
     """
     groups: dict[str, _Group] = {}
     for key, members in search.by_mathematics().items():
@@ -105,7 +109,7 @@ def _tuned(values: ValueSearch) -> Tuned:
 
 
 def _search_of(known: Known, range_: TuningRange, search: Search) -> ValueSearch | None:
-    """Return the search of a candidate's value; ``None`` if its optimizer has no such setting."""
+    """Return a new search for a candidate's value; ``None`` if its optimizer has no such setting above 0."""
     option = range_.path.partition(".")[2]
     own = known.candidate.plan.technique.optimizer.options.get(option)
     if not isinstance(own, float | int) or own <= 0:
@@ -114,7 +118,7 @@ def _search_of(known: Known, range_: TuningRange, search: Search) -> ValueSearch
 
 
 def _trainings(search: Search, groups: Mapping[str, _Group], path: str, share: float) -> Iterator[Task[str]]:
-    """Yield the next training of each group. That with a group's own value has been made, and is taken at once."""
+    """Yield the next training of each group. The first trial has the group's own value: its result is noted at once."""
     for key, group in groups.items():
         asked, place = group.values.next_place()
         group.asked = asked, place
@@ -132,20 +136,20 @@ def _trainings(search: Search, groups: Mapping[str, _Group], path: str, share: f
 
 
 def _with(search: Search, known: Known, setting: str) -> Known:
-    """Return a candidate with one more setting, of which nothing but the pace is known."""
+    """Return a candidate with one more setting. It keeps its pace, and has no trainings yet."""
     candidate = search.question.changed(known.candidate, setting)
     return replace(known, candidate=candidate, mathematics=mathematics.signature(candidate.plan), curves={})
 
 
 def _score(search: Search, known: Known) -> float:
-    """Return a candidate's value with the first seed; infinite if it does not reach the goal."""
+    """Return a candidate's value with the first seed; infinite if it did not reach the goal."""
     assert search.question.target is not None
     end = estimate.reached(known, search.question.target).get(search.seed)
     return math.inf if end is None else search.question.value(end)
 
 
 def _take(search: Search, group: _Group, seen: Observation) -> None:
-    """Note a training, and let what is better take the place of what was known."""
+    """Take the result of a training, and replace each candidate whose value with the new setting is better."""
     best = math.inf
     for place, (known, other) in enumerate(zip(group.members, group.changed, strict=True)):
         other.curves[search.seed] = seen
@@ -161,7 +165,7 @@ def _take(search: Search, group: _Group, seen: Observation) -> None:
 
 
 def _note(group: _Group, score: float, missing: float) -> None:
-    """Tell the search what its trial has come to. ``missing``: of the goal, where it was not reached."""
+    """Tell the search the score of its trial. ``missing``: the distance from the goal, if it was not reached."""
     asked, place = group.asked
     is_reached = math.isfinite(score)
     if not is_reached:

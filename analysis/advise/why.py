@@ -1,4 +1,4 @@
-"""Why one technique is ahead of another: where the time to the goal goes."""
+"""Why one technique is faster than another: the time to the goal, split into computing, transfers and waiting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.breakdown import PARTS, per_node
 from testbed.numbers import seconds
 from testbed.plan.model import Plan
 
-_ALIKE = 0.02  # shares of a time that differ by less are no difference
+_ALIKE = 0.02  # differences below this share of the time are ignored
 
 WORDS = {
     "compute": "computing",
@@ -29,9 +29,9 @@ Split = Mapping[str, float]
 
 
 def splits(found: Sequence[tuple[Known, float]]) -> dict[str, Split]:
-    """Return where the time to the goal goes, of a mean worker, by the candidates' names.
+    """Return the time to the goal split into parts, by candidate name, for the mean over workers.
 
-    found  candidates with their times to the goal in s
+    found  candidates with their times to the goal (s)
     """
     shown: dict[str, Split] = {}
     for known, time_s in found:
@@ -41,7 +41,7 @@ def splits(found: Sequence[tuple[Known, float]]) -> dict[str, Split]:
 
 
 def _shares(plan: Plan) -> Split:
-    """Return the shares of a mean worker's round by part."""
+    """Return the share of each part in a round, for the mean over workers."""
     from testbed.engine.roles import make_role
     from testbed.execution.torch_settings import settings_of_a_run
     from testbed.results import tables
@@ -59,7 +59,7 @@ def _shares(plan: Plan) -> Split:
 
 
 def why_first(shown: Mapping[str, Split]) -> str:
-    """Return a sentence: by what the first of two candidates is ahead of the second; empty for fewer."""
+    """Return a sentence that says in which parts the first of two candidates is faster; empty for fewer than two."""
     if len(shown) < 2:
         return ""
     (first, mine), (second, other), *_ = shown.items()
