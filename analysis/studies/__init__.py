@@ -1,6 +1,6 @@
-"""Studies: figures that show what techniques claim, each a declaration (scenario, variants, cases, claims, panels).
+"""Studies: figures that check claims about techniques. Each declares a scenario, variants, cases, claims and panels.
 
-A study of one's own is a ``Study`` in a file anywhere: ``testbed figure ./my_figure.py:MY_STUDY``.
+A study of your own is a ``Study`` in any file: ``testbed figure ./my_figure.py:MY_STUDY``.
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ VERDICTS = ("verdicts", *_ALONE)
 STUDIES: dict[str, str] = {name: f"analysis.studies.{name.replace('-', '_')}:STUDY" for name in FIGURES} | {
     name: f"analysis.studies.verdicts:{_ALONE.get(name, 'STUDY')}" for name in VERDICTS
 }
-"""Name to the place of its declaration, which is imported when it is asked for."""
+"""Maps the name of a study to the place of its declaration, which is imported on demand."""

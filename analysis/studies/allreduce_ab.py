@@ -1,4 +1,4 @@
-"""All-reduce algorithms against the α–β model: times, and where the ring overtakes recursive doubling."""
+"""All-reduce algorithms compared with the α–β model: their times, and the size from which the ring is the fastest."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from testbed.policy.collective.schedule import GroupShape
 RATE = "topology.generator.rate"
 DELAY = "topology.generator.delay"
 RANKS = "topology.generator.data_centers"
-HIDDEN = "training.model.hidden"  # of a perceptron 64 - h - 10: 75 h + 10 float32 elements
+HIDDEN = "training.model.hidden"  # h of a perceptron 64 - h - 10, which has 75 h + 10 float32 elements
 LAN_DELAY_S = 2 * 1e-6
 STEP_S = 1e-3
-MESSAGE_S = ComputeModel().message_cost_s  # until its receiver has read a message
+MESSAGE_S = ComputeModel().message_cost_s  # the time in which a receiver reads a message
 LOOKS = {
     "ring": Identity("ring", "#0072B2", "o"),
     "butterfly": Identity("halving and doubling", "#D55E00", "D"),
@@ -38,16 +38,17 @@ LOOKS = {
 }
 ALGORITHMS = tuple(LOOKS)[:6]
 HIERARCHICAL = ("blueconnect", "torus2d")
-RIVALS = ("recursive_doubling", "ring")  # the best for small tensors, and for large ones
+RIVALS = ("recursive_doubling", "ring")  # the best algorithms for small and for large tensors
 SIZES = ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
 FLAT = {name: {"paradigm.algorithm": name} for name in ALGORITHMS}
 _PORT = {"paradigm": "ps", "order": "{kind: fifo, slice: whole}", "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}
 
 
 def warm_round_s(each: StudyRun) -> float:
-    """From the end of the last round but one to that of the last, without the step: connections are warm.
+    """Return the time (s) from the end of the last but one round to that of the last, less that of the training step.
 
-    Not from a round's own beginning: ranks do not end together, so they do not begin the next one together.
+    Connections are warm in these rounds. A round's own beginning is no reference: ranks do not end a round at the same
+    time, so they do not begin the next one together.
     """
     ends = each.run.tables["rounds"].groupby("round")["t_s"].max().sort_index()
     return float(ends.iloc[-1] - ends.iloc[-2]) - STEP_S
@@ -60,7 +61,7 @@ def header_bytes(each: StudyRun) -> float:
 
 
 def formula_s(row: Mapping[str, Any]) -> float:
-    """Return what the α–β model says of a run. α holds the delay, a message's header, its reading."""
+    """Return the time (s) of a run in the α–β model. α includes the delay, the header, and reading the message."""
     beta_s = 8 / (row["rate_mbps"] * 1e6)
     ranks = row["ranks"]
     size = row["size_bytes"]
@@ -79,13 +80,13 @@ def formula_s(row: Mapping[str, Any]) -> float:
 
 
 def _read_at_once(algorithm: str, ranks: int) -> int:
-    """Return how many messages a rank gets in one step at most: it reads them one after the other."""
+    """Return the largest number of messages that rank 0 receives in one step; it reads them one after the other."""
     schedule = ALL_REDUCE[algorithm](GroupShape(ranks), 0)
     return max(len(step.receives) for steps in schedule.pipes for step in steps)
 
 
 def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> float:
-    """Return the time that the algorithm's schedule takes in the model, in s."""
+    """Return the time (s) of an algorithm's schedule in the α–β model, if all links are equal."""
     schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
     return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
 
@@ -105,7 +106,10 @@ def claims(found: Results) -> Claims:
 
 
 def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
-    """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
+    """Return the claim about the size from which the ring is faster than recursive doubling.
+
+    The measured size is interpolated linearly between two sizes; the predicted one is where the model's lines cross.
+    """
     link = LinkCost(0.025 + LAN_DELAY_S + MESSAGE_S, 8 / 100e6)
     lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
     slopes = [(high - low) / 1e9 for low, high in lines]
@@ -118,7 +122,10 @@ def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
 
 
 def crossing(times: Any) -> float | None:
-    """Return the size from which the second of ``RIVALS`` is the faster one, by linear interpolation between sizes."""
+    """Return the size from which the second of ``RIVALS`` is faster, linearly interpolated; ``None`` if it never is.
+
+    times  one row for each size, one column for each algorithm
+    """
     small, large = RIVALS
     gap = (times[large] - times[small]).dropna().sort_index()
     for (below, before), (above, after) in pairwise(gap.items()):

@@ -1,7 +1,7 @@
-"""Claims about results, each decided by runs: pass, fail, or not resolved.
+"""Claims about results, which runs decide: pass, fail, or not resolved.
 
-A quantity that varies with the seed is decided by the whole 95 % confidence interval of its mean; one that is the same
-for every seed, such as bytes or times of modelled computation, by its value.
+If a quantity varies with the seed, the 95 % confidence interval of its mean must lie within the bounds. If it is the
+same for every seed, as are bytes and times of modelled computation, its value decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement with its measured value. ``verdict``: pass, fail or not resolved; ``why`` explains the last two."""
+    """A statement with its measured value. ``verdict``: pass, fail or not resolved; ``why`` explains the last two."""
 
     claim: str
     measured: str
@@ -29,7 +29,7 @@ class Claim:
 
 
 Claims = Iterator[Claim]
-"""What a study's ``claims`` yields."""
+"""The claims of a study, as its ``claims`` yields them."""
 
 
 def between(
@@ -40,9 +40,9 @@ def between(
     unit: str = "",
     censored: bool = False,
 ) -> Claim:
-    """Decide whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound.
+    """Decide whether the mean over seeds lies in [low, high]. It is not resolved if its interval crosses a bound.
 
-    ``censored``: some values are lower bounds, which can show that the mean is large, and never that it is small.
+    censored  some values are lower bounds: they can show that the mean is large, but not that it is small
     """
     if not len(values):
         return Claim(claim, "no value", UNRESOLVED, "no run gave a value")
@@ -77,7 +77,7 @@ def exactly(claim: str, value: float, low: float = -INFINITY, high: float = INFI
 
 
 def decided(claim: str, measured: str, holds: bool, why: str = "") -> Claim:
-    """Return a claim that was checked elsewhere; ``why`` is shown where it does not hold."""
+    """Return a claim that the caller has decided; ``why`` is shown if it does not hold."""
     return Claim(claim, measured, PASS if holds else FAIL, "" if holds else why)
 
 

@@ -1,4 +1,4 @@
-"""Columns that several studies derive from a run."""
+"""Columns of a run that several studies use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ Column = Callable[[StudyRun], Any]
 
 
 def setting(path: str, read: Callable[[str], Any] = float, default: str | None = None) -> Column:
-    """Return the value of a setting of the grid; ``default`` (or None) where a sweep does not vary it."""
+    """Return a column with the value of a setting of the grid.
+
+    read     converts the value from text
+    default  the text for sweeps that do not vary the setting; ``None`` for no value
+    """
 
     def of(each: StudyRun) -> Any:
         text = each.settings.get(path, default)
@@ -29,7 +33,7 @@ def setting(path: str, read: Callable[[str], Any] = float, default: str | None =
 
 
 def accuracy(each: StudyRun) -> Any:
-    """Return a curve: seconds, WAN bytes, samples, round, accuracy and loss of every evaluation."""
+    """Return a run's curve: seconds, WAN bytes, samples, round, accuracy and loss of every evaluation."""
     curve = accuracy_curve(each.run)
     names = {"time_s": "at_s", "wan_bytes": "at_bytes"}
     return curve.rename(columns={name: names.get(name, f"at_{name}") for name in curve})
@@ -46,16 +50,17 @@ def samples(each: StudyRun) -> float:
 
 
 def warm_rounds(each: StudyRun, first: int = 1) -> Any:
-    """Length of each round from ``first`` on, at the slowest worker; the first ones also set connections up."""
+    """Return the duration (s) of each round from ``first`` on, at the slowest worker. Round 0 sets up connections."""
     rounds = each.run.tables["rounds"]
     lengths = rounds.assign(length=rounds["t_s"] - rounds["t0_s"]).groupby("round")["length"].max()
     return lengths[lengths.index >= first]
 
 
 def round_s(each: StudyRun, first: int = 1) -> float:
-    """Mean time from the end of one round to that of the next, from round ``first`` on (0 sets connections up).
+    """Return the mean time (s) from the end of one round to that of the next, from round ``first`` on.
 
-    Not a round's own length: where one worker has its values sooner than another, its next round has begun by then.
+    Round 0 sets up connections. This is not the mean duration of rounds: they overlap if one worker receives its values
+    earlier than another and begins the next round.
     """
     ends = each.run.tables["rounds"].groupby("round")["t_s"].max().sort_index()
     late = ends[ends.index >= first - 1]
@@ -63,7 +68,7 @@ def round_s(each: StudyRun, first: int = 1) -> float:
 
 
 def compute_ratio(each: StudyRun) -> dict[str, float]:
-    """Return the share of its round time in which each worker itself computes, codecs left out."""
+    """Return, by worker, the share of its round time in which it computes, without encoding and decoding."""
     computes = each.run.tables["computes"]
     steps = computes[~computes["work"].isin(CODING)]
     ratios = {}
@@ -74,13 +79,16 @@ def compute_ratio(each: StudyRun) -> dict[str, float]:
 
 
 def ratio_spread(each: StudyRun) -> float:
-    """Return the difference of the largest and the smallest value of ``compute_ratio``."""
+    """Return the difference between the largest and the smallest value of ``compute_ratio``."""
     ratios = compute_ratio(each).values()
     return max(ratios) - min(ratios)
 
 
 def computing_share(each: StudyRun) -> float:
-    """Share of training time in which a worker computes, mean over workers; time between rounds counts too."""
+    """Return the share of the training time in which a worker computes: the mean over workers.
+
+    The training time includes the time between rounds.
+    """
     computes = each.run.tables["computes"]
     rounds = each.run.tables["rounds"]
     length = float(rounds["t_s"].max() - rounds["t0_s"].min())
@@ -96,9 +104,11 @@ def computing_share(each: StudyRun) -> float:
 
 
 def sooner_than(twin: str, *varied: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Return what derives ``times_sooner``: the twin's time to the target, or to its end, over each run's, by seed.
+    """Return a function that adds the column ``times_sooner``: the twin's time to the target over that of each run.
 
-    varied  columns in which, besides, cases vary
+    The twin's run has the same sweep, back end and seed. If it did not reach the target, its training time counts.
+
+    varied  further columns in which the twin's run must be the same
     """
     place = [*(each for each in PLACE if each != "variant"), *varied]
 

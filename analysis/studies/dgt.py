@@ -1,4 +1,4 @@
-"""DGT on links that lose packets: round time by loss and size of the model, and what it costs in accuracy."""
+"""DGT on links that lose packets: round time by loss rate and model size, and the cost in accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.studies.study import Case, Expected, Panel, Study
 
 LOSS = "links[*].loss"
 HIDDEN = "training.model.hidden"
-MARK = 0.01  # the loss of the claims
+MARK = 0.01  # the loss rate for which the claims are made
 SIZES = ("30", "100", "300", "1000", "3000")
 TIMED = {"TCP": {}, "DGT, fixed k": {"order": "{kind: dgt, adaptive: false, k: 0.5}"}, "DGT": {"order": "dgt"}}
 TRAINED = {

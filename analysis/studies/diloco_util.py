@@ -1,4 +1,4 @@
-"""Which share of the time accelerators compute, by the rate of the WAN: compares data-parallel training and DiLoCo."""
+"""The share of the time in which accelerators compute, by the rate of the WAN: data-parallel training and DiLoCo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.studies.study import Case, Panel, Study
 
 RATE = "links[*].rate"
 STEP_S = 1.0  # ``device.step_time`` of the scenario
-TARGET = 0.95  # utilisation for which the claims compare the rates that are needed
+TARGET = 0.95  # utilisation: the claims compare the WAN rates that are needed to reach it
 _DILOCO = "{kind: sgd, learning_rate: 0.05, at: worker}"
 VARIANTS = {
     "data-parallel": {"training.rounds": "3"},

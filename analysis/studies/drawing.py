@@ -1,7 +1,7 @@
 """Draws the panels of a study: means with intervals over seeds, axes with units, published numbers as an overlay.
 
-Where a panel shows several back ends, lines are simulated and markers are emulated (or local). Without a simulation,
-lines are of the first back end by name. Of bars those of the other back ends are hatched.
+If a panel shows several back ends, lines show simulated runs, and markers those of the other back ends. Without a
+simulation, lines show the first back end by name. Hatched bars show the other back ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEGEND_WIDTH = 120  # characters in a row of the shared legend, for a figure of
 
 
 def draw(study: Study, results: Results) -> Figure:
-    """Draw all panels, and below them the series that they share and published numbers that no panel shows."""
+    """Draw all panels. Below them stand a common legend, and published numbers that no panel shows."""
     figure = panels.PaperFigure(figsize=study.size_in, layout="constrained")
     columns = math.ceil(len(study.panels) / study.rows)
     widths = [panel.width for panel in study.panels[:columns]]
@@ -82,7 +82,7 @@ def _panel(axes: Axes, panel: Panel, study: Study, results: Results) -> None:
 
 
 def _names(rows: pd.DataFrame, panel: Panel, looks: Looks) -> list[str]:
-    """Series of a panel: those with a look first, in that order."""
+    """Return the series of a panel: first those in ``looks``, in its order."""
     present = [str(name) for name in rows[panel.series].dropna().unique()]
     known = [name for name in looks if name in present]
     return [
@@ -110,7 +110,7 @@ def _lines(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
 
 
 def _style(look: Identity, ran: Sequence[str], on: str) -> Identity:
-    """Several back ends: the first has a plain line, the others have markers alone."""
+    """Return how to draw a series of back end ``on``: of several, the first has only lines, the others only markers."""
     if len(ran) < 2:
         return look
     first = on == ran[0]
@@ -118,9 +118,10 @@ def _style(look: Identity, ran: Sequence[str], on: str) -> Identity:
 
 
 def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: str | None = None) -> None:
-    """Mean over seeds at every ``x``, with the 95 % interval as a band where there are several seeds.
+    """Draw the mean over seeds at every ``x``, with its 95 % interval as a band if there are several seeds.
 
-    Where some of the seeds have no value (they never reached a target), the mean is of the others, with their number.
+    If some seeds have no value, because they never reached a target, the mean is of the others, and their number is
+    shown.
     """
     groups: Any = rows.groupby(x)
     known = [(float(at), group[y].dropna().tolist(), len(group)) for at, group in groups if group[y].notna().any()]
@@ -146,7 +147,7 @@ def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: 
 
 
 def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: str = panels.MUTED) -> None:
-    """Note the number of seeds in a mean where it is not all."""
+    """Write the number of seeds beside a mean that is not over all seeds."""
     if count < of:
         axes.annotate(
             f"{count}/{of} seeds", at, (0, 11), textcoords="offset points", ha="center", fontsize=6.8, color=color
@@ -154,7 +155,7 @@ def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: 
 
 
 def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
-    """One line per run; seeds after the first are faint. Without ``y``, accuracy over time."""
+    """Draw one line per run; seeds after the first are faint. The defaults are accuracy over time."""
     ran = made_on(rows)
     for name, look in looks.items():
         of_name = rows[rows[panel.series].astype(str) == name]
@@ -179,7 +180,7 @@ def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
 
 
 def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
-    """One bar per series; or, with ``x``, for every value of it a group of bars."""
+    """Draw one bar per series or, with ``x``, a group of bars for each value of ``x``."""
     if not panel.x:
         bars(axes, rows.assign(y_=values_of(rows, panel.y)), "y_", looks, panel)
         return
@@ -200,7 +201,7 @@ def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
 
 
 def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> None:
-    """One bar per series and back end: mean and interval over seeds, of those that have a value."""
+    """Draw one bar per series and back end: mean and interval over the seeds that have a value."""
     ran = made_on(rows)
     for place, (name, look) in enumerate(looks.items()):
         of_name = rows.loc[rows[panel.series].astype(str) == name]
@@ -213,12 +214,12 @@ def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> 
             value = numbers.short(sum(values) / len(values))
             axes.annotate(value, at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
             _some_only(axes, at, len(values), len(made_there))
-    axes.margins(y=0.14)  # room for what stands above the bars
+    axes.margins(y=0.14)  # room for the numbers above the bars
     _categories(axes, [panel.labels.get(name, look.label) for name, look in looks.items()])
 
 
 class _Place(NamedTuple):
-    """Of a bar. ``hatched``: of another back end than the first."""
+    """Position and width of a bar on the x axis. ``hatched``: it belongs to another back end than the first."""
 
     at: float
     width: float
@@ -228,14 +229,14 @@ class _Place(NamedTuple):
 def _beside(
     rows: pd.DataFrame, ran: Sequence[str], center: float, width: float
 ) -> Iterator[tuple[_Place, pd.DataFrame]]:
-    """Yield the rows of each back end, and the place of their bar: side by side, in the room of one."""
+    """Yield the bar's place and the rows for each back end; the bars share ``width`` side by side."""
     for number, (_, made_there) in enumerate(by_back_end(rows, ran)):
         at = center + ((number + 0.5) / len(ran) - 0.5) * width
         yield _Place(at, width / len(ran), number > 0), made_there
 
 
 def _bar(axes: Axes, place: _Place, values: Sequence[float], look: Identity, label: str | None = None) -> float:
-    """Draw one bar with its interval over seeds. Return where it ends."""
+    """Draw one bar with its interval over seeds. Return the upper end of the interval."""
     mean = mean_of(values) if values else None
     error = mean.half_width if mean and mean.count > 1 else None
     value = mean.value if mean else 0.0
@@ -262,7 +263,7 @@ def _categories(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _points(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
-    """Markers for ``y``, a line for ``model``; no mean over seeds."""
+    """Draw ``y`` as markers and ``model`` as a line, without a mean over seeds."""
     for name, look in looks.items():
         mine = rows[rows[panel.series].astype(str) == name].assign(x_=lambda all_: values_of(all_, panel.x))
         mine = mine.sort_values("x_")
@@ -285,7 +286,7 @@ _COLORS = {PASS: "#009E73", FAIL: "#D55E00"}
 
 
 def _forest(axes: Axes, study: Study, found: Results) -> None:
-    """For every expected factor, its mean and interval, and a bracket where it is expected."""
+    """Draw the mean and interval of every expected factor, and a thick bar from the lower to the upper bound."""
     labels: list[str] = []
     known: list[float] = []
     for part in reversed(study.parts or (study,)):
@@ -330,14 +331,14 @@ def _forest(axes: Axes, study: Study, found: Results) -> None:
 
 
 KINDS = {"line": _lines, "curve": _curves, "bar": _bars, "points": _points}
-FOREST = "forest"  # which shows claims, and not columns
+FOREST = "forest"  # a kind of panel that shows claims instead of columns
 
 
 # ---- overlays and axes ----------------------------------------------------------------------------------------------
 
 
 def _overlay(axes: Axes, panel: Panel, known: Sequence[Published], looks: Looks) -> None:
-    """Published numbers: over their bar, at their x, or, without a place, as horizontal lines."""
+    """Draw published numbers: over their bar, at their ``x``, or, without either, as horizontal lines."""
     bars_at: dict[str, float] = {}
     for number, name in enumerate(looks if panel.kind == "bar" else ()):
         if not panel.x:
@@ -359,12 +360,12 @@ def _overlay(axes: Axes, panel: Panel, known: Sequence[Published], looks: Looks)
 
 
 def _footnote(figure: Figure, study: Study, known: Sequence[Published]) -> None:
-    """State published numbers that no panel shows, below all else."""
+    """Write published numbers that no panel shows at the bottom of the figure."""
     left = [each for each in known if each.unit not in {panel.published for panel in study.panels}]
     if left:
         told = ", ".join(f"{each.series} {each.y:g} {each.unit}" for each in left)
         text = f"Published, other hardware ({left[0].source}): {told}"
-        if figure.legends:  # it takes the lowest place, whatever the size of the picture
+        if figure.legends:  # the legend is always the lowest element
             (legend,) = figure.legends
             legend.set_title(text, prop=FontProperties(size=7))
             legend.get_title().set_color(panels.MUTED)
@@ -373,7 +374,7 @@ def _footnote(figure: Figure, study: Study, known: Sequence[Published]) -> None:
 
 
 def horizontal(axes: Axes, y: float, label: str) -> None:
-    """A labelled value that has no place on the x axis."""
+    """Draw a labelled horizontal line."""
     axes.axhline(y, color=panels.MUTED, linestyle=(0, (1, 1.6)), linewidth=1.0)
     where: Any = ("axes fraction", "data")
     style: Any = {"textcoords": "offset points", "fontsize": 6.8, "color": panels.MUTED}
@@ -381,7 +382,7 @@ def horizontal(axes: Axes, y: float, label: str) -> None:
 
 
 def log_axis(axes: Axes, side: str) -> None:
-    """A logarithmic ``x`` or ``y`` axis with plain numbers."""
+    """Make the ``x`` or ``y`` axis logarithmic, with plain numbers."""
     (axes.set_xscale if side == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if side == "x" else axes.yaxis
     axis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -1,9 +1,10 @@
-"""Executes a study: runs what is missing, then writes CSV, PNG, SVG, PDF and a verdict on every claim.
+"""Executes a study: makes the missing runs, then writes CSV, PNG, SVG, PDF and a verdict on every claim.
 
-<out>/<sweep>/             one sweep directory (``testbed.execution.sweep``): runs are keyed by content
-<out>/<name>.csv           one row per run, or per evaluation where the study shows curves
-<out>/<name>.png|svg|pdf   all panels            <out>/verdict.json   every claim with its measured value, also
-<out>/<name>-claims.csv|tex                      as a table
+<out>/<sweep>/               one sweep directory (``testbed.execution.sweep``): runs are keyed by content
+<out>/<name>.csv             one row per run, or per evaluation if the study shows curves
+<out>/<name>.png|svg|pdf     all panels
+<out>/verdict.json           every claim with its measured value
+<out>/<name>-claims.csv|tex  the same claims as a table
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from testbed.scenario.sweep import SweepAxis, SweepSettings
 from testbed.target import ACCURACY, Target, target_in
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-# metadata without anything that changes when a figure is drawn again
+# metadata that makes a figure's file the same each time it is drawn
 FORMATS: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DEFAULT_TARGET = 0.9
 _OF_COMPARISONS = {"training.rounds", "training.evaluate_every", "optimizer.learning_rate"}
-"""Settings in which variants may differ only for a fair comparison."""
+"""Settings that variants may set only to make a comparison fair. They do not make two variants different."""
 
 Watch = Callable[[sweeps.SweepJob], AbstractContextManager[Any]]
 
@@ -56,9 +57,11 @@ def unseen(_: sweeps.SweepJob) -> AbstractContextManager[Any]:
 
 
 def execute(name: str, study: Study, request: Request, watch: Watch = unseen) -> dict[str, Any]:
-    """Make everything under ``request.out``; return the verdict. ``watch`` shows the progress of one sweep.
+    """Write all files of a study under ``request.out``; return the verdict, and the table ``means``.
 
-    Raises ``ScenarioError`` for a setting that cannot be, ``RunFailed`` where a run fails.
+    watch  shows the progress of one sweep
+
+    Raise ``ScenarioError`` for an invalid setting, and ``RunFailed`` if a run fails.
     """
     _check(study, request)
     request.out.mkdir(parents=True, exist_ok=True)
@@ -95,10 +98,12 @@ def write_figure(
     missing: Sequence[str],
     swept: Sequence[str] = (),
 ) -> Results:
-    """Write CSV and pictures of runs and curves; return these, with derived columns.
+    """Write the CSV file and the figures of a study; return its runs and curves with derived columns.
 
-    What needs the variants ``missing`` is left out. Where the user has ``swept`` settings, each of their points has
-    a picture: what is shown are means over seeds, and what is compared differs in nothing else.
+    found    the rows of runs, and those of curves (``None`` without curves)
+    missing  labels of variants that were not run. Columns and figures that need them are left out
+    swept    settings that the user sweeps: each of their points has a figure of its own, since a figure shows means
+             over seeds of runs that are otherwise equal
     """
     rows, curves = found
     parts = [
@@ -111,7 +116,7 @@ def write_figure(
         ]
     rows = pd.concat([each.runs for _, each in parts]) if len(parts) > 1 else parts[0][1].runs
     results = Results(rows, rows if curves is None else curves, parts[0][1].published)
-    table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
+    table = rows if curves is None else rows.merge(curves, "left")  # on the common columns
     atomic.write_text(out / f"{name}.csv", table.to_csv(index=False))
     for number, (told, each) in enumerate(parts, 1):
         stem = name if len(parts) == 1 else f"{name}-{number}"
@@ -121,7 +126,7 @@ def write_figure(
 
 
 def _points_of(rows: pd.DataFrame, swept: Sequence[str]) -> list[tuple[str, dict[str, Any], pd.DataFrame]]:
-    """Return the rows of each point of the settings ``swept``, with the point in words, and as values of columns."""
+    """Return each point of the settings ``swept``: as text, as values by column, and its rows."""
     if not swept:
         return [("", {}, rows)]
     points = rows[list(swept)].drop_duplicates().to_dict("records")
@@ -133,7 +138,7 @@ def _points_of(rows: pd.DataFrame, swept: Sequence[str]) -> list[tuple[str, dict
 
 @contextmanager
 def _unless(missing: Sequence[str]) -> Iterator[None]:
-    """Pass over what fails for want of variants, if some are ``missing``."""
+    """Ignore errors of code that needs the variants ``missing``; if none are missing, raise them."""
     try:
         yield
     except (LookupError, ValueError, ZeroDivisionError):
@@ -142,7 +147,10 @@ def _unless(missing: Sequence[str]) -> Iterator[None]:
 
 
 def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """What the panels show, as a table: a row per place that varies, the mean over seeds of each panel's ``y``."""
+    """Return the values that the panels show: one row per combination of varying settings, one column per panel.
+
+    A value is the mean over seeds of the panel's ``y``.
+    """
     shown = [panel for panel in study.panels if panel.y and panel.kind != "curve"]
     texts = [name for name in rows if rows[name].map(type).eq(str).all() and "sha256" not in name]
     places = [name for name in dict.fromkeys([*PLACE[:-1], *texts]) if name in rows and rows[name].nunique() > 1]
@@ -150,7 +158,7 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     for panel in shown:
         part = select(rows, panel.where)
         heading = " ".join(filter(None, (panel.title, panel.y_label)))
-        # a place that a run has not, as the variant of another sweep, is a place, too
+        # a missing value, such as that of a setting of another sweep, counts as a value
         places_of = part[places].astype(object).where(part[places].notna(), None).itertuples(index=False, name=None)
         for place, values in values_of(part, panel.y).groupby(pd.Series(list(places_of), part.index), sort=False):
             found.setdefault(place, {})[heading] = float(values.mean())
@@ -162,14 +170,14 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check(study: Study, request: Request) -> None:
-    """Raise ``ScenarioError`` for labels of ``--only`` that the study has not."""
+    """Raise ``ScenarioError`` if ``--only`` names a variant that the study does not have."""
     known = dict.fromkeys(label for sweep in study.sweeps(request.quick) for label in sweep.variants)
     if unknown := [label for label in request.only if label not in known]:
         raise ScenarioError(f"--only: no variant '{unknown[0]}' in this study (one of {', '.join(known)})")
 
 
 def swept_by(study: Study, request: Request) -> list[str]:
-    """Return the settings that the user sweeps, and the study does not: columns that no claim or panel knows."""
+    """Return the settings that the user sweeps but the study does not, so that its claims and panels ignore them."""
     known = {completed(path) for sweep in study.sweeps(request.quick) for path in sweep.grid}
     return [path for path, values in request.settings.items() if len(values) > 1 and completed(path) not in known]
 
@@ -182,9 +190,10 @@ def left_out(study: Study, request: Request) -> list[str]:
 
 
 def claims_of(study: Study, results: Results, missing: Sequence[str], swept: Sequence[str] = ()) -> list[Claim]:
-    """Return the study's claims, with what was measured. Without the variants ``missing``, none of them is decided.
+    """Return the study's claims with their measured values.
 
-    Where the user has ``swept`` settings, they are decided at each of their points alone.
+    missing  labels of variants that were not run; if there are any, every claim is unresolved
+    swept    settings that the user sweeps: each of their points has claims of its own
     """
     claims: list[Claim] = []
     why = f"--only left out {', '.join(missing)}"
@@ -201,7 +210,7 @@ def claims_of(study: Study, results: Results, missing: Sequence[str], swept: Seq
 
 
 def _decided(study: Study, results: Results) -> Iterator[Claim]:
-    """Yield the claims; once for each back end."""
+    """Yield the claims, separately for each back end."""
     ran = list(results.runs["back_end"].unique())
     for on in ran:
         for each in verdict.claims_of(study, results.made(on)):
@@ -209,7 +218,7 @@ def _decided(study: Study, results: Results) -> Iterator[Claim]:
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:
-    """Return what claims and panels are made from, including derived columns and published numbers."""
+    """Return the results that claims and panels use, with derived columns and published numbers."""
     rows = study.derive(rows) if study.derive else rows
     return Results(rows, rows if curves is None else curves, tuple(published(name)))
 
@@ -227,7 +236,7 @@ class StudyJob:
 
 
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
-    """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for what cannot run."""
+    """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for invalid settings."""
     swept = swept_by(study, request)
     back_ends = request.on or study.on
     with tempfile.TemporaryDirectory() as folder:
@@ -255,34 +264,35 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
 
 
 def _scenario(given: str, folder: Path) -> Path:
-    """Return the file of a path, or of a YAML text, which is written into ``folder``."""
+    """Return the path of a scenario. ``given``: a path, or a YAML text, which is written into ``folder``."""
     if "\n" in given:
         path = folder / "scenario.yaml"
         path.write_text(given)
         return path
-    path = SCENARIOS / given  # of an absolute path, that
+    path = SCENARIOS / given  # an absolute path stays as it is
     if not path.is_file():
         raise ScenarioError(f"{path}: no such scenario")
     return path
 
 
 def _is_below(place: str, others: Collection[str]) -> bool:
-    """Return whether a place is one of the others, or below one of them."""
+    """Return whether the path of a setting is one of ``others``, or inside one of them."""
     return any(place == other or place.startswith((f"{other}.", f"{other}[")) for other in others)
 
 
 def _differ(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
-    """Return whether two variants do, in more than how long and how well they are trained."""
+    """Return whether two variants differ in more than the settings of ``_OF_COMPARISONS``."""
     one, other = ({completed(path): value for path, value in settings.items()} for settings in (first, second))
     return any(one.get(place) != other.get(place) for place in {*one, *other} - _OF_COMPARISONS)
 
 
 def _asked(sweep: StudySweep, request: Request, swept: Sequence[str]) -> StudySweep:
-    """Return the sweep with what the user set: values of the grid are replaced, all else is added to every variant.
+    """Return the sweep with the user's settings: they replace values of the grid, or are added to every variant.
 
-    swept  settings of the user's that take several values in every sweep; others do so where the grid has them
+    swept  the user's settings that have several values in every sweep. Other settings with several values apply only
+           to sweeps whose grid has them.
 
-    Raise ``ScenarioError`` for settings that would make variants equal.
+    Raise ``ScenarioError`` if the settings would make two variants equal.
     """
     in_grid = {completed(path): path for path in sweep.grid}
     given = {
@@ -311,7 +321,10 @@ def _asked(sweep: StudySweep, request: Request, swept: Sequence[str]) -> StudySw
 
 
 def _points(sweep: StudySweep, scenario: Path, on: str, folder: Path) -> Iterator[tuple[str, SweepPoint]]:
-    """``folder``: of the files that scenario and settings name, code among them, as the study is code itself."""
+    """Yield the label of the variant and the point of every run of a sweep.
+
+    folder  of the files that the scenario and the settings name. They may be code, since a study is code itself
+    """
     for label, settings in sweep.variants.items():
         fixed = [SweepAxis((path,), ((value,),)) for path, value in settings.items() if path not in sweep.grid]
         grid = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in sweep.grid.items()]
@@ -321,7 +334,7 @@ def _points(sweep: StudySweep, scenario: Path, on: str, folder: Path) -> Iterato
 
 
 def run_all(study: Study, request: Request, watch: Watch = unseen) -> list[StudyRun]:
-    """Return all runs of a study; those that are missing are made. Raises as ``execute``."""
+    """Return all runs of a study; make those that are missing. Raise the errors of ``execute``."""
     found = [each for job in jobs(study, request) for each in _run_job(job, watch)]
     if not found:
         back_ends = " ".join(request.on or study.on)
@@ -356,7 +369,7 @@ def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
 def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFrame | None, set[str]]:
     """Return one row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
     rows = pd.DataFrame([{**usual(each, study.target), **_own(study, each)} for each in found])
-    if study.parts:  # some have a case in common
+    if study.parts:  # parts may share a case
         rows = rows.drop_duplicates([*PLACE, "learning_rate"], ignore_index=True)
     curves = None
     if any(panel.kind == "curve" for panel in study.panels):
@@ -366,7 +379,7 @@ def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFr
 
 
 def _own(study: Study, each: StudyRun) -> dict[str, Any]:
-    """Return the study's own columns."""
+    """Return the columns that the study and its parts add for a run."""
     values = {name: of(each) for part in (study, *study.parts) for name, of in part.columns.items()}
     if study.rates or study.parts:
         values["learning_rate"] = float(each.settings.get(RATE, "nan"))
@@ -384,7 +397,10 @@ def _place(each: StudyRun) -> dict[str, Any]:
 
 
 def usual(each: StudyRun, target: float | None) -> dict[str, Any]:
-    """Return the first columns of every study's table: place, result, throughput, traffic, time to ``target``."""
+    """Return the columns that every study has: place, result, throughput, traffic, time to a target, fidelity.
+
+    target  accuracy; ``None``: the scenario's own target, or 90 %
+    """
     result: Mapping[str, Any] = each.run.result or {}
     known = ("rounds", "accuracy", "round_time_s", "training_s")
     own = target_in(each.run.plan["training"])
@@ -405,7 +421,7 @@ def usual(each: StudyRun, target: float | None) -> dict[str, Any]:
 
 
 def _save(study: Study, results: Results, stem: Path, told: str = "") -> None:
-    """``told``: what the figure is of, as one of several."""
+    """Write the figure in all formats. ``told``: its heading, if it is one of several."""
     with panels.style():
         picture = draw(study, results)
         if told:
@@ -416,7 +432,7 @@ def _save(study: Study, results: Results, stem: Path, told: str = "") -> None:
 
 
 def as_latex(table: pd.DataFrame) -> str:
-    """Any table as a ``tabular``: text on the left, numbers on the right with four digits, dashes for none."""
+    """Return a table as a LaTeX ``tabular``: text on the left, numbers on the right, dashes for missing values."""
     columns = "".join("r" if kind.kind in "if" else "l" for kind in table.dtypes)
     rows = [[_latex_cell(value) for value in row] for row in table.itertuples(index=False)]
     return tabular(columns, [[latex_text(str(name)) for name in table]], rows)

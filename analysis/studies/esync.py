@@ -1,4 +1,4 @@
-"""ESync: workers of different speed arrive together, as each does as many local steps as fit."""
+"""ESync: workers of different speeds end a round at the same time, as each makes as many local steps as fit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from analysis.metrics import wan_rate
 from analysis.studies.columns import ratio_spread
 from analysis.studies.study import Case, Expected, Panel, Study
 
-_LONGER = {"training.rounds": "150", "training.evaluate_every": "5"}  # rounds of each worker's own are shorter
+_LONGER = {"training.rounds": "150", "training.evaluate_every": "5"}  # asynchronous rounds are shorter
 IID = "IID data"
 BY_CLASS = "data split by class"
-IDEAL = (4 * 10 + 2 * 1) / 6  # mean of c_slow / c_r: four workers are ten times as fast as the two slow ones
+IDEAL = (4 * 10 + 2 * 1) / 6  # mean speed relative to a slow worker: four of six are ten times as fast as the others
 SLACK = 0.99
 
 

@@ -1,14 +1,14 @@
-"""Goodput over the rate of failures: Decoupled DiLoCo beside data parallelism that goes on without who is lost.
+"""Goodput over the rate of failures: Decoupled DiLoCo compared with data parallelism that continues without lost nodes.
 
-Sixteen learners on fast links make steps of a second; what is learned does not matter, so that sizes and times alone
-are computed. Each learner fails once in a period, at a time of its own: nothing is heard of it for ``REACTION_S``,
-until the others have noticed, and ``RESTART_S`` later a new process takes its place, with the newest values. Goodput is
-the time in which steps were computed that went into the model, as a share of the time of all learners.
+Sixteen learners on fast links make steps of one second. Only sizes and times are computed, as learning does not matter
+here. Each learner fails once per period, at a random time: it is silent for ``REACTION_S``, until the others notice,
+and ``RESTART_S`` later a new process replaces it, with the newest values. Goodput is the time spent on steps that went
+into the model, as a share of the time of all learners.
 
-Data parallelism waits for every failure to be noticed, whoever has failed; with n learners and a period P it has about
-(1 − reaction/P)^n (1 − (reaction + restart)/P) of its time. Decoupled DiLoCo has the second factor, less what the lost
-learner had not sent yet. The paper's chips, failures and times of recovery could not be had, so its two figures can be
-looked for on the curves, and not their place.
+With data parallelism, all learners wait until a failure is noticed; with n learners and a period P, the goodput is
+about (1 − reaction/P)^n (1 − (reaction + restart)/P). The goodput of Decoupled DiLoCo is the second factor, less the
+steps that the lost learner had not sent. The paper's hardware, failures and recovery times are not published, so the
+study checks that the curves pass the two published values, but not at which failure rate.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ RESTART_S = 10
 PERIODS_S = (10_000, 2_000, 1_000, 600, 400, 285, 200, 140, 100)
 ELASTIC = "elastic data parallelism"
 DECOUPLED = "Decoupled DiLoCo"
-REPORTED = {DECOUPLED: 88.0, ELASTIC: 27.0}  # per cent
-SCHEDULES = (1, 2, 3)  # of failures
+REPORTED = {DECOUPLED: 88.0, ELASTIC: 27.0}  # published goodput (%)
+SCHEDULES = (1, 2, 3)  # seeds of the times of failures
 _LONGEST_S = 60 * STEPS
-_P = 4  # fragments
+_P = 4  # number of fragments
 _H = 16
 _MERGED = "quorum: 1, adaptive: true, weights: token"
-_LONGER = 4  # steps of what loses less time, so that several failures hit each learner
+_LONGER = 4  # Decoupled DiLoCo loses less time, so it makes this many times the steps: each learner fails several times
 
 SCENARIO = f"""
 version: 1
@@ -60,7 +60,7 @@ timeouts: {{dead_after: {2 * REACTION_S} s, step_deadline: 10 h, run_deadline: 2
 
 
 def failures(period_s: int, schedule: int) -> str:
-    """Return the faults of all learners, each of which fails once in a period, at a time that ``schedule`` draws."""
+    """Return the setting ``faults``: each learner fails once per period, at a time drawn with the seed ``schedule``."""
     chance = random.Random(schedule)
     times = max(2, _LONGEST_S // period_s)
     entries = []
@@ -86,14 +86,14 @@ VARIANTS: dict[str, Settings] = {
 
 
 def goodput(each: StudyRun) -> float:
-    """Return the percentage of the learners' time in which steps were computed that went into the model."""
+    """Return the percentage of the learners' time that was spent on steps that went into the model."""
     rounds = each.run.tables["rounds"]
     lasted_s = rounds["t_s"].max() - rounds["t0_s"].min()
     return float(100 * rounds["steps"].sum() / (LEARNERS * lasted_s))
 
 
 def per_hour(each: StudyRun) -> float:
-    """Return how often a learner fails in an hour."""
+    """Return how often a learner fails per hour."""
     return 3600 / float(each.sweep.split()[1])
 
 
@@ -113,7 +113,7 @@ def claims(found: Results) -> Claims:
 
 
 def _passes(curve: pd.Series[float], percent: float) -> float:
-    """Return the rate at which a falling curve has this value; NaN if it has it nowhere."""
+    """Return the failure rate at which a falling curve has the value ``percent``; NaN if it does not pass the value."""
     falling = curve.sort_values()
     if not falling.iloc[0] <= percent <= falling.iloc[-1]:
         return math.nan

@@ -1,4 +1,4 @@
-"""Hierarchical averaging: with K1 K2 fixed, averaging more often inside data centres costs no WAN byte."""
+"""Hierarchical averaging: if K1 K2 is fixed, averaging more often inside data centres adds no bytes over the WAN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from analysis.confidence import A_DIFFERENCE
 from analysis.identity import series
 from analysis.studies.study import Case, Expected, Panel, Study
 
-STEPS = 180  # of every worker, in every variant: six WAN rounds of K1 K2 = 30 steps
+STEPS = 180  # steps of every worker in every variant: six WAN rounds of K1 K2 = 30 steps
 PAIRS = ((30, 1), (15, 2), (6, 5), (3, 10))
 LABELS = [f"K1={k1}, K2={k2}" for k1, k2 in PAIRS]
 IID = "IID data"

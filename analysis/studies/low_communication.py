@@ -1,7 +1,7 @@
-"""Loss over bytes, time and tokens of methods that train with little communication, on one network and one text.
+"""Loss over bytes, time and tokens for methods that train with little communication, on one network and one text.
 
-All make the same steps with the same batches. Learning rates are tried for every method alike; what is swept is the
-inner optimizer's. The second case counts the bytes of a push of GPT-2 small, by its sizes alone.
+All methods make the same number of steps with the same batches. The same learning rates of the inner optimizer are
+tried for each. The second case counts the bytes of a push of GPT-2 small, which is only declared by its sizes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PUSHES = {DILOCO: {"sync": _OUTER, "codec": "none"}, SPARSELOCO: {}}
 
 
 def final_loss(each: StudyRun) -> float:
-    """Return the loss on the held-out text after the last round; of sizes there is none."""
+    """Return the loss on the held-out text after the last round; NaN if the run learned nothing."""
     losses = each.run.tables["accuracy"].sort_values("snapshot_t_s")["loss"].dropna()
     return float(losses.iloc[-1]) if len(losses) else float("nan")
 

@@ -1,6 +1,6 @@
-"""NetStorm's network: rounds of star, balanced tree, TSEngine, one and several trees of fastest paths.
+"""Overlays on NetStorm's network: star, balanced tree, TSEngine, and one or several trees of fastest paths.
 
-Accuracy by round is the same for all, so lengths of rounds compare as times to accuracy do.
+All reach the same accuracy in the same round, so the ratio of their round times is that of their times to accuracy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""P3: how much priorities gain over FIFO, against the rate of the network, and by the size of a slice."""
+"""P3: the gain of priorities over FIFO, by the rate of the network and by the size of slices."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ STUDY = Study(
     source="Jayarajan et al., MLSys 2019 (P3)",
     scenario="papers/p3-bandwidth.yaml",
     variants={
-        "FIFO": {"order": "{kind: fifo, overlap: layers, slice: 4 MB}"},  # MXNet cuts at a million elements
+        "FIFO": {"order": "{kind: fifo, overlap: layers, slice: 4 MB}"},  # MXNet's slices have a million elements
         "slicing": {"order": "{kind: fifo, overlap: layers, slice: 1 MB}"},
         "P3": P3,
     },

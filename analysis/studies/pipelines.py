@@ -1,8 +1,8 @@
-"""Which way to train is soonest per token: whole models at every machine, pipelines over the WAN, or pipelines inside.
+"""Which way to train takes the least time per token: whole models, pipelines over the WAN, or pipelines inside sites.
 
-Sizes and work alone, of three models on four networks. All train with the same batch: what eight machines with a whole
-model compute in a step, one pipeline of eight stages computes, or four of two stages do, one in each data centre.
-Steps are counted, and not what is learned in them.
+Three models on four networks are simulated by sizes and amounts of work; nothing is learned. The batch of a step is the
+same for all: that of eight machines with a whole model each, of one pipeline with eight stages, or of four pipelines
+with two stages, one in each data centre.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ONE_F_ONE_B = "1F1B over the WAN"
 BOTH = "1F1B inside and FSA"
 BOTH_LOCAL = "1F1B inside and DiLoCo"
 MACHINES = 8
-STEPS = 30  # of a round of DiLoCo
+STEPS = 30  # in a round of DiLoCo
 NETWORKS = {
     "metro": ("100 Gbit/s", "1 ms"),
     "country": ("10 Gbit/s", "20 ms"),
@@ -35,9 +35,12 @@ NETWORKS = {
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A declared model. ``tokens``: of a sequence; ``batch``: sequences of a machine in a step, which takes ``step_s``.
+    """A declared model.
 
-    fits  whether one machine holds the whole model, its gradients, AdamW's state and a sequence's activations
+    tokens  length of a sequence
+    batch   sequences of a machine in a step
+    step_s  duration of this step
+    fits    whether one machine can hold the model, its gradients, AdamW's state and the activations of a sequence
     """
 
     name: str
@@ -71,7 +74,7 @@ def _whole(model: Model, technique: str, rounds: int, **more: str) -> Settings:
 
 
 def _stages(model: Model, stages: int, paradigm: str, technique: str, rounds: int, **more: str) -> Settings:
-    """Return the settings of pipelines, whose batch is that of as many machines as a replica has."""
+    """Return the settings of pipelines. The batch of a replica is that of all its machines, one for each stage."""
     settings = _whole(model, technique, rounds, **more)
     cut = f"{{kind: pipeline, stages: {stages}, micro_batches: 32, recompute: true, {paradigm}}}"
     return {
@@ -125,7 +128,7 @@ def _network(each: StudyRun) -> str:
 
 
 def token_us(each: StudyRun) -> float:
-    """Return the time of a token, of all machines together, once connections are warm."""
+    """Return the time per token of all machines (µs), from the second round on."""
     rounds = each.run.tables["rounds"]["round"].nunique()
     tokens = samples(each) / rounds * MODELS[_size(each)].tokens
     return 1e6 * round_s(each) / float(tokens)

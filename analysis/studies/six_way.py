@@ -1,7 +1,7 @@
-"""FSA, HFA, ESync, DGT, TSEngine and P3 on three networks: who is sooner at the same accuracy, where, and why.
+"""FSA, HFA, ESync, DGT, TSEngine and P3 on three networks: which reaches the same accuracy first, where, and why.
 
-Every algorithm has the learning rate with which it is soonest on that network, of the same four (tried with one seed).
-Emulated runs take real time, ninety of half a minute each.
+Every algorithm uses its fastest learning rate on each network, out of the same four, which were tried with one seed.
+Emulated runs take real time: ninety runs of half a minute each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sparse gradients: accuracy, bytes and time against the share that is kept; where dense wins again."""
+"""Sparse gradients: accuracy, bytes and round time by the share of elements kept, and where dense ones are better."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTIES = 3
 RATE = "links[*].rate"
 RATIOS = (0.1, 0.03, 0.01, 0.003, 0.001)
 _KINDS = {"Bi-Sparse": "bisparse", "MSTopK": "mstopk", "top-k": "topk", "random-k": "randomk"}
-# what momentum correction corrects is momentum: so that is what its dense counterpart has (Lin et al., table 1)
+# the dense counterpart of momentum correction uses momentum (Lin et al., table 1)
 _MOMENTUM = {"optimizer": "{kind: sgd, learning_rate: 0.05, momentum: 0.9, at: worker}"}
 _SHORT = {"training.rounds": "6", "training.evaluate_every": "6"}
 
@@ -33,14 +33,14 @@ PADDED = {ratio: f"padded {ratio}" for ratio in (0.1, 0.01)}
 
 
 def _first_layer_bytes(each: StudyRun) -> int:
-    """Return the payload over the WAN, in training, of the largest key, which is sent sparse."""
+    """Return the payload bytes of key 0 over the WAN in training: the largest key, which is sent sparse."""
     transfers = each.run.tables["transfers"]
     wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["key"] == 0)]
     return int(wan.loc[wan["message"].isin(("push", "value")), "payload_bytes"].sum())
 
 
 def _series(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return ``series`` and the share ``kept`` from the variant."""
+    """Add the columns ``series`` and ``kept`` (the share of elements kept), read from the variant's label."""
     parts = runs["variant"].str.extract(r"^(?P<series>.*?)(?: (?P<ratio>[0-9.]+))?$")
     return runs.assign(series=parts["series"], kept=parts["ratio"].astype(float).fillna(1.0))
 
@@ -50,7 +50,7 @@ def _accuracy(claim: str, twin: str, technique: str, low: float, high: float = f
 
 
 def _reduction(ratio: float) -> Expected:
-    """GeoMX pulls what all parties have kept."""
+    """Return the claim about the bytes of a layer. A reply in GeoMX has the elements that any party has kept."""
     wanted = 1 / (ratio * (1 + PARTIES))
     claim = f"padded Bi-Sparse at {ratio:g} sends 1/(rho (1+P)) = {wanted:.4g} times less of a layer (3 % slack)"
     return Expected(

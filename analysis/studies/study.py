@@ -1,7 +1,8 @@
-"""What a study declares: variants of a scenario, the cases in which they run, what is expected of them, and panels.
+"""The declaration of a study: variants of a scenario, the cases in which they run, claims about them, and panels.
 
-The first variant is the *twin* of the others: the same job without the technique. A study runs nothing.
-``analysis.studies.engine`` executes it: run directories, one CSV file, one figure, a verdict on every claim.
+The first variant is the *twin* of the others: the same job without the technique. A study runs nothing itself.
+``analysis.studies.engine`` executes it, and writes run directories, one CSV file, one figure and a verdict on every
+claim.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _QUICK_VALUES = 4
 class Case:
     """Conditions in which every variant runs.
 
-    settings        added to those of every variant, which overrule them
-    varies          setting to its values: every variant runs with every combination
-    variants        of this case alone, instead of the study's
-    learning_rates  of each variant, if the case has its own
-    scenario        instead of the study's
-    seeds           how many; one where everything is the same for every seed, as bytes and modelled times are
+    settings        added to those of every variant; a variant's own settings take precedence
+    varies          maps a setting to its values: every variant runs with every combination
+    variants        replace the study's variants in this case
+    learning_rates  of each variant, if the case has rates of its own
+    scenario        replaces the study's scenario in this case
+    seeds           number of seeds; 1 if the results do not depend on the seed, as for bytes and modelled times
     """
 
     settings: Settings = field(default_factory=dict)
@@ -51,13 +52,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One claim: in ``case``, the twin's ``column`` over the technique's lies in [``low``, ``high``], seed by seed.
+    """A claim: in ``case``, the ratio twin / technique of ``column``, seed by seed, lies in [``low``, ``high``].
 
-    points           instead, the technique's share less the twin's, in points
-    alone            instead, the technique's own value
-    twin, technique  other variants than the first and the last of the case
-    at               column to value, where the case varies settings
-    exact            the value is the same for every seed, so that one decides
+    points     compares the difference technique - twin of a share instead, in percentage points
+    alone      compares the technique's own value instead
+    twin       a variant other than the first of the case
+    technique  a variant other than the last of the case
+    at         maps a column to the value at which the claim is made, if the case varies settings
+    exact      the value is the same for every seed, so that it decides without an interval
     """
 
     claim: str
@@ -75,10 +77,12 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class StudySweep:
-    """Runs of one scenario: every variant (label to its settings) with every combination of ``grid``, by seed.
+    """Runs of one scenario: every variant with every combination of ``grid`` and every seed.
 
-    on        back ends on which it can run; empty: all
-    searches  for learning rates: by one seed, whatever a user asks for
+    variants  maps a label to settings
+    grid      maps a setting to its values
+    on        back ends on which the sweep can run; empty for all
+    searches  whether it searches learning rates: it then uses one seed, however many the user asks for
     """
 
     name: str
@@ -92,7 +96,7 @@ class StudySweep:
 
 @dataclass(frozen=True, slots=True)
 class StudyRun:
-    """One finished run and its place in the study. ``settings`` are those that its case varies."""
+    """A finished run and its place in the study. ``settings``: its values of the settings that the case varies."""
 
     sweep: str
     variant: str
@@ -103,12 +107,17 @@ class StudyRun:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks of a study. ``on``: back ends; empty means the study's own.
+    """The user's options for the execution of a study.
 
-    ``settings``: setting to its values; one is fixed, several are swept, each with a figure and claims of its own,
-    unless the study varies that setting itself.
-    ``only``: labels of the variants to run; empty means all.
-    ``cluster``: address of the cluster whose machines run them; empty means this machine.
+    out       the folder for all files
+    quick     run few values and seeds
+    on        back ends; empty for the study's own
+    seeds     number of seeds; ``None`` for the study's own
+    jobs      number of runs at the same time; ``None`` for the default
+    settings  maps a setting to its values. With several values, each gets a figure and claims of its own, unless the
+              study varies that setting itself
+    only      labels of the variants to run; empty for all
+    cluster   address of the cluster whose machines make the runs; empty for this machine
     """
 
     out: Path
@@ -123,13 +132,21 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes. ``x`` and ``y`` are columns, or expressions of columns as ``DataFrame.eval`` reads them.
+    """One pair of axes.
 
-    ``kind``: ``line`` (mean over seeds with its 95 % interval), ``curve`` (accuracy over time, one line per seed),
-    ``bar`` (one bar per series, or a group of bars per value of ``x``), ``points`` (markers, with ``model`` as a line),
-    ``forest`` (every expected factor with its interval and bounds).
-    ``where``: column to the value that rows must have. ``series``: the column that distinguishes lines. ``levels``:
-    value of ``y`` to the label of a horizontal line. ``published``: unit of the published numbers to draw.
+    y          a column, or an expression of columns for ``DataFrame.eval``; ``x`` likewise
+    kind       ``line``: mean over seeds with its 95 % interval | ``curve``: one line per seed, by default accuracy
+               over time | ``bar``: one bar per series, or a group of bars per value of ``x`` | ``points``: markers,
+               with ``model`` as a line | ``forest``: every expected factor with its interval and bounds
+    where      maps a column to the value that rows must have; a tuple allows any of its values
+    series     the column that distinguishes series
+    only       the series to draw; empty for all
+    log        the logarithmic axes: ``x``, ``y`` or ``xy``
+    levels     maps a value of ``y`` to the label of a horizontal line
+    published  unit of the published numbers to draw; empty for none
+    labels     maps a series, or a value of ``x``, to the text shown for it
+    width      relative to the other panels
+    legend     whether the panel has a legend of its own
     """
 
     title: str
@@ -157,17 +174,21 @@ class Study:
 
     source      the paper and figure that it reproduces, or its subject
     scenario    a file below ``scenarios/``, an absolute path, or the YAML text itself
-    variants    label of a series to the settings that make it, the twin first
-    cases       name to the conditions; by default one without any
-    expected    claims as data; ``claims`` yields those that are no comparison of two variants
-    rates       learning rates that are tried for every variant alike, with one seed: in the cases that have learning
-                rates of their own, else in the first. Claims ask whether the stated ones are the best of them
-    on          back ends, unless the user asks for others; ``only_on``: those that can run it; empty: all
-    columns     name to a function of one run
+    variants    maps the label of a series to its settings; the twin is first
+    cases       maps a name to a case; by default one case without conditions
+    expected    claims as data
+    claims      yields the other claims: those that do not compare two variants
+    rates       learning rates to try for every variant, with one seed, in the cases that have learning rates of their
+                own, or else in the first case. Claims check that the rates stated by the variants are the best of them
+    on          back ends that run it by default
+    only_on     back ends that can run it; empty for all
+    columns     maps the name of a column to a function of one run
     derive      adds columns that need several rows
-    target      the accuracy of ``time_to_target_s``; by default the scenario's own, or 90 %
-    technique   what claims are about, if they are to name it
-    parts       studies that this one shows together; it has no cases then
+    target      the accuracy of ``time_to_target_s``; by default the scenario's own target, or 90 %
+    technique   the name of the technique in the texts of claims; empty to leave it out
+    looks       maps the label of a series to its look
+    rows        number of rows of panels
+    parts       studies that this one shows together; their cases replace its own
     """
 
     title: str
@@ -191,7 +212,7 @@ class Study:
     parts: tuple[Study, ...] = ()
 
     def sweeps(self, quick: bool = False) -> tuple[StudySweep, ...]:
-        """Return the runs of every case, and of the search of learning rates. ``quick``: few values and seeds."""
+        """Return the sweeps of every case, and the searches of learning rates. ``quick``: with few values and seeds."""
         if self.parts:
             return tuple(sweep for part in self.parts for sweep in part.sweeps(quick))
         return tuple(sweep for name in self.cases for sweep in self._sweeps_of(name, quick))
@@ -216,7 +237,7 @@ class Study:
 
     @property
     def searched(self) -> list[str]:
-        """The cases in which learning rates are tried."""
+        """The names of the cases in which learning rates are tried."""
         if not self.rates:
             return []
         return [name for name, case in self.cases.items() if case.learning_rates] or [*self.cases][:1]
@@ -228,7 +249,7 @@ def search_of(case: str) -> str:
 
 
 def _few(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return both ends, and evenly spread ones between them."""
+    """Return ``_QUICK_VALUES`` values: the first, the last, and evenly spread ones between them."""
     last = len(values) - 1
     if last < _QUICK_VALUES:
         return values
@@ -236,10 +257,10 @@ def _few(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def find(name: str) -> tuple[str, Study]:
-    """Return the name of a study's files, and the study.
+    """Return the name for a study's files, and the study. Raise ``ScenarioError`` if there is no such study.
 
     ``name`` is one of ``STUDIES``, an entry point in the group ``testbed.figure``, ``package.module:NAME`` or
-    ``FILE.py:NAME``. The object there is a ``Study``, or a class or function that returns one. Raise ``ScenarioError``.
+    ``FILE.py:NAME``. The object there is a ``Study``, or a class or function that returns one.
     """
     found = import_code(STUDIES.get(name, name), installed("figure").get(name))
     if found is None:

@@ -1,4 +1,4 @@
-"""Decides what a study expects: a technique beside its twin, seed by seed, and whether learning rates fit."""
+"""Decides the claims of a study: compares a technique with its twin seed by seed, and checks learning rates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _TIME_TO_TARGET = "time_to_target_s"
 
 
 class Factors(NamedTuple):
-    """The twin's values over the technique's by seed, or the differences in points, or the technique's own values.
+    """The measured values of a claim.
 
-    lost      why the technique has lost, if it has; then there are no ``values``
-    censored  some values are lower bounds: their twins ended before the target
-    lost_by   of a technique that has lost: values with 0 for the seeds that never arrived, whose twins did; none where
-              a twin did not arrive either
+    values    for each seed the ratio twin / technique, or the difference in points, or the technique's own value
+    lost      why the technique has lost: some of its seeds did not reach the target. There are no ``values`` then
+    censored  some values are lower bounds, because the twin ended before the target
+    lost_by   if the technique has lost: the ratios, with 0 for its seeds that did not reach the target; empty if a
+              seed of the twin did not reach it
     """
 
     values: list[float]
@@ -31,9 +32,10 @@ class Factors(NamedTuple):
     lost_by: tuple[float, ...] = ()
 
     def decide(self, claim: str, expected: Expected, unit: str) -> Claim:
-        """Decide whether the mean lies in the bounds.
+        """Decide whether the mean lies within the bounds.
 
-        A technique that has lost fails, unless the claim is that it is not ahead: ``lost_by`` decides that.
+        If the technique has lost, the claim fails. A claim without a lower bound says that the technique is not ahead:
+        ``lost_by`` decides it.
         """
         low = expected.low
         high = expected.high
@@ -49,7 +51,7 @@ class Factors(NamedTuple):
 
 
 def factors_of(study: Study, found: Results, expected: Expected) -> Factors:
-    """Return what was measured of one claim, seed by seed; of runs of one back end."""
+    """Return the measured values of one claim, seed by seed. ``found``: the runs on one back end."""
     labels = [*study.variants_of(expected.case)]
     twin = expected.twin or labels[0]
     technique = expected.technique or labels[-1]
@@ -60,10 +62,10 @@ def factors_of(study: Study, found: Results, expected: Expected) -> Factors:
 
 
 def factors(rows: pd.DataFrame, column: str, twin: str, technique: str, points: bool = False) -> Factors:
-    """The twin's value over the technique's (or the difference in points) by seed.
+    """Return the ratio twin / technique of a column, or the difference technique - twin in points, by seed.
 
-    Of times to a target, a twin that does not reach it counts as if it had at its end, which gives a lower bound; a
-    technique that does not has lost. Another column has no values if one of them is unknown.
+    For times to a target: if the twin does not reach it, its training time counts, which gives a lower bound; if the
+    technique does not reach it, it has lost. If a value of another column is unknown, there are no values.
     """
     ours, theirs = (rows[rows["variant"] == name].set_index("seed") for name in (technique, twin))
     base = theirs[column]
@@ -85,7 +87,7 @@ def factors(rows: pd.DataFrame, column: str, twin: str, technique: str, points: 
 
 
 def claim_of(study: Study, found: Results, expected: Expected) -> Claim:
-    """Decide one claim, by runs of one back end."""
+    """Decide one claim from the runs on one back end."""
     about = f"{study.technique}, " if study.technique else ""
     text = f"{about}{expected.case}: {expected.claim}" if len(study.cases) > 1 or about else expected.claim
     unit = " points" if expected.points else "" if expected.alone else " times"
@@ -93,7 +95,7 @@ def claim_of(study: Study, found: Results, expected: Expected) -> Claim:
 
 
 def claims_of(study: Study, found: Results) -> Claims:
-    """Decide all claims of a study, by runs of one back end."""
+    """Decide all claims of a study from the runs on one back end."""
     for part in study.parts or (study,):
         known = set(found.runs["sweep"])
         yield from (claim_of(part, found, each) for each in part.expected if each.case in known)
@@ -108,9 +110,9 @@ def claims_of(study: Study, found: Results) -> Claims:
 
 
 def best_rate(rows: pd.DataFrame) -> float:
-    """Return the learning rate with which most seeds of a variant reach the target, then soonest.
+    """Return the learning rate with which most seeds of a variant reach the target; of several, the fastest one.
 
-    Without a target in any run, that of the highest accuracy.
+    If no run reaches the target, return the rate with the highest mean accuracy.
     """
     known = rows.assign(reached=rows[_TIME_TO_TARGET].notna(), at_s=rows[_TIME_TO_TARGET].fillna(rows["training_s"]))
     means = known.groupby("learning_rate")[["reached", "at_s", "accuracy"]].mean()
@@ -119,7 +121,10 @@ def best_rate(rows: pd.DataFrame) -> float:
 
 
 def well_chosen(rows: pd.DataFrame, stated: Mapping[str, str]) -> Claims:
-    """Whether every variant's stated learning rate is the best of those tried. At an end of them nothing is decided."""
+    """Yield for every variant the claim that its stated learning rate is the best of those tried.
+
+    The claim is not resolved if the best rate is the lowest or the highest one tried.
+    """
     for variant, tried in rows.groupby("variant", sort=False):
         name = str(variant)
         known = sorted(tried["learning_rate"].unique())

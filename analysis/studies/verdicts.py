@@ -1,7 +1,7 @@
-"""Every technique beside its twin without it, each alone and all of them together.
+"""Studies that compare each technique with its twin, the same job without the technique; and one of all together.
 
-First those that shorten a round and leave the mathematics as it is; then those that change what is computed or sent,
-whose claims are on the time to the same accuracy, each at its best learning rate.
+The first techniques shorten a round and leave the mathematics unchanged. The others change the computation or the
+messages, so their claims are about the time to the same accuracy, each technique at its best learning rate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _study(
     rates: tuple[str, ...] = (),
     **more: Any,
 ) -> Study:
-    """Return the study of one technique: in every case its variants, the twin first and the technique last."""
+    """Return the study of one technique. In ``variants``, the twin is first and the technique last."""
     return Study(
         f"{technique} beside its twin without it",
         source,
@@ -101,7 +101,7 @@ MULTI_GPS = _study(
 
 
 def _wan_bytes(each: StudyRun) -> int:
-    """Return all bytes over the WAN: first values, the run's messages and headers included."""
+    """Return all bytes sent over the WAN, including headers and the first values."""
     transfers = each.run.tables["transfers"]
     return int(transfers.loc[transfers["tier"] == "wan", ["payload_bytes", "header_bytes"]].to_numpy().sum())
 
@@ -147,7 +147,10 @@ DATA_CACHE = _study(
 
 
 def _optimizer_s(each: StudyRun) -> float:
-    """Return how long the optimizer's part of the third round takes at the slowest worker, what it gathers included."""
+    """Return the time (s) from the start of the optimizer's work to the end of the third round, at the slowest worker.
+
+    It includes the messages by which workers gather each other's results.
+    """
     computes = each.run.tables["computes"]
     rounds = each.run.tables["rounds"]
     mine = computes[(computes["work"] == "optimizer") & (computes["round"] == 2)]
