@@ -63,7 +63,7 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def made_on(frame: pd.DataFrame) -> list[str]:
-    """Return the back ends of the runs in a table, ``simulate`` first; only that one if the table has no such column."""
+    """Return the back ends of the runs in a table, ``simulate`` first; only ``simulate`` if there is no such column."""
     ran = frame["back_end"].unique() if "back_end" in frame else ("simulate",)
     return sorted(map(str, ran), key=lambda each: (each != "simulate", each))
 
