@@ -10,7 +10,7 @@
     print(testbed.compare(sweep))
     testbed.compare([run, *sweep.runs])
 
-The command line is made of the same parts. Errors are the exceptions of ``testbed.errors``, with the same texts.
+The command line uses the same functions. Errors are the exceptions of ``testbed.errors``, with the command's texts.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def load(
         >>> scenario.training.rounds
         10
 
-    source      path of a scenario file, name of a shipped one (``"quickstart"``), the content of one as a mapping
-                (sections of ``testbed.scenario.schema`` may be among its values), or a scenario
+    source      path of a scenario file, name of a shipped scenario (``"quickstart"``), a mapping with the content of a
+                scenario (whose values may be sections of ``testbed.scenario.schema``), or a scenario
     set         values that replace those of the file; files of code (``./mine.py:Mine``) are relative to the working
                 directory
     on          back end instead of the scenario's own: ``emulate``, ``simulate``, ``local``, ``exact`` or ``cluster``
@@ -119,7 +119,7 @@ def load(
 
 
 def _without_sections(value: Any) -> Any:
-    """Return a value with sections, wherever they are in it, as mappings."""
+    """Return a value with all sections in it turned into mappings."""
     if isinstance(value, Technique | Scenario):
         return value.resolved()
     if isinstance(value, PerTier):
@@ -131,11 +131,11 @@ def _without_sections(value: Any) -> Any:
     return [_without_sections(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
-_CODE = re.compile(r"(?![a-z0-9_]+: )[^{}\[\]]+\.py:[A-Za-z_][A-Za-z0-9_]*")  # a file and class, alone
+_CODE = re.compile(r"(?![a-z0-9_]+: )[^{}\[\]]+\.py:[A-Za-z_][A-Za-z0-9_]*")  # a whole text FILE.py:Class
 
 
 def _from_here(value: Any) -> Any:
-    """Return a value of ``set`` with absolute paths of code."""
+    """Return a value of ``set`` in which paths of code are absolute."""
     if isinstance(value, str) and _CODE.fullmatch(value):
         return str(Path.cwd() / value)
     if isinstance(value, Mapping):
@@ -166,14 +166,14 @@ class Run(stored.StoredRun):
         return html_of(*summary_of(self), picture=self.path / "figure.png")
 
     def view(self, height: int = 760) -> Widget:
-        """Return the page that plays the run back, as a widget of a notebook; ``height``: in pixels."""
+        """Return a notebook widget with the page that plays the run back. ``height`` is in pixels."""
         from analysis.view.source import saved
 
         return Widget(saved([self.path]), height)
 
 
 def open_run(path: str | Path) -> Run:
-    """Return the run that a directory holds. Raise ``ScenarioError`` if it holds none."""
+    """Return the run in a run directory. Raise ``ScenarioError`` if ``path`` is not one."""
     found = stored.load_run(Path(path))
     return Run(**{field.name: getattr(found, field.name) for field in fields(stored.StoredRun)})
 
@@ -196,27 +196,28 @@ def run(  # noqa: PLR0913 - what the command has
         >>> run.status.state, run.result["rounds"]
         ('done', 10)
 
-    A simulation runs in this process, unless it is of a user's script, which may crash its process; other runs start
+    A simulation runs in this process, except for a user's script, which might crash the process; other runs start
     processes. Ctrl-C (in Jupyter: interrupt) ends the run, writes the results so far, and raises ``KeyboardInterrupt``.
 
-    scenario   what ``load`` takes or returns
+    scenario   a scenario, or a source of one as for ``load``
     set        values that replace those of the scenario
     on         back end instead of the scenario's own
-    out        run directory, by default a new one below ``runs``; a finished run of an equal Plan is returned as it is
+    out        run directory, by default a new one below ``runs``. If it holds a finished run of an equal Plan, that run
+               is returned
     progress   whether to show a live display
-    again      repeat the finished run in ``out``
-    log        experiment trackers to write to while the run runs: ``tensorboard``, ``wandb``, ``mlflow``
-    callbacks  followers of the run; one that raises ``StopRun`` ends it, with the status ``interrupted``
+    again      whether to repeat a finished run in ``out``
+    log        experiment trackers that get the results while they arise: ``tensorboard``, ``wandb``, ``mlflow``
+    callbacks  followers of the run; a callback that raises ``StopRun`` ends it with the status ``interrupted``
 
-    Raise ``ScenarioError`` if the scenario cannot run there, ``CapabilityError`` if the machine cannot, and
-    ``RunFailed`` if a node or a callback fails; results are kept in ``out``. A training that diverges is a run with
-    that status.
+    Raise ``ScenarioError`` if the scenario cannot run on this back end, ``CapabilityError`` if the machine cannot run
+    it, and ``RunFailed`` if a node or a callback fails; results are kept in ``out``. If the training diverges, the run
+    is returned with the status ``diverged``.
     """
     begin_s = time.monotonic()
     if set or not isinstance(scenario, Scenario):
         scenario = load(scenario, set, on=on)
     scenario = moved(scenario, on)
-    if found := violations_of(scenario):  # made by a call of the class, which looks at its sections one by one
+    if found := violations_of(scenario):  # a scenario made by calling its class has not been checked as a whole
         raise ScenarioError([*map(str, found)])
     plan = build_plan(scenario)
     launch.check_before_training(scenario, plan)
@@ -253,8 +254,9 @@ def run_jobs(
         >>> {name: run.result["rounds"] for name, run in jobs.items()}
         {'star': 20, 'ring': 20}
 
-    Arguments are those of ``load`` and ``run``. ``alone``: also run each job by itself, into ``OUT/alone/NAME``, which
-    ``open_run`` opens. Errors are those of ``run``; the first job that fails raises when all have ended.
+    Arguments are those of ``load`` and ``run``. With ``alone``, each job also runs by itself, into ``OUT/alone/NAME``,
+    which ``open_run`` opens. Errors are those of ``run``. If jobs fail, the error of the first is raised after all jobs
+    have ended.
     """
     from testbed import launch_jobs
     from testbed.scenario.jobs import load_jobs
@@ -287,19 +289,19 @@ def run_jobs(
 
 
 def _raise_if_failed(outcome: SessionResult, path: Path, called: Callbacks) -> None:
-    if outcome.status == "interrupted" and outcome.exit_code:  # else a callback stopped it
+    if outcome.status == "interrupted" and outcome.exit_code:  # without an exit code, a callback stopped the run
         raise KeyboardInterrupt(f"the results so far are in {path}") from called.error
     if outcome.status not in (*COMPLETED, "interrupted"):
         raise _KINDS.get(outcome.exit_code, errors.RunFailed)(
             f"{outcome.message} (run directory: {path})"
         ) from called.error
-    if called.error is not None:  # of on_end, when the status had been written
+    if called.error is not None:  # raised by on_end, after the status had been written
         raise errors.RunFailed(f"{called.message} (run directory: {path})") from called.error
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a sweep: ``rows`` has a mapping for each, with its settings and results."""
+    """The runs of a sweep. ``rows`` holds one mapping per run, with its settings and results."""
 
     directory: Path
     rows: Sequence[Mapping[str, Any]]
@@ -341,23 +343,25 @@ def sweep(  # noqa: PLR0913 - what the command has
 ) -> Sweep:
     """Run all combinations of the values in ``grid``, each with ``seeds`` seeds. Finished runs are not repeated.
 
-    A section ``sweep`` of a scenario's file counts as for the command: ``grid`` and ``seeds`` replace its values.
+    If a scenario's file has a section ``sweep``, ``grid`` and ``seeds`` replace its values, as with the command.
 
-    grid   values by path: ``{"codec": ["none", "fp16"], "links[*].rate": ["5 Mbit/s", "20 Mbit/s"]}``
-    techniques  names of presets, or ``"all"``: each instead of the techniques of the scenario. Those that cannot run
-           on it are left out, and ``testbed.compare`` says why
-    tune   an option of the optimizer whose best value is searched for each point before its seeds are run, with
-           ``trials`` runs each: ``"learning_rate=3e-4..1e-1"``
-    seeds  the scenario's and those after it, so many in all; or a list of the seeds themselves
-    on     back end instead of the scenario's own
-    out    directory of the sweep, by default ``sweeps/NAME``
-    jobs   runs at the same time; by default the number of cores for simulations, else 1
-    log    experiment trackers to write to while runs run, each in its run's directory
-    cluster  ``HOST:PORT`` of a Ray cluster whose machines run them; ``auto``: that of this machine
-    retry_failed  run failed points again; those that were interrupted are in any case
+    grid          values by path: ``{"codec": ["none", "fp16"], "links[*].rate": ["5 Mbit/s", "20 Mbit/s"]}``
+    techniques    names of presets, or ``"all"``. Each replaces the techniques of the scenario. Presets that cannot run
+                  on the scenario are left out, and ``testbed.compare`` says why
+    tune          an option of the optimizer and its range: ``"learning_rate=3e-4..1e-1"``. Its best value is searched
+                  for each point, before the runs with the point's seeds
+    trials        runs of each search
+    seeds         number of seeds, of which the first is the scenario's and each other one is larger by 1; or a list of
+                  seeds
+    on            back end instead of the scenario's own
+    out           directory of the sweep, by default ``sweeps/NAME``
+    jobs          number of runs at the same time; by default the number of cores for simulations, else 1
+    log           experiment trackers that get the results while they arise, in each run's directory
+    cluster       ``HOST:PORT`` of a Ray cluster whose machines do the runs; ``auto``: the cluster of this machine
+    retry_failed  whether to run failed points again; interrupted points always run again
 
     Raise ``ScenarioError`` for the first combination that is refused, before anything runs, and ``CapabilityError`` if
-    the cluster cannot be joined or lacks what a run needs. A run that fails is a row with that status.
+    the cluster cannot be joined or lacks something that a run needs. A run that fails becomes a row with that status.
     """
     from testbed.execution import sweep as sweeps
     from testbed.execution.sweep_points import TechniquePoints, points_of, points_of_techniques
@@ -385,7 +389,7 @@ def sweep(  # noqa: PLR0913 - what the command has
         scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)
         directory = Path(out or Path("sweeps") / scenario.name)
         directory.mkdir(parents=True, exist_ok=True)
-        unchecked = directory / "refused.yaml"  # what is refused must not replace the scenario of an earlier sweep
+        unchecked = directory / "refused.yaml"  # a refused scenario must not replace that of an earlier sweep
         unchecked.write_text(scenario.to_yaml(), encoding="utf-8")
         found = points(unchecked, allow_code=True)
         source = file = unchecked.replace(directory / "scenario.yaml")
@@ -400,12 +404,12 @@ def sweep(  # noqa: PLR0913 - what the command has
         cluster,
         found.left_out,
     )
-    # a process with threads, as in Jupyter, must not be forked; Ray has threads
+    # a process with threads must not be forked: Jupyter has threads, and so has Ray
     if threading.active_count() > 1 or cluster:
         as_text = "".join(f"{seed}," for seed in chosen) if isinstance(chosen, tuple) else chosen
         asked = {"techniques": names, "tune": tune, "seeds": as_text, "on": on, "log": ",".join(log)}
         _as_command(job, source, asked | ({"trials": trials} if tune else {}), options)
-        job = _tuned(job, on, tune, trials)  # as the command has found it
+        job = _tuned(job, on, tune, trials)  # takes the values that the command has found
         rows = sweeps.table(job)
     else:
         job = _tuned(job, on, tune, trials)
@@ -414,7 +418,7 @@ def sweep(  # noqa: PLR0913 - what the command has
 
 
 def _tuned(job: SweepJob, on: str | None, tune: str, trials: int) -> SweepJob:
-    """Return the sweep with the values that a search finds; unchanged without one."""
+    """Return the sweep with the best values that a search finds; unchanged if ``tune`` is empty."""
     if not tune:
         return job
     from testbed.execution.sweep_points import maker
@@ -429,7 +433,7 @@ def _tuned(job: SweepJob, on: str | None, tune: str, trials: int) -> SweepJob:
 
 
 def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-    """Return the values as texts that a comma separates from each other."""
+    """Return the values of a grid as texts that may be joined by commas."""
     written = {
         path: [texts_of({path: _from_here(value)}) for value in _listed(path, values)] for path, values in grid.items()
     }
@@ -438,7 +442,7 @@ def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
 
 
 def _listed(path: str, values: Any) -> list[Any]:
-    """Return the values of a path of a grid. Raise ``ScenarioError`` for what is no list of them."""
+    """Return the values of one path of a grid as a list. Raise ``ScenarioError`` if there are none, or no list."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise ScenarioError(f"grid: {path}: expected a list of values, got {values!r}; write [{values!r}]")
     listed = list(values)
@@ -460,7 +464,7 @@ _COMMAND = (
 
 
 def _as_command(job: SweepJob, source: Path, asked: Mapping[str, str | int | None], options: Iterable[str]) -> None:
-    """Run the sweep by its command. ``asked``: options that it takes once; ``options``: those after ``--set``."""
+    """Run the sweep by its command. ``asked`` has options that it takes once, ``options`` the texts after ``--set``."""
     words = [word for option in options for word in ("--set", option)]
     words += [word for name, value in asked.items() if value for word in (f"--{name}", str(value))]
     words += ["--jobs", str(job.jobs)] if job.jobs else []
@@ -487,11 +491,11 @@ def _as_command(job: SweepJob, source: Path, asked: Mapping[str, str | int | Non
 
 
 def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
-    """Return the exit code of a command, and what it wrote as errors.
+    """Run a command and return its exit code and its error output.
 
-    An interrupt is passed on, and raised when the command has ended. It is in a process group of its own: a terminal
-    would interrupt it as well, and the second interrupt ends it before it has written its results. When this process
-    or thread ends, however it does, the command is asked to end.
+    An interrupt is passed on to the command, and raised when the command has ended. The command has its own process
+    group: otherwise a terminal would interrupt it as well, and a second interrupt ends it before it has written its
+    results. When this process or thread ends for whatever reason, the command is asked to end.
     """
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
@@ -515,7 +519,7 @@ def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side; ``target``: whose times are compared, by default that of the first run's scenario."""
+    """Several runs side by side. Times to ``target`` are compared; by default, the target of the first run."""
 
     runs: Sequence[stored.StoredRun]
     target: Target | None = None
@@ -553,10 +557,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class SweepComparison:
-    """The points of a sweep beside their base, paired by seed: ``testbed.compare("codecs", base={"codec": "none"})``.
+    """The points of a sweep compared with a base, seed by seed: ``testbed.compare("codecs", base={"codec": "none"})``.
 
-    ``conclusion``: sentences, the first names the winner, its interval and how many seeds decide it. ``rows``: a
-    mapping for each run.
+    conclusion  sentences; the first names the winner, its interval and the number of seeds that decide it
+    rows        one mapping per run
     """
 
     stored: StoredComparison
@@ -570,13 +574,13 @@ class SweepComparison:
         return [dict(row) for row in self.stored.rows]
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per point: medians over seeds, ratios to the base with the ends of their 95 % intervals."""
+        """Return one row per point: medians over seeds, and ratios to the base with their 95 % intervals."""
         from analysis.sweeps.output import by_point
 
         return by_point(self.stored)
 
     def figure(self) -> Figure:
-        """Return accuracy over time and WAN bytes with its spread, ratios with intervals, and the time per round."""
+        """Return a figure: accuracy over time and WAN bytes with spread, ratios with intervals, and time per round."""
         from analysis.figures.sweep import draw
 
         return as_output(draw(self.stored))
@@ -618,13 +622,14 @@ def compare(
     target: float | str | None = None,
     base: Settings | None = None,
 ) -> Comparison | SweepComparison:
-    """Compare runs, or run directories, of which the first is the base of the speed-up; or the points of a sweep.
+    """Compare several runs, or the points of a sweep.
 
-    runs    a list of runs; or a sweep, or its directory
-    target  whose times are compared: ``0.95``, ``"95 %"`` or ``"loss=2.5"``; by default the first run's
-    base    of a sweep: the settings of the point that others are compared with, by default the first
+    runs    a list of runs or run directories, of which the first is the base of speed-ups; or a sweep or its directory
+    target  the accuracy or loss for times to target: ``0.95``, ``"95 %"`` or ``"loss=2.5"``; by default the target of
+            the first run
+    base    only for a sweep: the settings of the point with which all others are compared; by default the first point
 
-    Raise ``ScenarioError`` without any run.
+    Raise ``ScenarioError`` if there is no run.
     """
     try:
         wanted = None if target is None else Target.parsed(str(target))
@@ -651,9 +656,9 @@ def compare(
 
 @dataclass(frozen=True)
 class Advice:
-    """Which technique suits a scenario: ``testbed.advise("my.yaml")``.
+    """The techniques that suit a scenario, ranked: ``testbed.advise("my.yaml")``.
 
-    ``conclusion``: sentences, the first names the technique and its 90 % interval.
+    ``conclusion`` holds sentences; the first names the best technique and its 90 % interval.
     """
 
     stored: StoredAdvice
@@ -671,7 +676,7 @@ class Advice:
         return frame(self.stored)
 
     def figure(self) -> Figure:
-        """Return the ranking with its intervals, and what techniques take of time against what they send."""
+        """Return a figure: the ranking with its intervals, and each technique's time against the bytes it sends."""
         from analysis.figures.advice import draw
 
         return as_output(draw(self.stored))
@@ -683,11 +688,12 @@ class Advice:
     def confirm(
         self, count: int = 3, *, on: str | None = None, out: str | Path | None = None, again: bool = False
     ) -> list[Confirmed]:
-        """Run the best techniques whole and return each with what its run took, in the order of the advice.
+        """Run the best techniques to the end. Return each with the value that its run reached, best advised first.
 
+        count  number of techniques to run
         on     back end instead of the scenario's own
         out    folder of the run directories, by default ``advice/NAME``
-        again  replace finished runs that are there; those of an equal Plan are returned as they are otherwise
+        again  whether to repeat finished runs in ``out``; otherwise finished runs of equal Plans are used
         """
         from analysis.advise.confirm import Confirmed, refuse_what_runs_do_not_tell, value_of
         from analysis.advise.files import file_name
@@ -729,21 +735,22 @@ def advise(  # noqa: PLR0913 - what the command has
     tune: str | None = None,
     trials: int = 4,
 ) -> Advice:
-    """Return which technique suits a scenario: candidates are simulated, and ranked with intervals.
+    """Simulate the techniques that a scenario could use, and rank them with intervals.
 
-    scenario    what ``load`` takes or returns
-    goal        what is to be reached: ``"accuracy=0.9"``; by default the scenario's target accuracy
-    least       what is to be least on the way there: ``time``, ``bytes`` over the WAN, or ``money``
-    require     ``no-udp``, ``fp32``, ``points=1``
-    techniques  names of presets; by default all
-    prices      a CSV of what transfers and machines cost, for ``least="money"``
-    budget_s    seconds that it may take
-    simulations  instead of these: how many simulations it may make, for the same answer on every machine
-    jobs        simulations at the same time; by default the number of cores, and 1 where this process has threads
-    tune        an option of the optimizer that is searched for each technique: ``"learning_rate=3e-4..1e-1"``
-    trials      runs of each search
+    scenario     a scenario, or a source of one as for ``load``
+    goal         the goal to reach: ``"accuracy=0.9"``; by default the scenario's target accuracy
+    least        the measure to minimise on the way to the goal: ``time``, ``bytes`` over the WAN, or ``money``
+    require      constraints: ``no-udp`` (no unreliable datagrams), ``fp32`` (tensors travel uncompressed), ``points=1``
+                 (accuracy at most one point below that of the scenario's own technique)
+    techniques   names of presets; by default all
+    prices       a CSV file with the costs of transfers and machines, for ``least="money"``
+    budget_s     seconds that the advice may take
+    simulations  number of simulations instead of ``budget_s``, which gives the same answer on every machine
+    jobs         simulations at the same time; by default the number of cores, or 1 if this process has threads
+    tune         an option of the optimizer that is searched for each technique: ``"learning_rate=3e-4..1e-1"``
+    trials       runs of each search
 
-    Raise ``ScenarioError`` for a goal that is none, and for a scenario that simulation says nothing about.
+    Raise ``ScenarioError`` if the goal is invalid, or if a simulation can say nothing about the scenario.
     """
     from analysis.advise import advising
     from analysis.advise.budget import Seconds, Simulations
@@ -765,7 +772,7 @@ def advise(  # noqa: PLR0913 - what the command has
 
 
 def presets() -> Mapping[str, Preset]:
-    """Return all techniques that ``technique: NAME`` chooses, with what each sets.
+    """Return all techniques that ``technique: NAME`` can choose, with the settings of each.
 
     >>> testbed.presets()["hfa"].settings
     {'sync': {'kind': 'hfa', 'k1': 5, 'k2': 4}}
@@ -776,7 +783,7 @@ def presets() -> Mapping[str, Preset]:
 
 
 def topology(name: str, set: Settings | None = None, allow_code: bool = False) -> NetworkDescription:  # noqa: A002
-    """Return a network by name or file, as ``topology: {use: NAME}`` would read it. ``allow_code``: as in ``load``."""
+    """Return a network by name or file, as ``topology: {use: NAME}`` reads it. ``allow_code`` is as in ``load``."""
     from testbed.scenario.look_up import network
 
     return network(name, texts_of(set or {}), allow_code)
@@ -795,10 +802,11 @@ _OF_READING = {
 
 
 def trace(name: str, set: Settings | None = None) -> Trace:  # noqa: A002 - as in ``load``
-    """Return a trace of the library, or of a file, whose format is detected. Files of several quantities give rates.
+    """Return a trace of the library, or of a file, whose format is detected.
 
-    set  how the file is read: ``what`` (``rate``, ``delay`` or ``loss``), and what a scenario may write beside
-         ``file``: ``format``, ``unit``, ``time_unit``, ``step``, ``from``, ``to``, ``columns``
+    set  how to read the file: ``what`` is the quantity (``rate``, ``delay`` or ``loss``), by default the rate if the
+         file has several; the others are keys that a scenario may write beside ``file``: ``format``, ``unit``,
+         ``time_unit``, ``step``, ``from``, ``to``, ``columns``
     """
     from testbed.units import UnitError, parse_duration
     from topologies.library import find_trace

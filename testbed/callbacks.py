@@ -1,4 +1,4 @@
-"""What follows a run while it runs: callbacks of the library's user, and live logs for experiment trackers.
+"""Follows a run while it runs: callbacks of the library's user, and live logs for experiment trackers.
 
     class Patience(testbed.Callback):
         def on_evaluate(self, evaluated):
@@ -36,7 +36,7 @@ _POLL_EVERY_S = 0.5  # wall time
 
 
 class StopRun(Exception):
-    """Raised by a callback: end the run now, and keep its results. The text is the reason."""
+    """A callback raises this to end the run now and keep its results. The exception's text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class EvaluatedRound:
 
     Attributes:
         number: The round after which the values were copied; the first is 0.
-        t_s: When they were copied, on the run's clock.
+        t_s: The time when the values were copied, in seconds on the run's clock.
         accuracy: On the test set; ``None`` if the data set has none.
         loss: Mean loss on the test set.
     """
@@ -59,33 +59,35 @@ class EvaluatedRound:
 class Callback:
     """Follows a run of ``testbed.run``; a subclass overrides what it needs.
 
-    Methods are called in the process of ``testbed.run``, one at a time, in the order of the run's events. A
-    simulation waits for them, and they cost no virtual time; real nodes go on meanwhile. Times are in seconds on
-    the run's clock. Any method may raise ``StopRun`` to end the run; in ``on_end`` it has no effect. Another
-    exception ends it, too, and ``testbed.run`` raises ``RunFailed`` from it.
+    The process of ``testbed.run`` calls the methods one at a time, in the order of the run's events. A simulation waits
+    until they return, and they cost no virtual time; real nodes do not wait. Times are in seconds on the run's clock.
+    Any method may raise ``StopRun`` to end the run; in ``on_end`` it has no effect. Any other exception also ends the
+    run, and ``testbed.run`` raises ``RunFailed`` from it.
     """
 
     def on_start(self, plan: Plan, directory: Path) -> None:
-        """The run is about to start in this run directory."""
+        """Called when the run is about to start in this run directory."""
 
     def on_round(self, completed: CompletedRound) -> None:
-        """All workers have completed a round.
+        """Called when all workers have completed a round.
 
-        Which processes of a user's program report rounds is not known before they do: one counts from its first
-        reported round until it ends, so that rounds may be told before a slower process has reported any.
+        A process of a user's program counts as a worker from the first round that it reports until it ends. So this
+        method may be called for a round before a slower process has reported any.
         """
 
     def on_evaluate(self, evaluated: EvaluatedRound) -> None:
-        """The model has been evaluated."""
+        """Called when the model has been evaluated."""
 
     def on_end(self, run: StoredRun) -> None:
-        """The run has ended in any way, and its results have been written."""
+        """Called when the run has ended, for whatever reason, and its results have been written."""
 
 
 class Callbacks(Follower):
-    """Calls callbacks. ``open_run`` makes what ``on_end`` gets. Raise ``ScenarioError`` for what is no callback.
+    """Calls the callbacks of a run. Raise ``ScenarioError`` if an object is not a callback.
 
-    ``error``: the first exception that one of them has raised; ``message`` says where.
+    open_run  opens the run directory; ``on_end`` gets the result
+    error     the first exception that a callback has raised other than ``StopRun``
+    message   says which method raised ``error``
     """
 
     def __init__(self, callbacks: Sequence[Callback], open_run: Callable[[Path], StoredRun]) -> None:
@@ -127,16 +129,16 @@ class Callbacks(Follower):
         for callback in self._callbacks:
             try:
                 callback.on_end(self._open_run(directory))
-            except StopRun:  # nothing is left to end
+            except StopRun:  # the run has ended already
                 continue
-            except Exception as error:  # the others, and other followers, get their end nevertheless
+            except Exception as error:  # the other callbacks and followers must still be told
                 self._note(f"{type(callback).__name__}.on_end", error)
 
     def _tell_round(self, completed: CompletedRound) -> None:
         self._call("on_round", lambda callback: callback.on_round(completed))
 
     def _call(self, method: str, call: Callable[[Callback], None]) -> None:
-        """``call`` each callback; ``method``: for messages."""
+        """Apply ``call`` to each callback. Messages name ``method``."""
         for callback in self._callbacks:
             name = f"{type(callback).__name__}.{method}"
             try:
@@ -159,7 +161,7 @@ class Callbacks(Follower):
 
 
 def live_logs(kinds: Sequence[str]) -> Followers:
-    """Return what makes the live log of each run of a sweep, there where it runs.
+    """Return a function that makes the live log of a run of a sweep; it is called in the process that runs the run.
 
     Raise ``ScenarioError`` or ``CapabilityError`` if a tracker is unknown or its package is missing.
     """
@@ -172,9 +174,9 @@ def _live_logs(kinds: Sequence[str]) -> Sequence[Follower]:
 
 
 class LiveLog(Follower):
-    """Writes the scalars of a run to trackers while it runs, into a folder of the run directory for each.
+    """Writes the scalars of a run to experiment trackers while it runs. Each has a folder in the run directory.
 
-    A tracker that fails is given up, with a warning; the run goes on.
+    A tracker that fails is given up with a warning, and the run goes on.
     """
 
     def __init__(self, kinds: Sequence[str]) -> None:
@@ -183,7 +185,7 @@ class LiveLog(Follower):
         trackers.check(kinds)
         self._kinds = kinds
         self._trackers: dict[str, Tracker] = {}
-        self._tail: EventTail | None = None  # until the run starts, which another follower may prevent
+        self._tail: EventTail | None = None  # stays None if another follower prevents the run from starting
         self._polled_s = 0.0
 
     def start(self, plan: Plan, directory: Path) -> None:

@@ -1,13 +1,13 @@
-"""The errors a user may meet, and the exit code that each one ends the command with.
+"""The errors that a user may meet, and the exit code of the command for each.
 
 TestbedError                     1
-├── ScenarioError                2   the scenario (or the command line) is wrong; nothing was created, or a node tells
+├── ScenarioError                2   the scenario or the command line is wrong; found before the run, or by a node
 ├── CapabilityError              3   this machine cannot do what was asked; the message says what would help
 ├── RunFailed                    4   a node failed; the message names node, step and cause
-│   ├── NodeLost                 4   a node died or fell silent: what a restart can cure
+│   ├── NodeLost                 4   a node died or fell silent; a restart can cure this
 │   ├── WaitTimeout              5   a named wait passed its deadline, or no node can advance
 │   ├── NoProgress               5   the clock of an exact run stands still
-│   ├── NetworkMismatch          6   the emulated links do not do what the Plan says
+│   ├── NetworkMismatch          6   the emulated links do not behave as the Plan says
 │   └── Diverged                 7   numbers of the training are no longer finite; the results so far are kept
 └── Interrupted                130   the user ended the run; the results so far are kept
 
@@ -48,7 +48,7 @@ class TestbedError(Exception):
 
 
 class ScenarioError(TestbedError):
-    """A scenario, trace, topology or option that cannot be accepted. Holds every problem found, one a line."""
+    """A scenario, trace, topology or option cannot be accepted. Holds every problem found, one per line."""
 
     exit_code = 2
 
@@ -64,15 +64,16 @@ class CapabilityError(TestbedError):
 
 
 def of_os(error: OSError, directory: Path | None = None, unnamed: str = "") -> TestbedError | None:
-    """Return the error of a path that cannot be used, or of a machine that is exhausted, in words for a user.
+    """Turn an ``OSError`` about an unusable path or exhausted resources into an error for users.
 
-    ``None`` if it is of another kind.
-    ``directory``: of the run, which has such an error if it is no longer there, or if the error names no path.
-    ``unnamed``: otherwise the place of an error that names no path.
+    Return ``None`` if the error is of another kind.
+
+    directory  the run directory. If it is gone, that is the error. An error that names no path is about ``directory``
+    unnamed    the place of an error that names no path, if there is no ``directory``
     """
     if directory is not None and not directory.is_dir():
         return RunFailed(f"{directory}: the run directory has gone while the run was under way")
-    if error.errno in EXHAUSTED:  # whatever the path: another one would not do
+    if error.errno in EXHAUSTED:  # another path would not help
         return CapabilityError(f"{os.strerror(error.errno).lower()}: {EXHAUSTED[error.errno]}")
     place = error.filename or directory or unnamed
     if not place or error.errno not in (*_WRONG_PLACE, *FULL):
@@ -90,7 +91,7 @@ class RunFailed(TestbedError):
 
 
 class NodeLost(RunFailed):
-    """A node died, or fell silent. What a restart can cure, unlike other failures."""
+    """A node died or fell silent. Unlike other failures, a restart can cure this."""
 
 
 class WaitTimeout(RunFailed):
@@ -110,7 +111,7 @@ class WaitTimeout(RunFailed):
 
 
 class NoProgress(RunFailed):
-    """The clock of an exact run stands still, as a program computes without end."""
+    """The clock of an exact run stands still, because a program computes without end."""
 
     exit_code = 5
 

@@ -1,4 +1,4 @@
-"""Names of nodes and links, made and taken apart in one place.
+"""Makes the names of nodes and links, and takes them apart.
 
 A node is ``<data centre>/<role><number>``: ``virginia/worker0``, ``virginia/server0``, ``virginia/global0``,
 ``virginia/scheduler``. A directed link is ``<from>><to>``: ``virginia>tokyo``. A name is 1-32 characters: a-z
@@ -23,7 +23,7 @@ def slug(text: str) -> str:
 
 
 def name_cure(text: str) -> str:
-    """Return how to write what is no valid name."""
+    """Return advice on how to write ``text``, which is not a valid name."""
     made = slug(text)
     return f"write '{made}', of {NAME_RULE}" if made else NAME_RULE
 

@@ -1,7 +1,7 @@
-"""Numbers as words: at most three significant digits below a thousand, the unit that reads best, never a power of ten.
+"""Formats numbers for people: three significant digits, the unit that reads best, and never a power of ten.
 
-Tables, summaries, figures and reports all write their numbers with these. ``testbed.units`` writes quantities of a
-scenario, which lose no digit.
+Tables, summaries, figures and reports use these functions. ``testbed.units`` writes the quantities of a scenario, which
+must not lose digits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 MISSING = "–"
 LEAST = 1e-3  # smaller numbers are printed as '<0.001'
-_TIMES = (  # below, unit in seconds, its name
+_TIMES = (  # durations below the first value are written in this unit: its seconds and its name
     (0.9995e-3, 1e-6, "µs"),
     (0.9995, 1e-3, "ms"),
     (999.5, 1.0, "s"),
@@ -22,7 +22,7 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def short(value: float | None) -> str:
-    """Return a number with three significant digits, and all digits before the point; ``None`` and NaN are missing."""
+    """Return a number with three significant digits, but all digits before the point; ``–`` for None and NaN."""
     if value is None or isnan(value):
         return MISSING
     if abs(value) >= 99.95 or not isfinite(value):
@@ -47,7 +47,7 @@ def seconds(value_s: float | None) -> str:
 
 
 def lasting(value_s: float) -> str:
-    """Return a duration as people say it: ``5 h 50 min``, ``2 min 5 s``; below a minute as ``seconds`` does."""
+    """Return a duration as people say it: ``5 h 50 min``, ``2 min 5 s``. Below a minute, it equals ``seconds``."""
     if value_s < 59.5:
         return seconds(value_s)
     in_hours = value_s >= 3599.5
@@ -73,7 +73,7 @@ def share(value: float | None) -> str:
 
 
 def share_below(value: float | None, wanted: float) -> str:
-    """Return a share with as many digits as show that it is less than ``wanted``: ``87.96 %``, which is not 88 %."""
+    """Return a share with enough digits to show that it is below ``wanted``: ``87.96 %`` if that is 88 %."""
     if value is None or isnan(value) or value >= wanted:
         return share(value)
     percent = 100 * value
@@ -84,7 +84,7 @@ def share_below(value: float | None, wanted: float) -> str:
 
 
 def factor(value: float | None) -> str:
-    """Return how many times: ``1.33×``."""
+    """Return a factor: ``1.33×``."""
     return MISSING if value is None or isnan(value) else f"{short(value)}×"
 
 
@@ -94,7 +94,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def span(least: int, most: int) -> str:
-    """Return one number, or two where the workers' differ."""
+    """Return a range of numbers, ``1–3``; or one number if both ends are equal."""
     return str(least) if least == most else f"{least}–{most}"
 
 
@@ -104,32 +104,32 @@ def spanned(least: int, most: int, noun: str) -> str:
 
 
 def between(low: str, high: str, word: str = " to ") -> str:
-    """Return ``3 to 33 s`` of two quantities as text; each has its unit where these differ."""
+    """Join two quantities to ``3 to 33 s``. If their units differ, each keeps its own."""
     number, _, unit = low.partition(" ")
     return f"{number}{word}{high}" if unit and high.endswith(f" {unit}") else f"{low}{word}{high}"
 
 
 def per_worker(result: Mapping[str, Any], what: str) -> str:
-    """Return ``steps`` or ``samples`` of a worker in a ``result.json``; those of earlier releases do not state them."""
+    """Return the ``steps`` or ``samples`` per worker in a ``result.json``; files of earlier releases lack them."""
     ends = result.get(f"{what}_per_worker")
     return span(*ends) if ends else MISSING
 
 
 def rounds_of_workers(result: Mapping[str, Any]) -> str:
-    """Return the completed rounds of a ``result.json``: those of every worker, or the least and the most of one."""
+    """Return the completed rounds in a ``result.json``: one number for all workers, or the fewest and the most."""
     return span(*result.get("rounds_per_worker", (result["rounds"],) * 2))
 
 
 def target(share_wanted: float) -> str:
-    """Return a target accuracy as it was written: ``97.5 %`` is not 98 %."""
+    """Return a target accuracy with all its digits: ``97.5 %``."""
     return f"{100 * share_wanted:g} %"
 
 
 def cell(value: object) -> str:
-    """Return any value of a table's cell as text; a sequence becomes a list in words."""
+    """Return the value of a table's cell as text; the items of a sequence are separated by commas."""
     if value is None:
         return MISSING
-    if isinstance(value, float):  # numpy's are
+    if isinstance(value, float):  # includes numpy's float64
         return short(value)
     if isinstance(value, tuple | list):
         return ", ".join(cell(each) for each in value)

@@ -1,4 +1,4 @@
-"""Commands of users' programs: their placeholders (``{rank}`` stands for the rank of the process), and their names."""
+"""Placeholders in the commands of users' programs (``{rank}`` is the rank of the process), and names of commands."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def unknown(text: str) -> Iterator[str]:
-    """Yield the words in braces that are no placeholders: slips of the pen, or braces of the program's own."""
+    """Yield the words in braces that are not placeholders: misspelt ones, or braces meant for the program itself."""
     return (word for word in _PLACEHOLDER.findall(text) if word not in PLACEHOLDERS)
 
 
 def title_of(command: Sequence[str]) -> str:
-    """Return a short name of a command: that of its program, or of the script that an interpreter runs."""
+    """Return a short name of a command: the name of its program, or of the script that an interpreter runs."""
     names = [PurePath(argument).name for argument in command if not argument.startswith("-")]
     is_script = len(names) > 1 and _INTERPRETER.fullmatch(names[0]) and " " not in names[1]
     return names[1 if is_script else 0] if names else ""

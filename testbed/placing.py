@@ -1,4 +1,4 @@
-"""Where the tensors of a node are."""
+"""The device that holds the tensors of a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES_ONLY = torch.device("meta")
 
 
 def place_of(plan: Plan, node: NodePlan) -> torch.device:
-    """Return the device of ``node``. Nothing is initialised by that."""
+    """Return the device of ``node``, without initialising it."""
     if plan.training.compute == "modelled":
         return SIZES_ONLY
     return torch_device(node.device.kind, max(0, node.device.index))

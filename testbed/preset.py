@@ -1,4 +1,4 @@
-"""A preset: the values of several axes that together make a technique, declared beside the class that carries it.
+"""A preset: values on several axes that together make a technique. The class of the technique declares it.
 
     class Hfa(Fsa):
         presets = (
@@ -24,12 +24,13 @@ from typing import Any
 class Preset:
     """A technique by name.
 
-    summary   what it does, with its main numbers, as part of a sentence
-    source    where it comes from: a paper, or a system
-    settings  values by section, as a scenario would write them. A mapping without ``kind``, on the axis of the class
-              that declares the preset, has that class as its kind. Where the scenario has another optimizer than the
+    summary   what the technique does, with its main numbers, as part of a sentence
+    source    the paper or system from which it comes
+    settings  values by section, as a scenario would write them. On the axis of the class that declares the preset, a
+              mapping without ``kind`` gets that class as its kind. If the scenario has another optimizer than the
               preset, the preset's optimizer is left out
-    defining  paths of settings without which it is another technique, beside the kind on its own axis
+    defining  paths of the settings that define the technique, in addition to the kind on its own axis; with another
+              value it would be another technique
     """
 
     name: str

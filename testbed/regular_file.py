@@ -1,4 +1,4 @@
-"""Read files that anybody may have made: a FIFO would wait for a writer, a device never ends."""
+"""Reads files of strangers, and refuses FIFOs, which would wait for a writer, and devices, which never end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 def read_regular(path: Path, limit_bytes: int | None = None) -> bytes:
-    """Return the content of a regular file. Raise ``OSError`` for anything else, and above ``limit_bytes``."""
+    """Return the content of a regular file. Raise ``OSError`` if it is not one, or is larger than ``limit_bytes``."""
     with open(path, "rb", opener=_at_once) as file:
         size_bytes = _size_bytes(file, path)
         if limit_bytes is not None and size_bytes > limit_bytes:

@@ -1,4 +1,4 @@
-"""The nearest known word to a misspelt one."""
+"""Suggests the known word that is nearest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """``did you mean 'density'?``, or nothing when no known word is near."""
+    """Return ``did you mean 'density'?``, or an empty text if no known word is near."""
     near = nearest(word, known)
     return f"did you mean '{near}'?" if near else ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is near to this one; empty if none is.
+    """Return the known word that is nearest to ``word``, or an empty text if none is near.
 
-    A swap of two neighbours counts as one slip; of two words equally near, the one made of the same letters wins
-    (``fas`` is ``fsa``, not ``hfa``), then the first.
+    Swapping two neighbouring letters counts as one edit. Among equally near words, a word with the same letters wins
+    (``fas`` means ``fsa``, not ``hfa``), then the first one.
     """
     ranked = sorted(
         (edit_distance(word.lower(), candidate.lower()), sorted(word) != sorted(candidate), position, candidate)
@@ -28,7 +28,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_or_all(word: str, known: Iterable[str], most: int | None = None) -> str:
-    """Return ``suggestion``, or where no word is near ``one of`` the first ``most`` (or all) of them."""
+    """Return ``suggestion``, or ``one of …`` with the first ``most`` known words (by default all) if none is near."""
     words = list(known)
     more = ", …" if most and len(words) > most else ""
     return suggestion(word, words) or f"one of {', '.join(words[:most])}{more}"

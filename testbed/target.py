@@ -1,4 +1,4 @@
-"""What a training is to reach on the test set: an accuracy, or a loss."""
+"""The target of a training on the test set: an accuracy or a loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Target:
     True
 
     measure  ``accuracy`` or ``loss``: the column of a table of evaluations that is compared with ``value``
-    value    to be reached
+    value    the accuracy or loss to reach
     """
 
     measure: str
@@ -30,9 +30,9 @@ class Target:
 
     @classmethod
     def parsed(cls, text: str) -> Target:
-        """Return what a user has written: ``0.95``, ``95 %``, ``accuracy=0.95`` or ``loss=2.5``.
+        """Parse a user's text: ``0.95``, ``95 %``, ``accuracy=0.95`` or ``loss=2.5``.
 
-        Raise ``ValueError`` for anything else, with the cure.
+        Raise ``ValueError`` for anything else; its message says what to write.
         """
         before, equals, after = text.partition("=")
         measure = before.strip() if equals else ACCURACY
@@ -45,43 +45,43 @@ class Target:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings of a scenario that ask for it, and for no other one: ``training.target_loss=2.5``."""
+        """The settings that give a scenario this target and no other: ``training.target_loss=2.5``, for example."""
         other = LOSS if self.measure == ACCURACY else ACCURACY
         return f"training.target_{other}=null", f"training.target_{self.measure}={self.value!r}"
 
     @property
     def name(self) -> str:
-        """What follows ``time to``: ``95 %``, or ``loss 2.5``."""
+        """The target as text after ``time to``: ``95 %``, or ``loss 2.5``."""
         return numbers.target(self.value) if self.measure == ACCURACY else f"loss {self.value:g}"
 
     @property
     def told(self) -> str:
-        """What follows ``reached``: ``95 % accuracy``, or ``a loss of 2.5``."""
+        """The target as text after ``reached``: ``95 % accuracy``, or ``a loss of 2.5``."""
         return f"{self.name} accuracy" if self.measure == ACCURACY else f"a loss of {self.value:g}"
 
     @property
     def missed(self) -> str:
-        """Where a score is that does not meet the target: ``below`` or ``above`` it."""
+        """``below`` or ``above``: the side of the target on which a score misses it."""
         return "below" if self.measure == ACCURACY else "above"
 
     def is_met(self, score: Any) -> Any:
-        """Return whether a score is as good as the target or better; of an array, for each of its elements."""
+        """Return whether a score is at least as good as the target; for an array, an array of answers."""
         return score >= self.value if self.measure == ACCURACY else score <= self.value
 
     def missing(self, score: float) -> float:
-        """Return by how much a score misses the target: a share of the samples, or a loss; 0 if it does not."""
+        """Return the difference between a score and the target, or 0 if the score meets the target."""
         return max(0.0, self.value - score if self.measure == ACCURACY else score - self.value)
 
     def best(self, scores: Iterable[float]) -> float | None:
-        """Return the best of scores; ``None`` if there are none."""
+        """Return the best of the scores; ``None`` if there are none."""
         return max(scores, default=None) if self.measure == ACCURACY else min(scores, default=None)
 
     def worst(self, scores: Iterable[float]) -> float | None:
-        """Return the worst of scores; ``None`` if there are none."""
+        """Return the worst of the scores; ``None`` if there are none."""
         return min(scores, default=None) if self.measure == ACCURACY else max(scores, default=None)
 
     def shown(self, score: float | None) -> str:
-        """Return a score as text, with as many digits as show on which side of the target it is."""
+        """Return a score as text, with enough digits to show on which side of the target it is."""
         if self.measure == ACCURACY:
             return numbers.share_below(score, self.value)
         if score is None or isnan(score) or self.is_met(score):
@@ -104,7 +104,7 @@ def target_of_row(row: Mapping[str, Any]) -> Target | None:
 
 
 def learning_of(target: Target | None) -> str:
-    """Return the measure that curves and tables show: that of the target, and the accuracy without one."""
+    """Return the measure that curves and tables show: the target's measure, or the accuracy if there is no target."""
     return ACCURACY if target is None else target.measure
 
 

@@ -1,4 +1,4 @@
-"""The times at which background traffic is sent: the same in emulation and in simulation, from the Plan's seed."""
+"""The times at which background traffic is sent. The Plan's seed makes them equal in emulation and in simulation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Quantities with units: what a person writes (``20 Mbit/s``) to SI numbers (``20_000_000.0`` bit/s), and back.
+"""Converts quantities with units, such as ``20 Mbit/s``, to SI numbers (``20_000_000.0`` bit/s), and back.
 
-A quantity is a number, a space, a unit. The unit is never left out, for a bare ``10`` has cost people weeks. Bytes
-are decimal in ``KB`` and ``MB``, binary in ``KiB`` and ``MiB``; rates are bits per second, always decimal.
+A quantity is a number, a space and a unit. The unit is required, as a bare ``10`` has cost people weeks. Sizes in
+``KB`` and ``MB`` are decimal, those in ``KiB`` and ``MiB`` binary; rates are bits per second and always decimal.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MAX_NUMBER_CHARACTERS = 25
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
 _FLOAT = re.compile(r"[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
 _QUANTITY = re.compile(r"([-+]?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)\s*([^0-9:_].*)?")
-# how other tools write rates: (prefix, are these bytes?) -> what to write here
+# units of rates as other tools write them: a prefix, and the name of bits or bytes per second
 _FOREIGN_RATE = re.compile(r"([kKmMgGtT]?)i?(bps|b/s|Bps|B/s|bit|bits/s|bit/sec|byte/s|bytes/s)")
 
 
 class UnitError(ValueError):
-    """A text that is no quantity of the kind asked for: ``problem`` says why, ``hint`` what to write instead."""
+    """A text is not a quantity of the expected kind. ``problem`` says why, ``hint`` says what to write instead."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
         self.problem = problem
@@ -72,7 +72,7 @@ SIZE = Dimension(
 
 
 def parse_number(text: str) -> Fraction:
-    """An exact decimal number, such as ``32``, ``0.002`` or ``1e-3``. Raises ``UnitError``."""
+    """Return an exact decimal number from a text such as ``32``, ``0.002`` or ``1e-3``. Raise ``UnitError``."""
     if len(text) > MAX_NUMBER_CHARACTERS:
         raise UnitError(f"number has {len(text)} characters, limit {MAX_NUMBER_CHARACTERS}")
     if not _NUMBER.fullmatch(text):
@@ -81,10 +81,10 @@ def parse_number(text: str) -> Fraction:
 
 
 def parse_float(text: str) -> float:
-    """Return a number of a file that a program has written; it may be infinite or not a number.
+    """Return a number from a file that a program has written; it may be infinite or NaN.
 
-    Raise ``ValueError`` for anything else, also for what ``float`` accepts beside: ``1_0`` and digits of other scripts,
-    which in a file of numbers are damage.
+    Raise ``ValueError`` for anything else. This includes ``1_0`` and digits of other scripts: ``float`` accepts them,
+    but in a file of numbers they are damage.
     """
     if not _FLOAT.fullmatch(text.strip()):
         raise ValueError(f"not a number: {text[:40]}")
@@ -99,7 +99,7 @@ def parse_whole(text: str) -> int:
 
 
 def why_no_number(text: str) -> str:
-    """A hint for what YAML 1.1 or a habit from elsewhere would have read as a number; empty if there is none."""
+    """Return a hint for a text that YAML 1.1 or another language would read as a number; empty for other texts."""
     if re.fullmatch(r"[-+]?0[0-9]+", text):
         return "leading zeros are not allowed"
     if re.fullmatch(r"[0-9]+(:[0-9]+)+", text):
@@ -112,23 +112,23 @@ def why_no_number(text: str) -> str:
 
 
 def _without_per_cent(text: str) -> str:
-    """A hint for a share in per cent where a number is due; empty for other texts."""
+    """Return a hint for a share in per cent in place of a number; empty for other texts."""
     share = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", text)
     return f"write {Decimal(share[1]).scaleb(-2).normalize():f}, as a share of 1" if share else ""
 
 
 def parse_rate(text: str) -> float:
-    """Bits per second from ``20 Mbit/s``. Raises ``UnitError``."""
+    """Return bits per second from a text such as ``20 Mbit/s``. Raise ``UnitError``."""
     return _float(_parse(text, RATE), text)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from ``50 ms``. Raises ``UnitError``."""
+    """Return seconds from a text such as ``50 ms``. Raise ``UnitError``."""
     return _float(_parse(text, DURATION), text)
 
 
 def parse_size(text: str) -> int:
-    """Bytes from ``64 KiB``; a whole number of them. Raises ``UnitError``."""
+    """Return a whole number of bytes from a text such as ``64 KiB``. Raise ``UnitError``."""
     size = _parse(text, SIZE)
     if size.denominator != 1:
         raise UnitError(f"'{text}' is not a whole number of bytes")
@@ -136,7 +136,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """A number from ``0.01`` or ``1 %``. Raises ``UnitError``."""
+    """Return a share of 1 from ``0.01`` or ``1 %``. Raise ``UnitError``."""
     number = text.removesuffix("%").rstrip()
     try:
         return _float(parse_number(number) / (100 if text.endswith("%") else 1), text)
@@ -145,22 +145,22 @@ def parse_share(text: str) -> float:
 
 
 def format_rate(rate_bps: float) -> str:
-    """``20_000_000.0`` is ``20 Mbit/s``; ``parse_rate`` gives back the very same number."""
+    """Return ``20 Mbit/s`` for ``20_000_000.0``. ``parse_rate`` gives back exactly the same number."""
     return _format(rate_bps, RATE)
 
 
 def format_duration(duration_s: float) -> str:
-    """``0.05`` is ``50 ms``; ``parse_duration`` gives back the very same number."""
+    """Return ``50 ms`` for ``0.05``. ``parse_duration`` gives back exactly the same number."""
     return _format(duration_s, DURATION)
 
 
 def format_size(size_bytes: int) -> str:
-    """``65536`` is ``64 KiB``; ``parse_size`` gives back the very same number."""
+    """Return ``64 KiB`` for ``65536``. ``parse_size`` gives back exactly the same number."""
     return _format(size_bytes, SIZE)
 
 
 def format_share(share: float) -> str:
-    """``0.01`` is ``1 %``; ``parse_share`` gives back the very same number."""
+    """Return ``1 %`` for ``0.01``. ``parse_share`` gives back exactly the same number."""
     text = f"{format_number(float(Fraction(repr(share)) * 100))} %"
     return text if parse_share(text) == share else format_number(share)
 
@@ -208,6 +208,6 @@ def _format(value: float, dimension: Dimension) -> str:
 
 
 def format_number(value: float) -> str:
-    """``1.0`` is ``1``; the shortest text from which ``parse_number`` gives back the very same number."""
+    """Return ``1`` for ``1.0``: the shortest text from which ``parse_number`` gives back exactly the same number."""
     assert math.isfinite(value)
     return repr(value).removesuffix(".0")

@@ -1,4 +1,4 @@
-"""What a scenario breaks on purpose. ``testbed.plan.faults`` looks up whom it hits, where all nodes are known."""
+"""Faults that a scenario causes on purpose. ``testbed.plan.faults``, which knows all nodes, looks up those they hit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testbed.declaration import Problem, key_of, option, required
 
 NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
 LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
-PACKET_KINDS = ("duplicate", "reorder")  # need packets, which the virtual world does not have
+PACKET_KINDS = ("duplicate", "reorder")  # need single packets, which a simulation of flows does not have
 ROUND_KINDS = ("nan", "disk_full", "attack")
 MEMBER_KINDS = ("join", "leave")  # need a run whose membership may change
 KINDS = (*NODE_KINDS, *LINK_KINDS, *ROUND_KINDS)
@@ -22,57 +22,58 @@ class Window:
     """An interval from which the seed draws a time."""
 
     start_s: float = required(unit="s", key="from")
-    """Earliest."""
+    """Earliest time, since the start of training."""
     end_s: float = required(unit="s", min=1e-6, key="to")
-    """Latest."""
+    """Latest time, since the start of training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault. Some keys are for faults of certain kinds only."""
 
-    # a field that is ``of`` some kinds goes with no other kind; these need it unless it is ``optional``
+    # a field with ``of`` is only for faults of those kinds, which need it unless it is ``optional``
 
     kind: str = required(choices=KINDS)
     """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (absent until then), leave (on purpose, between two rounds),
     nan (a gradient), attack (what a worker pushes), disk_full. Links: down, rate, loss, delay, corrupt, duplicate,
     reorder (packets)."""
     node: str | None = None
-    """The node that it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
+    """The node that the fault hits, e.g. 'tokyo/worker0'; with '*', all nodes that match, e.g. '*/server0'."""
     data_center: str | None = None
-    """All nodes of a data centre; for links: all its links, both ways."""
+    """Hits all nodes of a data centre; a fault of links hits all its links, in both directions."""
     link: str | None = None
-    """The link that it hits, by direction: 'virginia>tokyo'; 'virginia<>tokyo' is both; with '*', all that match."""
+    """The link that the fault hits: 'virginia>tokyo' in one direction, 'virginia<>tokyo' in both; with '*', all links
+    that match."""
     pick: int | None = option(None, min=1, max=1000)
-    """How many of those that match are hit, drawn by the seed; by default all."""
+    """How many of the matching nodes or links are hit; the seed draws them. By default all."""
     at_s: float | None = option(None, unit="s")
     """Time since the start of training."""
     sometime: Window | None = None
     """A time that the seed draws, e.g. {from: 5 s, to: 20 s}."""
     round: int | None = option(None, max=10_000_000)
-    """At the end of this round of the first worker (nan, disk_full: in this round; attack: from it on; leave: after
-    this round of the node that leaves)."""
+    """The fault happens when the first worker ends this round (nan, disk_full: in this round; attack: from this round
+    on; leave: after this round of the node that leaves)."""
     duration_s: float | None = option(None, unit="s", min=1e-6, key="for")
-    """How long it lasts; by default to the end of the run."""
+    """How long the fault lasts; by default to the end of the run."""
     every_s: float | None = option(None, unit="s", min=1e-6)
-    """Repeats the fault after this time, 'times' times in all: {for: 1 s, every: 2 s, times: 5} makes a link flap."""
+    """Time from one fault to the next, 'times' faults in all: {for: 1 s, every: 2 s, times: 5} makes a link flap."""
     times: int | None = option(None, min=1, max=10_000)
-    """How often it happens in all."""
+    """How often the fault happens in all."""
     factor: float | None = option(None, above=1, max=1e6, of=("slow",))
     """slow: how many times slower."""
     rate_bps: float | None = option(None, unit="bit/s", of=("rate",))
-    """rate: the link's rate meanwhile."""
+    """rate: the link's rate during the fault."""
     loss: float | None = option(None, unit="share", of=("loss",))
-    """loss: share of packets lost meanwhile."""
+    """loss: share of packets that the link loses during the fault."""
     burst: float | None = option(None, min=1, max=1000, of=("loss",), optional=True)
     """loss: mean length of a burst of losses, in packets (Gilbert-Elliott)."""
     delay_s: float | None = option(None, unit="s", max=10.0, of=("delay",))
-    """delay: the link's one-way delay meanwhile."""
+    """delay: the link's one-way delay during the fault."""
     share: float | None = option(None, unit="share", of=("corrupt", "duplicate", "reorder"))
-    """corrupt: share of packets with one wrong bit. duplicate: of those that arrive twice. reorder: of those that
-    overtake others."""
+    """corrupt: share of packets with one wrong bit. duplicate: share of packets that arrive twice. reorder: share of
+    packets that overtake others."""
     rounds: int | None = option(None, min=1, max=10_000_000, of=("disk_full",), optional=True)
-    """disk_full: for how many rounds."""
+    """disk_full: number of rounds for which the disk is full; by default 1."""
     attack: str | None = option(None, choices=ATTACKS, of=("attack",))
     """attack: what the worker pushes instead of its contribution. sign_flip: its negative. scale: a multiple. noise:
     Gaussian noise on top. copy: its contribution to the round in which the attack began, again and again."""
@@ -86,7 +87,7 @@ class Fault:
 
     @property
     def value(self) -> float:
-        """The value of its kind (factor, rate, share, …); 0 for a kind without one. A disk is full for one round."""
+        """The value that goes with the fault's kind (factor, rate, share, …); 0 for a kind without a value."""
         if self.kind == "disk_full":
             return float(self.rounds or 1)
         if self.kind == "attack":
@@ -102,7 +103,7 @@ class Fault:
 
 
 def _of_kinds(fault: Fault) -> Iterator[Field[object]]:
-    """Yield the fields that go with some kinds only."""
+    """Yield the fields that are only for faults of certain kinds."""
     return (field for field in fields(fault) if "of" in field.metadata)
 
 

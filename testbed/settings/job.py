@@ -1,4 +1,4 @@
-"""The job: what is trained, on which devices; or which program runs instead."""
+"""The settings of a job: the training and its devices, or the program that runs instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One value on one axis: ``Choice(kind="ssp", options={"staleness": 3})``. The axis' table owns the options."""
+    """One technique on one axis: ``Choice(kind="ssp", options={"staleness": 3})``. The axis knows the valid options."""
 
     kind: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Choice:
 class Training(Generic[Technique]):
     """The job. It ends after ``rounds`` rounds, or earlier when ``target`` is reached on the test set."""
 
-    # ``Technique``: a scenario has techniques with what they declare, a Plan ``Choice`` alone
+    # ``Technique``: in a scenario, a technique with its declarations; in a Plan, only a ``Choice``
 
     model: Technique = required(axis="model")
     """The model."""
@@ -48,13 +48,14 @@ class Training(Generic[Technique]):
     evaluate_every: int = option(10, min=1, max=10_000_000)
     """Rounds between two evaluations. An evaluation takes no time on the run's clock."""
     target_accuracy: float | None = option(None, unit="share", min=0.001)
-    """Test accuracy at which the run ends earlier."""
+    """Test accuracy at which the run ends before its last round."""
     target_loss: float | None = option(None, min=1e-9)
-    """Loss on the test set at which the run ends earlier, instead of an accuracy."""
+    """Loss on the test set at which the run ends before its last round; instead of an accuracy."""
     compute: str = option("real", choices=("real", "modelled"))
-    """real: tensors are computed. modelled: sizes only, for thousands of data centres; simulate only."""
+    """real: tensors are computed. modelled: only the sizes of tensors are known, for thousands of data centres; only
+    with simulate."""
     loading: Technique = option(Choice(kind="in_memory"), axis="loading")
-    """Where samples come from: all in memory, or a cache of levels."""
+    """Where samples come from: all from memory, or through a hierarchy of caches."""
     precision: str = option("float32", choices=("float32", "tf32", "bf16"))
     """Precision of forward and backward passes; parameters, gradients and sums are float32. tf32: matrices are
     multiplied in TF32 (GPUs only). bf16: automatic mixed precision with bfloat16."""
@@ -63,7 +64,7 @@ class Training(Generic[Technique]):
     compile: bool = False
     """Whether models are compiled (torch.compile), before training begins."""
     deterministic: bool = False
-    """Whether to use only operations that give equal bits every time; has an effect on a GPU, where others are
+    """Whether to use only operations that give equal bits every time. This matters on GPUs, where other operations are
     faster."""
 
     def problems(self) -> Iterator[Problem]:
@@ -87,7 +88,7 @@ class Training(Generic[Technique]):
 
     @property
     def target(self) -> Target | None:
-        """What ends the run earlier, if it is reached."""
+        """The accuracy or loss at which the run ends before its last round; ``None`` if there is no target."""
         if self.target_accuracy is not None:
             return Target(ACCURACY, self.target_accuracy)
         return None if self.target_loss is None else Target(LOSS, self.target_loss)
@@ -95,10 +96,10 @@ class Training(Generic[Technique]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What a worker computes on, and how long one training step takes there.
+    """The device of a worker, and how long one training step takes on it.
 
-    In a Plan, ``pace`` is decided, the scenario's ``speed`` is divided into ``step_time_s``, and ``slowdown`` counts
-    from the worker's first step. The virtual world needs a step time as its model of a measured step, too.
+    In a Plan, ``pace`` is never ``auto``, ``step_time_s`` is already divided by ``speed``, and ``slowdown`` counts from
+    the worker's first step. The virtual world needs a step time even for ``measured``, as its model of the step.
     """
 
     pace: str = option("auto", choices=("auto", "paced", "measured"))
@@ -108,7 +109,7 @@ class Device:
     step_time_s: float = option(0.05, unit="s", min=1e-6)
     """Time of one training step at speed 1."""
     speed: float = option(1.0, min=0.001, max=1000.0)
-    """How many times faster than step_time says; 0.5 makes a straggler."""
+    """How many times faster the device is than step_time says; 0.5 makes a straggler."""
     kind: str = option("cpu", choices=("cpu", "cuda"))
     """Where workers compute."""
     index: int = option(ANY_GPU, min=0, max=1023, words={"auto": ANY_GPU})
@@ -117,34 +118,37 @@ class Device:
     """Part of a GPU that a worker's step occupies while it computes: at 50 %, steps of two workers run at one time; at
     100 %, workers of one GPU take turns."""
     memory_bytes: int = option(0, unit="bytes", max=10**15, absent=0)
-    """Memory of a worker's device. A declared model, or a stage of a pipeline, that needs more is refused."""
+    """Memory of a worker's device. A scenario whose declared model or pipeline stage needs more is refused."""
     variation: float = option(0.0, unit="share")
-    """Spread of single steps: standard deviation as a share of the mean. The seed draws the steps from a lognormal
-    distribution."""
+    """Variation of step times: their standard deviation as a share of the mean. The seed draws step times from a
+    lognormal distribution."""
     slowdown: Series | None = option(None, section=Slowdown)
     """Times at which the device is slower: a list of {at: 10 s, factor: 5}."""
     codec_speed: float = option(1.0, min=0.001, max=1000.0)
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
     layers: tuple[tuple[float, float], ...] = option((), form="profile", key="profile")
-    """{file: NAME.csv}: times of the model's layers, forward and backward, as `testbed profile` measures them; instead
-    of step_time. A data centre or worker with a step time of its own uses no profile."""
+    """Instead of step_time, {file: NAME.csv}: forward and backward times of the model's layers, as `testbed profile`
+    measures them. A data centre or worker with a step time of its own uses no profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSection(Device):
-    """What the workers compute on, and how long one training step takes there."""
+    """The devices of workers and servers, and how long one training step takes on a worker's."""
 
     server_device: str = option("cpu", choices=("cpu", "cuda"))
     """Where servers aggregate and optimize."""
     step_times: dict[str, float] | None = option(None, form="step_times")
-    """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
-    worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers. Settings of the same worker or data centre
-    come before its row; a worker's row comes before settings of its data centre."""
+    """Step times of individual workers, instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A
+    row's worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers. Settings of a worker or data centre take
+    precedence over its row, and a worker's row takes precedence over settings of its data centre."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A user's program: one process per node, by rank. Commands and variables may hold ``testbed.placeholders``."""
+    """A user's program: one process per node, by rank. Commands and variables may contain placeholders.
+
+    ``testbed.placeholders`` lists the placeholders.
+    """
 
     command: tuple[str, ...] = option((), form="command")
     """A program and its arguments, as a list or as a shell would read it; one process per worker, with the variables
@@ -152,42 +156,42 @@ class Program:
     first: tuple[str, ...] = option((), form="command")
     """The command of the first worker, if it differs: a server, or a launcher that starts the other processes."""
     ends: str = option("all", choices=("all", "first", "others"))
-    """Which processes must end for the run to end: all, the first, or all others. The rest are then stopped."""
+    """The processes whose end ends the run: all, the first, or all others. The rest are then stopped."""
     listens: int = option(0, min=1, max=65_535, absent=0)
-    """TCP port of the first worker; the others start when something listens on it."""
-    workers: tuple[int, ...] = derived(())  # that each node stands for, by rank
+    """TCP port of the first worker; the other workers start when something listens on this port."""
+    workers: tuple[int, ...] = derived(())  # number of workers that each node stands for, by rank
     env: dict[str, Annotated[str, item(form="argument")]] = option(dict)
     """Environment variables."""
     cwd: str = option("", form="argument", absent="")
-    """Working directory, relative to the scenario's folder, which is the default."""
+    """Working directory, relative to the scenario's folder; by default that folder."""
     timeout_s: float = option(3600.0, unit="s", min=1e-6)
-    """The longest run."""
+    """Longest duration of the run."""
     metrics: str = option("", form="argument", absent="")
-    """stdout, or a file: JSON lines of the program with 'step', and 'loss', 'accuracy' or 'samples'."""
+    """stdout, or a file, to which the program writes JSON lines with 'step', and 'loss', 'accuracy' or 'samples'."""
     sha256: str = option("", absent="")
-    """Hashes of the files that commands or a trace name, as they were when the scenario was read. Do not write them by
+    """Hash of the files that the commands or the trace name, at the time when the scenario was read. Do not write it by
     hand."""
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, as two classes with slots have no common subclass
+@dataclass(frozen=True, kw_only=True)  # without slots, as no class can inherit from two classes with slots
 class TracedJob:
-    """A job that was traced elsewhere, one rank for each worker; see ``testbed.job_trace``."""
+    """A job that was traced elsewhere. Each worker plays one rank; see ``testbed.job_trace``."""
 
     trace: str = option("", absent="")
-    """Execution traces by Chakra, beside the scenario: a folder with a file for each rank, or a path with {rank} in the
-    place of its number."""
+    """Execution traces in Chakra's format, beside the scenario: a folder with a file for each rank, or a path with
+    {rank} in place of the rank's number."""
     kineto: str = option("", absent="")
-    """What PyTorch's profiler has written for each rank, if 'trace' names what its ExecutionTraceObserver has
-    written."""
+    """Files that PyTorch's profiler wrote, one for each rank, if 'trace' names files of PyTorch's
+    ExecutionTraceObserver."""
     groups: str = option("", absent="")
-    """A JSON file of process groups, {"NAME": [ranks]}, where the trace does not declare them."""
+    """A JSON file of process groups, {"NAME": [ranks]}, if the trace does not declare them."""
     flops: float = option(0.0, absent=0.0, max=1e18)
-    """Operations per second of a worker's device, for work of which a trace states operations but no duration."""
+    """Operations per second of a worker's device, for work whose trace states operations but no duration."""
     memory_bps: float = option(0.0, unit="bit/s", key="memory_rate", absent=0.0, max=1e15)
-    """Rate of the device's memory, for sums and for work of which a trace states bytes but no duration."""
-    ranks: tuple[str, ...] = derived(())  # the worker of each
+    """Rate of the device's memory, for sums and for work whose trace states bytes but no duration."""
+    ranks: tuple[str, ...] = derived(())  # the worker of each rank
     sha256: str = option("", absent="")
-    """Of the files of the trace, as they were when the scenario was read; not to be written by hand."""
+    """Hash of the trace's files at the time when the scenario was read. Do not write it by hand."""
 
     @property
     def rates(self) -> Rates:
@@ -196,15 +200,16 @@ class TracedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload(Program, TracedJob):
-    """A user's own training code, any program, or a job's trace, instead of a model and data by name."""
+    """A user's own training code, any program, or a job's trace, instead of a named model and data set."""
 
     script: str = option("", absent="")
-    """A Python file in or below the scenario's folder, or with its whole path where the scenario may name code; see
-    testbed/kvstore for what it may call."""
+    """A Python file in or below the scenario's folder, or an absolute path if the scenario may name code; see
+    testbed/kvstore for the functions that it may call."""
     per: str = option("worker", choices=("worker", "host"))
-    """worker: every worker is a host of its own. host: a data centre is one host, with one process."""
+    """worker: every worker is a host with one process. host: every data centre is one host with one process."""
     placement: dict[str, tuple[int, ...]] = option(dict)
-    """Ranks of the trace by data centre, each played by one worker there: {tokyo: [0, 2]}; by default in order."""
+    """Ranks of the trace by data centre, each played by one worker there: {tokyo: [0, 2]}. By default, workers play the
+    ranks in order."""
 
     @property
     def is_program(self) -> bool:

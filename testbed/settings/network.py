@@ -1,4 +1,4 @@
-"""What a scenario and a Plan say alike of a WAN link."""
+"""The settings of a WAN link that scenarios and Plans share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class OneWay:
 
     name: str = derived("")
     source: str = option("", key="from", form="name", absent="")
-    """Where one direction begins."""
+    """Vertex where the link begins, if it has one direction."""
     target: str = option("", key="to", form="name", absent="")
-    """Where it ends."""
+    """Vertex where the link ends, if it has one direction."""
     rate_bps: float = required(unit="bit/s")
     """Bits per second, counted in whole Ethernet frames."""
     delay_s: float = required(unit="s", max=10.0)
@@ -33,4 +33,4 @@ class OneWay:
     duplication: float = option(0.0, unit="share", max=0.5, cure=_CUT, example="0.1 %")
     """Share of packets that arrive twice. Emulated with netem only."""
     reordering: float = option(0.0, unit="share", max=0.5, cure=_CUT, example="0.1 %")
-    """Share of packets that skip the delay, and so overtake those before them."""
+    """Share of packets that skip the delay, and so overtake earlier packets."""

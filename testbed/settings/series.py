@@ -31,7 +31,7 @@ class Series:
         return math.isfinite(self.period_s)
 
     def segments(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
-        """Yield (begin in s, end in s, value) in order, from the segment on that holds at ``after_s``."""
+        """Yield (begin in s, end in s, value) of each segment in order, beginning with the segment at ``after_s``."""
         lap = 0
         if self.repeats:
             lap = max(0, math.floor((after_s - self.repeats_from_s) / self.period_s))
@@ -51,18 +51,18 @@ class Series:
             base_s = lap * self.period_s
 
     def _begin_s(self, lap: int) -> float:
-        """Return when a lap after the first begins: exactly where the one before ends, whatever is rounded."""
+        """Return when a lap begins. Both neighbours use this value, so that rounding leaves no gap between them."""
         return lap * self.period_s + self.repeats_from_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowdownPoint:
-    """A time, from which on the device is ``factor`` times slower."""
+    """A time from which the device is ``factor`` times slower."""
 
     at_s: float = required(unit="s")
     """Time since the worker's first step."""
     factor: float = required(min=0.001, max=1000.0)
-    """How many times slower than its step time."""
+    """How many times longer than its step time a step takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,11 @@ class Slowdown:
     points: tuple[SlowdownPoint, ...] = ()
     """Times and factors; the first time is 0 s."""
     repeat_after_s: float = option(math.inf, unit="s", min=1e-6, absent=math.inf)
-    """Time after which it starts again; by default the last factor stays."""
+    """Time after which the points start again; by default the last factor stays."""
 
     @classmethod
     def of(cls, series: Series) -> Slowdown:
-        """Return the inverse of ``value``."""
+        """Return the written form of a series; the inverse of ``value``."""
         points = (
             SlowdownPoint(at_s=at_s, factor=factor) for at_s, factor in zip(series.times_s, series.values, strict=True)
         )
@@ -99,7 +99,7 @@ class Slowdown:
 
 
 def series_problems(times_s: Sequence[float], repeat_after_s: float) -> Iterator[Problem]:
-    """Yield what is wrong with a series of ``points``.
+    """Yield the problems of a series of ``points``.
 
     Its times must rise strictly from 0 s, and a repetition must begin after the last of them.
     """
