@@ -3,32 +3,32 @@
 **A worker's round** is the span from the ``round`` event's ``t0`` to its ``t``. Every instant of it belongs to exactly
 one part, so the parts add up to the span:
 
-* ``compute``: the worker computes; or its data are at a server that is computing (sum, optimizer);
+* ``compute``: the worker computes, or its data are at a server that is computing (sum, optimizer);
 * ``codec``: otherwise, the worker encodes or decodes, or its data are at a server that does;
-* ``lan``, ``wan``: otherwise, its data are on their way between two nodes, from ``send`` to arrival;
-* ``waiting``: the rest: its data lie at a server until the other workers' or the other data centres' are there.
+* ``lan``, ``wan``: otherwise, its data are in transit between two nodes, from ``send`` to arrival;
+* ``waiting``: the rest: its data are at a server, and wait for those of other workers or data centres.
 
-"Its data" are the *critical key* of the round: the one whose value arrives last at the worker. The path is followed
-down from there: the value that the server sent, the value that this server had been sent (same key if there is one,
-otherwise the latest; of those that had arrived by then), up to the server that made it; the way up is the pushes of the
-same keys, from the worker to the server that makes the value:
+"Its data" are the *critical key* of the round: the key whose value arrives last at the worker. From there, the path is
+traced back to the server that made the value: each server sent a value because one had arrived there before (of the
+same key if there is one, otherwise the latest). The way up consists of the pushes of the same keys, from the worker to
+the server that makes the value:
 
     worker ─push→ local server … ─push→ global server … update … ─value→ local server ─value→ worker
            LAN               waiting  WAN              waiting       WAN              LAN
 
-Where an overlay relays, servers send ``merge`` instead of ``push``, and ``spread`` instead of ``value``: the way up and
-the way down then lead through other nodes. With DGT, a push is on its way while it waits for others of its sender to
-leave, as it would in a queue, and until the server takes it, with the ``block`` messages that have come by then. Of
-transfers that a restart repeats, those of the round's own attempt count.
+If an overlay relays, servers send ``merge`` instead of ``push``, and ``spread`` instead of ``value``: the ways up and
+down then lead through other nodes. With DGT, a push counts as in transit while it waits for other pushes of its sender
+to leave, as it would in a queue, and until the server accepts it with the ``block`` messages that have arrived by then.
+If a restart repeats transfers, only those of the round's own attempt count.
 
-**Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``. Where
-workers of a data centre sum among themselves, and one of them pushes for all, such chains lead to that worker and back.
+**Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``. If the
+workers of a data centre sum among themselves, and one of them pushes for all, such chains lead to this worker and back.
 
-**In a pipeline** a worker waits within its step, too, for activations and their gradients. A pause before a pass is LAN
-or WAN time while the message is on its way that came last before that pass, and waiting before it was sent.
+**In a pipeline**, a worker also waits within its step for activations and their gradients. A pause before a pass is LAN
+or WAN time while the last message that arrived before the pass was in transit, and waiting until it was sent.
 
-**A server**, or a replica of one, has no rounds of its own: while any worker is in a round it *computes*, otherwise
-encodes or decodes (*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer,
+**A server**, or a replica of one, has no rounds of its own. While any worker is in a round, the server *computes*;
+otherwise it encodes or decodes (*codec*); otherwise it has a *WAN* transfer in progress; otherwise a *LAN* transfer;
 otherwise it *waits*.
 """
 
@@ -56,10 +56,10 @@ PARTS = ("compute", "codec", "lan", "wan", "waiting")
 SERVERS = ("global_server", "replica", "server")  # roles, in the order of their rows
 UPWARDS = ("push", "merge")
 DOWNWARDS = ("value", "spread")
-"""Messages with contributions, and with values: directly to or from a server, or relayed by an overlay."""
-BLOCK = "block"  # of a push; an event of several ends when the server has taken the push, or the one after it
+"""Messages with contributions (``UPWARDS``) and with values: direct, or relayed by an overlay."""
+BLOCK = "block"  # part of a push; an event of several blocks ends when the server accepts the push, or the next one
 
-# Of longer runs, ``per_node`` takes rounds by chance: the mean of so many is exact enough, and takes two seconds.
+# Of longer runs, ``per_node`` uses randomly chosen rounds: the mean of this many is exact enough, in two seconds.
 MOST_ROWS = 10_000
 LEAST_ROUNDS = 50
 
@@ -70,10 +70,13 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Transfers of tensors by round and end point, and when each node computed (``serving``: not a training step).
+    """Transfers of tensors by round and end point, and the times of each node's activities.
 
-    ``coding``: when its codecs worked and it did not compute. ``queueing``: otherwise, when its pushes waited for their
-    turn. ``passing``: otherwise, by tier, when the activations were on their way that its next pass needed.
+    computing  when a node computed
+    serving    when it computed anything other than a training step
+    coding     when its codecs worked and it did not compute
+    queueing   when its pushes waited for their turn, and it neither computed nor encoded or decoded
+    passing    by tier: when the activations that its next pass needed were in transit, and its codecs did not work
     """
 
     pushes: dict[tuple[str, int, int], list[Hop]]  # source, round, key; in order of arrival
@@ -84,13 +87,13 @@ class _Index:
     queueing: dict[str, Intervals]
     passing: dict[str, dict[str, Intervals]]
     peers: PeerIndex
-    pushers: dict[str, str]  # by data centre: the worker that pushes for all, where workers sum among themselves
+    pushers: dict[str, str]  # by data centre: the worker that pushes for all, if workers sum among themselves
 
 
 def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataFrame:
     """Return a row per worker and round: ``node, data_center, round, t0_s, t_s``, and ``<part>_s`` for each part.
 
-    chosen  only these rounds
+    chosen  the rounds to split; ``None`` for all
     """
     rounds = frames["rounds"]
     transfers = frames["transfers"]
@@ -108,7 +111,7 @@ def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataF
 def per_node(frames: Frames) -> pd.DataFrame:
     """Return one row per worker and server: ``node, data_center, role, rounds`` and the mean ``<part>_s`` per round.
 
-    Of a long run, the mean is that of rounds chosen by chance (``MOST_ROWS``).
+    For a long run, the workers' means are those of randomly chosen rounds (``MOST_ROWS``).
     """
     columns = [f"{part}_s" for part in PARTS]
     workers = per_round(frames, _some(frames["rounds"])).groupby("node")[columns].mean()
@@ -121,7 +124,7 @@ def per_node(frames: Frames) -> pd.DataFrame:
 
 
 def _some(rounds: pd.DataFrame) -> list[int] | None:
-    """Return which rounds a mean is to be of; ``None``: of all."""
+    """Return the rounds to use for a mean; ``None`` for all."""
     numbers = rounds["round"].unique()
     most = max(LEAST_ROUNDS, len(numbers) * MOST_ROWS // max(1, len(rounds)))
     if len(numbers) <= most:
@@ -130,7 +133,7 @@ def _some(rounds: pd.DataFrame) -> list[int] | None:
 
 
 def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return ``per_node`` by data centre as in the Plan; in each, global servers, replicas, servers, workers."""
+    """Return the rows of ``per_node`` sorted by data centre as in the Plan, then by role: servers before workers."""
     sites = [site["name"] for site in plan["network"]["sites"]]
     roles = [*SERVERS, "worker"]
     ranks = {"data_center": sites.index, "role": roles.index, "node": str}
@@ -138,9 +141,9 @@ def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def critical_path(index: _Index, worker: str, round_: int, span: Span) -> tuple[list[Hop], list[Hop]]:
-    """Return the pushes from the worker upwards, and the values back down to it, each in the order of time.
+    """Return the pushes from the worker upwards, and the values back down to it, each in order of time.
 
-    ``span``: begin and end of the worker's round in s.
+    span  begin and end of the worker's round (s)
     """
     down: list[Hop] = []
     node = worker
@@ -156,10 +159,10 @@ def critical_path(index: _Index, worker: str, round_: int, span: Span) -> tuple[
 def _way_up(
     index: _Index, worker: str, round_: int, within: tuple[Span, float], values: Mapping[str, Hop]
 ) -> list[Hop]:
-    """Return the pushes from the worker upwards, each before the last blocks of it.
+    """Return the pushes from the worker upwards, each followed by its last blocks.
 
-    within  span of the round, and when the value was sent that was made of them
-    values  on the way down, by their target
+    within  the span of the round, and the time at which the value made from the pushes was sent
+    values  the values on the way down, by their target
     """
     up: list[Hop] = []
     span, taken_s = within
@@ -169,7 +172,7 @@ def _way_up(
     while node not in passed:
         passed.add(node)
         value = values.get(node)
-        key = value.key if value is not None else key  # a relay that is not on the way down has the key of its sender
+        key = value.key if value is not None else key  # a relay that is not on the way down forwards its sender's key
         pushed = _of_attempt(index.pushes.get((node, round_, key), []), span)
         blocks = [hop for hop in pushed if hop.message == BLOCK and hop.end <= taken_s]
         pushed = [hop for hop in pushed if hop.message != BLOCK]
@@ -182,19 +185,19 @@ def _way_up(
 
 
 def _value_before(index: _Index, node: str, round_: int, span: Span, sent: Hop | None) -> Hop | None:
-    """Return the value at ``node`` that made it send ``sent``; the last one of the round if nothing follows."""
+    """Return the value that made ``node`` send ``sent``; without ``sent``, the last value that arrived in the round."""
     arrived = _of_attempt(index.values.get((node, round_), []), span)
     if sent is None:
         return arrived[-1] if arrived else None
     in_time = [hop for hop in arrived if hop.end <= sent.begin]
-    # in real time the begin is an estimate, which may lie a little before the true one
+    # in real time, ``begin`` is an estimate that may be slightly too early
     same_key = [hop for hop in arrived if hop.key == sent.key and hop.end <= sent.end]
     candidates = same_key or in_time
     return candidates[-1] if candidates else None
 
 
 def _of_attempt(found: list[Hop], span: Span) -> list[Hop]:
-    """Return the transfers within a round's span; without any, those after it, which the round did not wait for."""
+    """Return the transfers that overlap a round's span; if there are none, those that began after it."""
     begin, end = span
     return [hop for hop in found if hop.end > begin and hop.begin < end] or [hop for hop in found if hop.begin >= end]
 
@@ -221,14 +224,14 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
         for name, pieces in done.items():
             seconds[name] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
     busy = sum(seconds.values())
-    seconds["waiting"] = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; the rest is rounding
+    seconds["waiting"] = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; less is rounding
     return tuple(seconds[part] for part in PARTS)
 
 
 def critical_hops(frames: Frames, chosen: Collection[int]) -> pd.DataFrame:
-    """Return the transfers for which rounds were as long as they were: ``round, source, target, t0_s, t_s``.
+    """Return the transfers that determined the length of the chosen rounds: ``round, source, target, t0_s, t_s``.
 
-    Of each chosen round, those on the path of the worker whose data waited least: all others waited for them.
+    In each round, they are those on the path of the worker whose data waited least, as all others waited for it.
     """
     transfers = frames["transfers"]
     tensors = transfers[transfers["message"].isin((*UPWARDS, BLOCK, *DOWNWARDS)) & transfers["round"].isin(chosen)]
@@ -253,7 +256,7 @@ def critical_hops(frames: Frames, chosen: Collection[int]) -> pd.DataFrame:
 
 
 def _path(index: _Index, worker: str, round_: int, begin: float, end: float) -> list[Segment]:
-    """Return the way of the worker's data, in the order of time."""
+    """Return the path of the worker's data, in order of time."""
     pusher = index.pushers.get(data_center_of(worker), "")
     if index.peers and not pusher:
         return segments(index.peers, worker, round_, begin, end)
@@ -266,7 +269,7 @@ def _path(index: _Index, worker: str, round_: int, begin: float, end: float) -> 
 
 
 def _segments(up: list[Hop], down: list[Hop]) -> Iterator[Segment]:
-    """Yield the path; between two hops the data lie at the node that they reached."""
+    """Yield the path as segments: each hop, and between two hops the time at the node that the data reached."""
     path = [*up, *down]
     for hop, following in zip_longest(path, path[1:]):
         yield hop.tier, "", hop.begin, hop.end
@@ -312,7 +315,7 @@ def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
 def _passing(
     transfers: pd.DataFrame, computing: Mapping[str, Intervals], coding: Mapping[str, Intervals]
 ) -> dict[str, dict[str, Intervals]]:
-    """Return by worker and tier when the activations were on their way for which it paused between two passes."""
+    """Return, by worker and tier, when the activations for which it paused between two passes were in transit."""
     found: dict[str, dict[str, Intervals]] = {}
     for node, theirs in transfers[transfers["message"].isin(STAGE_MESSAGES)].groupby("target", observed=True):
         ordered = theirs.sort_values("t_s")
@@ -344,7 +347,8 @@ def _spans(table: pd.DataFrame) -> dict[str, Intervals]:
 
 
 def _servers(frames: Frames) -> pd.DataFrame:
-    """Return the same of servers: of one that was lost, of the rounds in which it took part."""
+    """Return the rows of ``per_node`` for servers. The mean of a server that was lost is over the rounds it took part
+    in."""
     rounds = frames["rounds"]
     nodes = frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
@@ -363,10 +367,10 @@ def _servers(frames: Frames) -> pd.DataFrame:
 
 
 def per_rank(frames: Frames) -> pd.DataFrame:
-    """Return the same as ``per_node`` of a job's trace, whose ranks are workers that may have any messages.
+    """Return the table of ``per_node`` for a traced job, whose ranks are workers with arbitrary messages.
 
-    While a rank is in a round it computes; otherwise a message is on its way to it, over the WAN or in a LAN; or it
-    waits for other ranks.
+    While a rank is in a round it computes; otherwise it encodes or decodes; otherwise a message to it is in transit
+    over the WAN, or in a LAN; otherwise it waits for other ranks.
     """
     during = _During(frames, ("target",))
     rows = {}
@@ -379,14 +383,17 @@ def per_rank(frames: Frames) -> pd.DataFrame:
 
 
 class _During:
-    """What a node did within some time; ``ends``: of which transfers it is the source or the target."""
+    """Splits times of a node into parts. ``ends``: count transfers whose ``source``, ``target`` or both the node is."""
 
     def __init__(self, frames: Frames, ends: tuple[str, ...]) -> None:
         self._computing, self._coding = _computing_and_coding(frames["computes"])
         self._moving = _moving(frames["transfers"], ends)
 
     def parts_s(self, node: str, within: Intervals) -> list[float]:
-        """Return the seconds of each of ``PARTS``: one while another goes on counts for the earlier of them."""
+        """Return the seconds of each part within ``within``: compute, codec, LAN, WAN, waiting.
+
+        Time with several activities counts once: as computing, codec, WAN, LAN, in this order of precedence.
+        """
         compute = self._computing.get(node, _NEVER).intersection(within)
         codec = self._coding.get(node, _NEVER).intersection(within)
         local = union(np.concatenate((compute.edges, codec.edges)))
@@ -397,7 +404,7 @@ class _During:
 
 
 def _moving(transfers: pd.DataFrame, ends: tuple[str, ...]) -> dict[tuple[str, str], Intervals]:
-    """Return when transfers with a node at these ends were in progress, by node and tier."""
+    """Return when transfers with a node at one of ``ends`` were in transit, by node and tier."""
     names = ["node", "tier", "t0_s", "t_s"]
     found = pd.concat([transfers[[end, *names[1:]]].set_axis(names, axis=1) for end in ends])
     edges = found[["t0_s", "t_s"]].to_numpy()

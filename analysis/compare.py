@@ -24,9 +24,9 @@ from testbed.target import ACCURACY, LOSS, Target, learning_of, target_in, targe
 def comparison(runs: list[StoredRun], target: Target | None = None) -> list[dict[str, Any]]:
     """Return one row per run, in the order given. Raise ``ScenarioError`` for a run without a result or a round.
 
-    ``speed_up`` is relative to the first run: in time to the target, if there is one. A run that never reached the
-    target has none. Without a target it is in the time of a training step, and for programs in run time.
-    ``speed_up_of`` names the measure.
+    ``speed_up`` is relative to the first run, and ``speed_up_of`` names its measure: the time to the target if there is
+    one, otherwise the time of a training step, or the run time of programs. A run that did not reach the target has
+    none.
     """
     problems = [
         f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
@@ -47,11 +47,11 @@ def comparison(runs: list[StoredRun], target: Target | None = None) -> list[dict
 
 
 def target_of(runs: Sequence[StoredRun], target: Target | None) -> Target | None:
-    """Return the target given, or else that of the first run's scenario."""
+    """Return ``target``, or the target of the first run's scenario if it is ``None``."""
     return target or target_in(runs[0].plan["training"])
 
 
-_COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor; a page has no room for more
+_COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor. A page has no room for more columns
     ("accuracy", "at end (\\%)", "accuracy", 100.0),
     ("loss", "at end", "loss", 1.0),
     ("to target", "(s)", "time_to_target_s", 1.0),
@@ -60,7 +60,7 @@ _COLUMNS = (  # of the LaTeX table: two lines of heading, field, factor; a page 
     ("WAN", "(MB)", "wan_bytes", 1e-6),
 )
 LONG_LABEL = 16
-"""Characters of a label; a longer one is broken into lines."""
+"""A label with more characters is broken into lines."""
 _LABELS = r"p{0.22\linewidth}"
 _LATEX = str.maketrans(
     {
@@ -79,7 +79,12 @@ def latex_text(text: str) -> str:
 
 
 def tabular(columns: str, heads: Sequence[Sequence[str]], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    """Return a ``tabular`` for the package booktabs; ``heads``: the lines of the heading."""
+    """Return a ``tabular`` for the package booktabs.
+
+    columns  its column specification
+    heads    the lines of the heading, each with its cells
+    note     written as a LaTeX comment
+    """
     top, body = ([" & ".join(cells) + r" \\" for cells in lines] for lines in (heads, rows))
     notes = [f"% {note}"] if note else []
     lines = [
@@ -96,7 +101,7 @@ def tabular(columns: str, heads: Sequence[Sequence[str]], rows: Iterable[Sequenc
 
 
 def fitting(heads: Sequence[Sequence[str]], rows: Iterable[Sequence[str]], note: str) -> str:
-    """Return a ``tabular`` of numbers, narrow enough for a one-column article: long labels are broken."""
+    """Return a ``tabular`` of numbers that fits a one-column article: long labels are broken into lines."""
     left = "l"
     body = list(rows)
     if any(len(label.replace("\\", "")) > LONG_LABEL for label, *cells in body if cells):
@@ -106,18 +111,18 @@ def fitting(heads: Sequence[Sequence[str]], rows: Iterable[Sequence[str]], note:
 
 
 def _broken(label: str) -> str:
-    """Return a label that may be broken after an underscore, too."""
+    """Return a label that may also be broken after underscores."""
     return rf"\raggedright {label}".replace(r"\_", r"\_\allowbreak{}")
 
 
 def in_a_column(table: str) -> str:
-    """Return a ``tabular`` in smaller letters, for one column of a paper that has two."""
+    """Return a ``tabular`` in smaller letters, for a column of a two-column paper."""
     smaller = table.replace(r"\footnotesize", r"\scriptsize").replace(_LABELS, r"p{0.18\linewidth}")
     return f"{{\\footnotesize\\setlength{{\\tabcolsep}}{{2pt}}%\n{smaller}}}%\n"
 
 
 def as_latex(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a ``tabular``. Unknown values are dashes; a column without any value is left out."""
+    """Return the rows as a ``tabular``. Unknown values are dashes; columns without values are left out."""
     hidden = {ACCURACY, LOSS} - {learning_of(target_of_row(rows[0]))}
     shown = [
         column for column in _COLUMNS if column[2] not in hidden and any(row[column[2]] is not None for row in rows)
@@ -137,7 +142,7 @@ def _cell(value: float | None, factor: float) -> str:
 def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
     """Write ``comparison.csv``, ``.tex``, ``.png`` and ``.pdf`` into ``folder``; return their paths.
 
-    ``columns``: how many columns of a paper the figure and the table fill, 1 or 2.
+    columns  how many columns of a paper the figure and the table fill: 1 or 2
     """
     folder.mkdir(parents=True, exist_ok=True)
     latex = folder / "comparison.tex"
@@ -150,14 +155,14 @@ def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, colum
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format of the path's ending; return the path."""
+    """Write a figure in the format of the path's suffix; return the path."""
     with atomic.replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=200)
     return path
 
 
 def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
-    """Return the measures by which runs are compared; ``target``: the times to reach it are among them."""
+    """Return the measures by which runs are compared, including the time to ``target`` if there is one."""
     result = run.result
     assert result is not None
     reached = None if target is None else summary.at_target(run.tables["accuracy"], target)

@@ -1,12 +1,14 @@
 """What codecs and optimizers cost on this machine: the rows of a table of costs (``testbed.costs``).
 
-A codec's or optimizer's row has three numbers. ``call_s`` is measured on small tensors, ``payload_byte_s`` between two
-ratios of codecs that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the
-median of some calls, each after other work, as in a run: a small tensor takes several times as long then as when the
-same call is made again at once. Codecs are given eight small tensors one after the other, about as many as a model has:
-the first of them takes longer than the others. Codecs whose keys are cut by default are measured on a slice, with the
-work on a slice between two calls, as one slice follows another in a run: their code stays in the caches. Sums and
-copies have a time for each byte that they read. In the kernel of exact runs the rows are what programs need there.
+A codec's or optimizer's row has three numbers. ``call_s`` is measured on small tensors. ``payload_byte_s`` is the
+difference between two ratios of a codec that sends a share of the elements. ``element_s`` is the rest, on a large
+tensor. All are medians of several calls on one core.
+
+As in a run, there is other work between two calls: without it, a call with a small tensor would be several times
+faster. Codecs encode eight small tensors one after the other, about as many as a model has, because the first of them
+takes longer than the others. Codecs whose keys are cut by default are measured on slices, with as much work as that on
+one slice between two calls: in a run one slice follows another, so their code stays in the caches. Sums and copies have
+a time for each byte that they read. Measured in the kernel of exact runs, the rows are what programs take there.
 """
 
 from __future__ import annotations
@@ -45,13 +47,13 @@ LARGE = 1 << 24
 _RATIOS = (0.01, 0.1)
 _MEMBERS = 4
 _MATRIX = 1 << 18  # elements
-_OTHER = 1 << 23  # elements of the work between two calls: more than caches hold
-Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
+_OTHER = 1 << 23  # elements of the work between two calls: more than the caches hold
+Seconds = dict[str, tuple[float, int]]  # by row: time of a call (s), and bytes of its payload
 Calls = dict[str, list[tuple[float, int]]]
 
 
 def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) -> dict[str, Row]:
-    """Return the rows of everything that the testbed ships; on a GPU, those of codecs there, copies included."""
+    """Return the rows of all shipped codecs, optimizers and memory operations; on a GPU, of the codecs with copies."""
     if device.type != CPU.type:
         return _on_gpu(large, repeats, device)
     rows: dict[str, Row] = {}
@@ -78,7 +80,7 @@ def _on_gpu(large: int, repeats: int, device: torch.device) -> dict[str, Row]:
 
 
 def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield kinds of codecs with options, so that every row of costs is measured."""
+    """Yield kinds of codecs with options that together cover every row of costs."""
     for kind in CODECS:
         names = _option_names(kind)
         if "pull" not in names:
@@ -96,14 +98,14 @@ def _is_cut(kind: str) -> bool:
 
 
 def _option_names(kind: str) -> dict[str, tuple[str, ...]]:
-    """Return the options of a codec, each with the words that there are for it, if any."""
+    """Return the options of a codec, each with its choices; empty if it has none."""
     return {field.name: field.metadata.get("choices", ()) for field in fields(CODECS[kind])}  # type: ignore[arg-type]
 
 
 def _codec(
     kind: str, options: Mapping[str, Any], size: int, repeats: int, keys: int = 1, device: torch.device = CPU
 ) -> Seconds:
-    """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round."""
+    """Return the times of a codec's operations that have costs, as a child and a server call them in each round."""
     accelerator = accelerator_of(device)
     made = [make_codec(kind, dict(options), 2, 2) for _ in range(2)]
     child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
@@ -121,11 +123,11 @@ def _codec(
     clock = _Clock({}, SLICE if _is_cut(kind) else _OTHER)
     for number in range(repeats + 1):
         if number == 1:
-            clock.found.clear()  # the first calls took new memory
+            clock.found.clear()  # the first calls allocated memory
         pushed = list(enumerate(gradients[number % 2]))
         payloads = clock.timed(child, ENCODE, size, pushed)
         contributions = clock.timed(server, DECODE, size, payloads)
-        # a value is a model, which members of a sparse codec change in a few elements, or the sum of contributions
+        # a reply is the model, in which members of a sparse codec change few elements; or it is their contributions
         if CODECS[kind].sparse:
             changes = [sum(torch.roll(each, member) for member in range(_MEMBERS)) for _, each in contributions]
         else:
@@ -141,16 +143,16 @@ def _codec(
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """What calls take; ``other``: elements of the work between two of them."""
+    """Measures calls. ``found``: their times and payload sizes; ``other``: elements of the work between two calls."""
 
     found: Calls
     other: int
 
     def timed(self, codec: Codec, operation: str, size: int, contents: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-        """Return what ``operation`` makes of the tensors, or of the payloads, of keys."""
+        """Apply ``operation`` to the tensor or payload of each key, note the mean time, and return the results."""
         decodes = operation in (DECODE, DECODE_VALUE)
         method = getattr(codec, operation)
-        # of a GPU the wall-clock time until all is done counts, of a core its own time
+        # on a GPU, measure the wall-clock time until the work is done; on a core, its processor time
         clock = time.perf_counter if isinstance(codec, OnDevice) else processor_clock()
         results: list[tuple[int, Any]] = []
         spent_s = 0.0
@@ -167,7 +169,7 @@ class _Clock:
 
 
 def _square(size: int) -> KeyShape:
-    """Return the shape of a matrix of so many elements that is as square as can be."""
+    """Return the shape of a matrix with ``size`` elements that is as square as possible."""
     rows = next(each for each in range(math.isqrt(size), 0, -1) if size % each == 0)
     return KeyShape((rows, size // rows), MATRIX)
 
@@ -181,13 +183,13 @@ def _row(small: tuple[float, int], large: tuple[float, int], more: tuple[float, 
 
 
 def _optimizers(large: int, repeats: int) -> dict[str, Row]:
-    """Return what a step of each optimizer takes."""
+    """Return the rows of all optimizers."""
     found: dict[str, Row] = {}
     for kind in OPTIMIZERS:
         momenta: list[dict[str, Any]] = [{}]
         if "momentum" in {field.name for field in fields(OPTIMIZERS[kind])}:
             momenta = [{"momentum": 0.0}, {"momentum": 0.9}]
-        # products of matrices take longer for each element the more rows there are: of a matrix of usual size
+        # the time of matrix products per element grows with the number of rows, so measure a matrix of usual size
         most = min(large, _MATRIX) if OPTIMIZERS[kind].by_shape else large
         for options in momenta:
             row, small_s = _step(kind, options, SMALL, repeats * 3)
@@ -201,7 +203,7 @@ def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[
 
     def step() -> None:
         optimizer.step(gradient)
-        buffers.clone(optimizer.value)  # as a server does, which sends it
+        buffers.clone(optimizer.value)  # as a server does before it sends the value
 
     step()
     median_s = _seconds(repeats, step)
@@ -210,7 +212,7 @@ def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[
 
 
 def _blocks(large: int, repeats: int) -> dict[str, Row]:
-    """Return what an order that sends blocks in four bits does with them."""
+    """Return the rows for encoding and decoding blocks in four bits."""
 
     def seconds(size: int, times: int) -> tuple[float, float]:
         tensor = torch.randn(size)
@@ -226,7 +228,7 @@ def _blocks(large: int, repeats: int) -> dict[str, Row]:
 
 
 def _seconds(repeats: int, function: Callable[[], object]) -> float:
-    """Return what a call takes after other work, the median of some."""
+    """Return the median processor time of a call (s), with other work between the calls."""
     clock = processor_clock()
     found_s = []
     for _ in range(repeats):
@@ -247,12 +249,12 @@ def _other_work(elements: int = _OTHER) -> None:
 
 
 def _memory(large: int, repeats: int) -> dict[str, Row]:
-    """Return what it takes to add up three contributions, and to copy a tensor."""
+    """Return the rows for the sum of three contributions and the copy of a tensor."""
     read_bytes = {SUM: 3 * ELEMENT_BYTES * large, COPY: ELEMENT_BYTES * large}
 
     def seconds(size: int, times: int) -> dict[str, float]:
         tensors = [torch.randn(size) for _ in range(3)]
-        sum_in_order(tensors)  # takes the memory that those below use again
+        sum_in_order(tensors)  # allocates the memory that the calls below reuse
         return {
             SUM: _seconds(times, lambda: sum_in_order(tensors)),
             COPY: _seconds(times, lambda: buffers.clone(tensors[0])),

@@ -1,5 +1,7 @@
-"""One identity for every technique, back end and part of the time: label, colour, marker, line, order. The same in
-every figure. Colours: Okabe and Ito's palette, told apart with any colour vision; markers and lines differ as well.
+"""The look of every technique, back end and part of the time, the same in every figure: label, colour, marker, line.
+
+Colours are those of Okabe and Ito's palette, which can be told apart with any colour vision; markers and lines differ,
+too. The tables also define the order of legends.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from testbed.policy.sync import SYNC
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How one thing is drawn."""
+    """The look of one object in figures."""
 
     label: str
     color: str
@@ -104,14 +106,17 @@ _AXES: dict[str, Axis[Any]] = {  # field of the Plan's technique
 
 
 def technique_of(plan: Mapping[str, Any]) -> str:
-    """Short name of a Plan's technique, such as ``hfa+fp16``: a pipeline with its schedule, a paradigm without servers,
-    and every other value that is not its axis' default, in the order of the axes. Of a user's program, its name."""
+    """Return the short name of a Plan's technique, such as ``hfa+fp16``; for a user's program, the program's name.
+
+    The name has a pipeline with its schedule, a paradigm without servers, and every value that is not the default of
+    its axis, in the order of ``_AXES``. If all are defaults, it is the synchronisation algorithm.
+    """
     if program := plan.get("program"):
         return title_of(program["command"] or program["first"])
     kinds = {axis: str(value["kind"]) for axis, value in plan["technique"].items()}
-    chosen = {field: kinds.get(field, axis.default) for field, axis in _AXES.items()}  # an older run lacks some
+    chosen = {field: kinds.get(field, axis.default) for field, axis in _AXES.items()}  # older runs lack some axes
     named = [chosen[field] for field, axis in _AXES.items() if chosen[field] != axis.default]
-    if not PARADIGMS.get(kinds["paradigm"], Paradigm).tiers:  # a run may have a kind that has gone since
+    if not PARADIGMS.get(kinds["paradigm"], Paradigm).tiers:  # an older run may have a kind that no longer exists
         named.insert(0, kinds["paradigm"])
     if pipeline := plan.get("pipeline"):
         named = [PIPELINE, pipeline["schedule"]["kind"], *named]
@@ -119,16 +124,16 @@ def technique_of(plan: Mapping[str, Any]) -> str:
 
 
 def technique(name: str) -> Identity:
-    """Identity of a name made by ``technique_of``. A combination looks like its first technique."""
+    """Return the look of a name made by ``technique_of``. A combination looks like its first technique."""
     looks = [look_of(part) for part in name.split("+")]
     return replace(looks[0], label=" + ".join(look.label for look in looks))
 
 
 def look_of(name: str, label: str | None = None) -> Identity:
-    """Return the identity of one technique, under another label where a paper calls it so.
+    """Return the look of one technique, with ``label`` instead of its own label if given.
 
-    A technique from elsewhere (``package.module:Class`` or ``path/file.py:Class``) is labelled by its class; colour and
-    marker follow from the class name alone, so that they are the same in every figure.
+    A user's technique (``package.module:Class`` or ``path/file.py:Class``) is labelled by its class. Its colour and
+    marker are derived from the class name, so that they are the same in every figure.
     """
     look = TECHNIQUES.get(name) or _from_elsewhere(name.rpartition(":")[2])
     return replace(look, label=label) if label else look
@@ -142,7 +147,7 @@ def _from_elsewhere(name: str) -> Identity:
 def series(number: int, label: str = "") -> Identity:
     """Return the look of the ``number``-th of several objects of one kind: data centres, links, seeds.
 
-    When colours begin again, markers move on by one: a hundred looks differ.
+    Each time the colours repeat, the markers shift by one, so that a hundred looks differ.
     """
     again, colour = divmod(number, len(_SERIES))
     return Identity(label or str(number), _SERIES[colour], _MARKERS[(number + again) % len(_MARKERS)])
@@ -154,7 +159,7 @@ def of_world(plan: Mapping[str, Any]) -> Identity:
 
 
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
-    """One identity per run: colour by technique, line by back end, while no two look alike; otherwise by place."""
+    """Return one look per run: colour by technique and line by back end; if two were alike, colours by position."""
     found = []
     for plan in plans:
         known = technique(technique_of(plan))
@@ -166,7 +171,7 @@ def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
 
 
 def of_points(plans: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[Identity]:
-    """One identity per point of a sweep, under its label: colour by technique, or by place where two look alike."""
+    """Return one look per point of a sweep, with its label: colour by technique; if two were alike, by position."""
     return _distinct(
         [replace(technique(technique_of(plan)), label=label) for plan, label in zip(plans, labels, strict=True)]
     )
@@ -181,7 +186,7 @@ def _distinct(looks: list[Identity]) -> list[Identity]:
 
 
 def _told_apart(labels: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the labels; equal ones with what tells their plans apart: the scenario's name, the seed, else a number."""
+    """Return distinct labels: equal ones get the scenario's name, the seed, or else a number appended."""
     found = list(labels)
     for label in {label for label in labels if labels.count(label) > 1}:
         alike = [place for place, each in enumerate(labels) if each == label]

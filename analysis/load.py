@@ -1,6 +1,6 @@
-"""Any number of run directories as plain objects with lazily read, tidy pandas frames.
+"""Run directories as plain objects with tidy pandas frames that are read on demand.
 
-The tables, their columns and units are those of ``testbed.results.columns``.
+``testbed.results.columns`` describes the tables, their columns and units.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NOT_LOGGED = "where the time of a round went is not known: logs are brief (simul
 
 
 class _Fidelity(TypedDict):
-    """What is read of ``fidelity.json``."""
+    """The field of ``fidelity.json`` that is checked when it is read."""
 
     status: Literal["ok", "degraded"]
 
 
 class Tables(Mapping[str, "pd.DataFrame"]):
-    """The tables of one run by name, each read when it is first asked for. ``known``: those that need not be read."""
+    """The tables of a run by name, each read on first access. ``known``: tables that are already in memory."""
 
     def __init__(self, run: Path, known: Mapping[str, pd.DataFrame]) -> None:
         self._run = run
@@ -66,7 +66,12 @@ class Tables(Mapping[str, "pd.DataFrame"]):
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One run. ``plan`` and ``manifest`` as read; ``result`` and ``fidelity`` are ``None`` while there are none."""
+    """One run directory.
+
+    plan      the content of ``plan.json``
+    manifest  the content of ``manifest.json``; empty if there is none
+    result    the content of ``result.json``; ``None`` if there is none yet; ``fidelity`` likewise
+    """
 
     path: Path
     plan: dict[str, Any]
@@ -78,34 +83,34 @@ class StoredRun:
 
     @property
     def name(self) -> str:
-        """The name of the directory; of a run of a sweep that of the link to it, if it was given by that."""
+        """The name of the directory, or of the link by which the run was opened, as in a sweep."""
         return Path(os.path.abspath(self.path)).name  # noqa: PTH100 - which follows no link
 
     @property
     def title(self) -> str:
-        """Its name in the scenario and where it was made, for a person."""
+        """The scenario's name and the back end, as text for people."""
         return f"{self.plan['name']} on {self.plan['back_end']}"
 
     @property
     def facilities(self) -> Facilities:
-        """What it had where it was made."""
+        """The facilities of the back end that made the run."""
         return facilities_of(self.plan)
 
     @property
     def program(self) -> dict[str, Any] | None:
-        """The plan's program, if the run was one of a user's program."""
+        """The plan's program; ``None`` unless the run was of a user's program."""
         found: dict[str, Any] | None = self.plan.get("program")
         return found
 
     @property
     def traced(self) -> dict[str, Any] | None:
-        """The plan's trace of a job, if the run has played one."""
+        """The plan's execution trace of a job; ``None`` unless the run played one."""
         found: dict[str, Any] | None = self.plan.get("traced")
         return found
 
     @property
     def provenance(self) -> dict[str, str]:
-        """The ``testbed``, ``software`` and ``machine`` of the run, in words; empty without a complete manifest."""
+        """Texts about the ``testbed``, ``software`` and ``machine`` of the run; empty without a complete manifest."""
         about = self.manifest
         if not about.get("packages"):
             return {}
@@ -121,17 +126,17 @@ class StoredRun:
 
     @property
     def start_s(self) -> float:
-        """When training started, on the run's clock: earlier where it goes on from a checkpoint of another run."""
+        """When training started, on the run's clock; earlier if the run resumed from a checkpoint of another run."""
         return summary.first_start_s(self.tables["training"])
 
     @property
     def logs_work(self) -> bool:
-        """Whether nodes logged what they did in a round: brief logs (``simulation.events``) have its times only."""
+        """Whether nodes logged their work within rounds. Brief logs (``simulation.events``) only have times of rounds."""
         return not self.tables["computes"].empty
 
     @cached_property
     def time_split(self) -> pd.DataFrame:
-        """The mean time per round of each node and part, by data centre as in the Plan; see ``analysis.breakdown``."""
+        """The mean time per round of each node, by part; nodes in the Plan's order. See ``analysis.breakdown``."""
         from analysis.breakdown import in_plan_order, per_node, per_rank
 
         split = per_node if self.traced is None else per_rank
@@ -139,12 +144,12 @@ class StoredRun:
 
     @property
     def scenario_key(self) -> str:
-        """The same for two runs of one scenario, seed included, on different back ends."""
+        """A key that is equal for runs of the same scenario and seed on different back ends."""
         return summary.sha256_of(_without_back_end(self.plan))
 
 
 def load_run(path: Path) -> StoredRun:
-    """Open one run directory. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file of it is damaged."""
+    """Open a run directory. Raise ``ScenarioError`` if it is not one, ``TestbedError`` if a file of it is damaged."""
     directory = rundir.open_run(path)
     result = directory.file("result.json")
     if not os.path.lexists(directory.file("plan.json")):
@@ -157,12 +162,12 @@ def load_run(path: Path) -> StoredRun:
         result=summary.read_result(result) if os.path.lexists(result) else None,
         fidelity=_optional(directory.file("fidelity.json"), _Fidelity),
         status=status,
-        tables=Tables(path.absolute(), {}),  # the working directory may be another when they are read
+        tables=Tables(path.absolute(), {}),  # the working directory may change before they are read
     )
 
 
 def distinct_names(runs: Iterable[StoredRun]) -> list[str]:
-    """Return the runs' names; those of equal ones have a number, from the second on."""
+    """Return the runs' names; the second and further runs with an equal name have a number appended."""
     names: list[str] = []
     for run in runs:
         numbered = (run.name if number == 1 else f"{run.name}-{number}" for number in count(1))
@@ -173,16 +178,16 @@ def distinct_names(runs: Iterable[StoredRun]) -> list[str]:
 def stored_run(
     path: Path, plan: dict[str, Any], result: dict[str, Any], frames: Mapping[str, pd.DataFrame]
 ) -> StoredRun:
-    """Return a run that has just ended, of whose files the large ones need not be read again."""
+    """Return a run that has just ended, without reading again what the caller has in memory."""
     directory = rundir.open_run(path)
     manifest, fidelity = (rundir.read_json(directory.file(f"{name}.json")) for name in ("manifest", "fidelity"))
     return StoredRun(path, plan, manifest, result, fidelity, directory.status(), Tables(path.absolute(), frames))
 
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:
-    """Open run directories; one that is given twice, as by a link beside it, counts once.
+    """Open run directories. A directory that is given twice, for example by a link, is opened once.
 
-    The directory of a run with several jobs stands for theirs.
+    The directory of a run with several jobs stands for the directories of its jobs.
     """
     first: dict[Path, Path] = {}
     for path in (each for given in paths for each in runs_in(given)):
@@ -195,7 +200,10 @@ def _optional(path: Path, form: type[Any]) -> dict[str, Any] | None:
 
 
 def _plan(path: Path, sha256: str) -> dict[str, Any]:
-    """Return the content of ``plan.json``. Raise ``TestbedError`` unless it is a Plan, and that of the run."""
+    """Return the content of ``plan.json``, with defaults for fields that older releases lack.
+
+    Raise ``TestbedError`` unless it is a Plan, and the one that ``status.json`` names.
+    """
     content = rundir.read_json(path)
     try:
         plan = completed(content)

@@ -1,6 +1,6 @@
-"""The numbers that papers report, from runs. Times are seconds since the start of training, evaluation left out.
+"""The measures that papers report, from runs. Times are seconds since the start of training, without evaluation.
 
-What a run cannot say is ``None``.
+A measure that a run does not have is ``None``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def accuracy_curve(run: StoredRun) -> pd.DataFrame:
-    """``time_s, wan_bytes, samples, round, accuracy, loss`` at every evaluation.
+    """Return ``time_s, wan_bytes, samples, round, accuracy, loss`` of every evaluation.
 
-    ``wan_bytes``: tensors over the WAN by then; ``samples``: those of all rounds that were over, of all workers.
+    ``wan_bytes`` is the payload that had crossed the WAN by then. ``samples`` counts those of all workers in all rounds
+    that had ended.
     """
     import pandas as pd
 
@@ -43,7 +44,7 @@ def accuracy_curve(run: StoredRun) -> pd.DataFrame:
 
 
 def samples_until(run: StoredRun, moments: Any) -> Any:
-    """Return the training samples of the rounds that were over by each of ``moments`` (array, run's clock)."""
+    """Return the training samples of the rounds that had ended by each of ``moments`` (array, run's clock)."""
     rounds = run.tables["rounds"].sort_values("t_s")
     counts = rounds["samples"] * rounds["node"].map(stands_for(run))
     sums = np.append(0, counts.to_numpy().cumsum())
@@ -78,9 +79,9 @@ def relative_error(predicted: float, observed: float) -> float:
 
 
 def utilisation(links: pd.DataFrame, begin_s: float = -math.inf, end_s: float = math.inf) -> pd.DataFrame:
-    """``link, achieved_bps, configured_bps, utilisation``: means over time, from ``begin_s`` to ``end_s``.
+    """Return ``link, achieved_bps, configured_bps, utilisation``: means over the time from ``begin_s`` to ``end_s``.
 
-    A sample counts for the part of its interval that lies there.
+    Each sample is weighted by the part of its interval within this time.
     """
     known = links.dropna(subset=["achieved_bps", "configured_bps", "interval_s"])
     within_s = known["t_s"].clip(upper=end_s) - (known["t_s"] - known["interval_s"]).clip(lower=begin_s)
@@ -91,9 +92,9 @@ def utilisation(links: pd.DataFrame, begin_s: float = -math.inf, end_s: float = 
 
 
 def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """Return round times in s and the relative error of each scenario that was both simulated and emulated.
+    """Return the round times (s) and the relative error of each scenario that was both simulated and emulated.
 
-    ``network``: how the simulation carried messages. One that was simulated by packets and by flows has a row for each.
+    ``network`` is the network model of the simulation. A scenario simulated by packets and by flows has a row for each.
     """
     emulated: dict[str, list[float]] = {}
     simulated: dict[tuple[str, str], list[float]] = {}
@@ -131,12 +132,12 @@ def throughput(run: StoredRun) -> float | None:
 
 
 def stands_for(run: StoredRun) -> dict[str, int]:
-    """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
+    """Return how many equal nodes each node represents: more than one if the simulation folded workers."""
     return summary.stands_for(run.tables["nodes"])
 
 
 def wan_rate(run: StoredRun) -> float | None:
-    """Return the WAN payload in B/s while all workers train, until the first of them has completed its rounds."""
+    """Return the WAN payload in bytes/s while all workers train: until the first worker has completed its rounds."""
     rounds = run.tables["rounds"]
     if rounds.empty:
         return None
@@ -147,12 +148,12 @@ def wan_rate(run: StoredRun) -> float | None:
 
 
 def wan_bytes(run: StoredRun) -> float:
-    """Return the bytes of tensors that crossed the WAN in training rounds; each counts once."""
+    """Return the payload bytes of tensors that crossed the WAN in training rounds."""
     return float(wan_of_training(run.tables["transfers"])["payload_bytes"].sum())
 
 
 def waiting(run: StoredRun) -> float | None:
-    """Return the share of the workers' round time in which they wait for others."""
+    """Return the share of the workers' round time that they spend waiting for others."""
     if not len(run.tables["rounds"]) or not run.logs_work:
         return None
     workers = run.time_split.query("role == 'worker'")

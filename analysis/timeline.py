@@ -1,10 +1,10 @@
-"""A run as a timeline in Chrome's trace-event format, which https://ui.perfetto.dev and chrome://tracing open.
+"""A run as a timeline in Chrome's trace-event format, for https://ui.perfetto.dev and chrome://tracing.
 
-A process is a data centre, a thread is a track of a node: its computations, its codecs, what it sends, what arrives at
-it, what it waits for. A node with several transfers under way has several tracks of that kind, because slices of one
-thread must nest. An arrow leads from where a tensor was sent to where it arrived. WAN links are counters, in Mbit/s.
-Time is in microseconds; training starts at the same moment in every run that is given, so that an emulated and a
-simulated run of one scenario lie side by side.
+Each data centre is a process of the trace, and each track of a node is a thread: its rounds, computations, codecs,
+sends, receptions and waits. A node with several concurrent transfers has several tracks of that kind, because slices of
+a thread must nest. An arrow leads from the send of a tensor to its arrival. WAN links are counters in Mbit/s. Times are
+in microseconds. Training starts at the same time in all runs of a trace, so that an emulated and a simulated run of one
+scenario can be compared side by side.
 
 Format: "Trace Event Format", Google, 2016 (phases X, C, M, s, f).
 """
@@ -25,14 +25,14 @@ from testbed.ids import data_center_of
 
 Event = dict[str, Any]
 LANES = ("rounds", "compute", "codec", "send", "receive", "wait")
-_SLICES = {"push": "push", "value": "pull"}  # a value that comes down is what a pull waited for
+_SLICES = {"push": "push", "value": "pull"}  # a value completes a pull
 _ABOUT_TRANSFER = ("round", "payload_bytes", "header_bytes", "tier")
-_SHORTEST_US = 1.0  # of a transfer that gets an arrow
+_SHORTEST_US = 1.0  # shorter transfers get no arrow
 
 
 @dataclass(slots=True)
 class _Threads:
-    """Numbers of processes and threads of one run, and their names as metadata events."""
+    """The numbers of the processes and threads of a run, and their names as metadata events."""
 
     first_pid: int
     prefix: str
@@ -66,7 +66,7 @@ class _Threads:
 
 
 def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
-    """Return the JSON object of the trace of one run, or of several side by side."""
+    """Return the trace of one run, or of several side by side, as a JSON object."""
     runs = list(runs)
     latest_s = max(run.start_s for run in runs)
     events: list[Event] = []
@@ -122,7 +122,12 @@ def _of_run(run: StoredRun, threads: _Threads, shift_us: float, first_id: int) -
 def _track(
     kind: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str], about: Sequence[str]
 ) -> Iterator[Event]:
-    """Yield a slice for every row, and of transfers one end of the arrow; ``about``: columns that a click shows."""
+    """Yield a slice for every row, and for transfers also one end of the arrow.
+
+    kind   the track; ``send`` or ``receive`` for transfers
+    name   returns the name of a row's slice
+    about  columns shown when the slice is selected
+    """
     for row in _laid_out(table):
         node = row["node"]
         begin_us = row["t0_s"] * 1e6
@@ -155,7 +160,7 @@ def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
     )
     for link, t_s, interval_s, achieved_bps, configured_bps in columns:
         rates = {"achieved": achieved_bps / 1e6, "configured": configured_bps / 1e6}
-        for what, value in rates.items():  # one track each: a counter with two values is drawn as their sum
+        for what, value in rates.items():  # one track each: a counter with two values would be drawn as their sum
             yield {
                 "ph": "C",
                 "pid": pid,
@@ -167,7 +172,7 @@ def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
 
 
 def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the rows by node and time, each with a ``track`` in which nothing before it is still going on."""
+    """Yield the rows by node and time, each with the number of a ``track`` in which no earlier row overlaps it."""
     ordered = table.sort_values(["node", "t0_s", "t_s"])
     rows: list[Any] = ordered.astype(object).where(ordered.notna(), None).to_dict("records")
     free: list[tuple[float, int]] = []
@@ -194,7 +199,7 @@ def _carried(row: Event) -> str:
 
 
 def _place(node: str) -> int:
-    """Global servers, servers, workers, the scheduler; each by number."""
+    """Return a sort key for nodes: global servers, servers, workers, the scheduler; within a role, by number."""
     role = node.rstrip("0123456789")
     number = int(node.removeprefix(role) or 0)
     return {"global": 0, "server": 2000, "worker": 4000, "scheduler": 90_000}.get(role, 80_000) + number

@@ -1,6 +1,6 @@
-"""The virtual world against the emulation, point by point: errors, ranking of techniques, and a map of both.
+"""Compares simulated with measured runs point by point: errors, ranking of techniques, and a map of the errors.
 
-A point is one technique at one rate and one delay of all links. What is compared is the mean time of a round.
+A point is a technique at one rate and one delay of all links. The compared quantity is the mean time of a round.
 """
 
 from __future__ import annotations
@@ -18,24 +18,29 @@ from matplotlib.image import AxesImage
 
 from testbed.errors import ScenarioError
 
-_DARK = 0.28  # of an error, whose colour lets no black be read
-# Relative: two techniques whose rounds differ by less take the same time, in either world (see ``tau_b``).
+_DARK = 0.28  # from this absolute error on, the colour is too dark for black text
+# Two techniques whose rounds differ by less than this share take equally long, in either world (see ``tau_b``).
 RESOLUTION = 0.005
-# Between these, single packets decide whether a burst overflows the queue, and a timeout may be as long as a round.
-# So with loss-based congestion control; a rate as BBR measures it depends on no single loss.
+# If ``fill`` lies between these, single packets decide whether a burst overflows the queue, and a timeout may be as
+# long as a round. This holds for loss-based congestion control; the rate that BBR measures depends on no single loss.
 UNDECIDED = (0.5, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationPoint:
-    """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
+    """A technique at one rate and delay of all links, and the mean times of its rounds, measured and simulated.
 
-    ``case``: what else differs between points, such as the model; empty: nothing.
-    ``fill``: see ``fill_of``. ``loss_based``: of the congestion control.
-    ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
-    ``measured_s``: of the emulated or exact run; ``simulated_s``: of the simulated one. With several seeds they are the
-    means of ``repeats_s`` and of ``simulated_repeats_s``.
-    ``doubt``: what the simulated run itself says against its prediction (``testbed.simulation.validity``).
+    rate_bps             of every link
+    delay_s              one-way delay of every link
+    measured_s           mean round time of the emulated or exact run; with several seeds, the mean of ``repeats_s``
+    simulated_s          mean round time of the simulated run; with several seeds, that of ``simulated_repeats_s``
+    fill                 see ``fill_of``
+    caveat               why the measured run doubts its own times (a busy machine, late packets); may be empty
+    repeats_s            measured round times, by seed
+    simulated_repeats_s  simulated round times, by seed
+    doubt                why the simulated run doubts its prediction (``testbed.simulation.validity``); may be empty
+    case                 another setting that differs between points, such as the model; may be empty
+    loss_based           whether the congestion control reacts to losses
     """
 
     technique: str
@@ -53,17 +58,17 @@ class ValidationPoint:
 
     @property
     def error(self) -> float:
-        """Relative, of the simulated against the measured time."""
+        """The relative error of the simulated time; positive if it is too long."""
         return self.simulated_s / self.measured_s - 1
 
     @property
     def valid(self) -> bool:
-        """Whether this point counts as a test of the model: inside its claim, and measured without a caveat."""
+        """Whether this point tests the model: it is in the range for which the model claims to hold, and not doubtful."""
         return not (self._undecided or self.caveat or self.doubt)
 
     @property
     def why(self) -> str:
-        """Why the error counts for less; empty where it counts."""
+        """Why this point does not test the model; empty if it does."""
         fill = f"a round sends {self.fill:.1f} times what path and queue hold" if self._undecided else ""
         return "; ".join(part for part in (fill, self.doubt, self.caveat) if part)
 
@@ -74,9 +79,12 @@ class ValidationPoint:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Absolute errors over all points, and Kendall's tau of the techniques' order, a mean over cases, rates and delays.
+    """How well simulated and measured times agree.
 
-    ``tau_resolved``: with times that differ by less than ``RESOLUTION`` as ties.
+    median         of the absolute errors; ``percentile_95`` and ``worst`` likewise
+    tau            Kendall's tau of the order of techniques: a mean over cases, rates and delays
+    tau_resolved   the same, where times that differ by less than ``RESOLUTION`` are ties
+    points         number of points
     """
 
     median: float
@@ -88,7 +96,7 @@ class Agreement:
 
 
 def verdict(points: Sequence[ValidationPoint]) -> Agreement:
-    """Return the agreement over all points. Raise ``ScenarioError`` without any."""
+    """Return the agreement over all points. Raise ``ScenarioError`` if there are none."""
     if not points:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
     errors = np.abs([point.error for point in points])
@@ -103,9 +111,9 @@ def verdict(points: Sequence[ValidationPoint]) -> Agreement:
 
 
 def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
-    """Compare measured runs with each other: the second of each point as if it predicted the first.
+    """Compare measured runs with each other: the second run of each point is taken as a prediction of the first.
 
-    No prediction of a single run can be expected to be closer. ``None`` where no point was measured twice.
+    A prediction of a single run cannot be expected to be closer. ``None`` if no point was measured twice.
     """
     twice = [
         replace(point, measured_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
@@ -116,7 +124,10 @@ def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
 
 
 def ranking(points: Sequence[ValidationPoint], resolution: float = 0.0) -> float | None:
-    """Kendall's tau-b between the techniques' measured and simulated times; ``None`` with less than two techniques."""
+    """Return Kendall's tau-b between measured and simulated times: a mean over cases, rates and delays.
+
+    ``None`` if there are fewer than two techniques, or all are ties.
+    """
     frame = pd.DataFrame(points)
     taus = [
         tau_b(group["measured_s"].to_numpy(), group["simulated_s"].to_numpy(), resolution)
@@ -147,8 +158,9 @@ def _order(values: np.ndarray, resolution: float) -> np.ndarray:
 
 
 def fill_of(result: Mapping[str, object], product_bytes: float, queue_bytes: float) -> float:
-    """Return how many times a round's payload fills path and queue, of the median data centre; from a ``result.json``.
+    """Return how many times a round's payload of the median data centre fills the path and the queue.
 
+    result         the content of ``result.json``
     product_bytes  bandwidth-delay product of a link
     """
     payload = result["wan_payload_bytes"]
@@ -159,15 +171,17 @@ def fill_of(result: Mapping[str, object], product_bytes: float, queue_bytes: flo
 
 
 def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
-    """One row a point."""
+    """Write a CSV file with one row per point."""
     rows = [asdict(point) | {"error": point.error, "valid": point.valid, "why": point.why} for point in points]
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
 def error_map(points: Sequence[ValidationPoint], against: str = "emulated") -> Figure:
-    """One panel per technique and case: error in per cent over rate and delay; in brackets where nothing is claimed.
+    """Draw one panel per technique and case: the error in per cent over rate and delay.
 
-    against  what the simulated rounds are compared with, for the label
+    Errors of points that do not test the model are in brackets.
+
+    against  the back end of the measured runs, for the label
     """
     shown = list(dict.fromkeys((point.technique, point.case) for point in points))
     columns = min(3, len(shown))
