@@ -1,1 +1,1 @@
-"""Run directories in, frames, metrics and figures out. Reads nothing but run directories."""
+"""Makes tables, metrics, figures and reports from run directories, and reads nothing else."""

@@ -1,4 +1,4 @@
-"""What makes numbers of runs unlike each other, in sentences. Free of pandas: the end of a sweep tells them, too."""
+"""Sentences about differences that make runs hard to compare. Imports no pandas, as every sweep prints them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def unequal_steps(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield that a step of some rows sums up the gradients of more workers than that of others."""
+    """Yield a sentence if steps of some runs sum the gradients of more workers than those of others."""
     gradients = {row["label"]: row["summed_gradients"] for row in rows if row.get("summed_gradients")}
     most = max(gradients.values(), default=1)
     if most == min(gradients.values(), default=1):
@@ -24,12 +24,12 @@ def unequal_steps(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def missed_faults(result: Mapping[str, Any]) -> str:
-    """Return the faults that a run had ended before, as a text; empty if there are none, and of earlier releases."""
+    """Return, as text, the faults that were due after the end of a run; empty if there are none, or none recorded."""
     return "; ".join(f"{each['fault']} {each['targets']}" for each in result["faults"].get("missed", ()))
 
 
 def unequal_faults(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which faults some rows had ended before, if others had not: these were not under the same conditions."""
+    """Yield the faults that came after the end of some runs but not of others, whose conditions therefore differ."""
     labels: dict[str, dict[str, None]] = {}
     for row in rows:
         labels.setdefault(row.get("missed_faults", ""), {})[row["label"]] = None
@@ -40,7 +40,7 @@ def unequal_faults(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def coarse(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which rows met the target with their first evaluation, so that their times to it are only upper bounds."""
+    """Yield which runs met the target at their first evaluation, so that their times to target are upper bounds."""
     counts = Counter(row["label"] for row in rows if row.get("evaluations_to_target") == 1)
     if counts and len({row["label"] for row in rows}) > 1:
         runs = ", ".join(f"{label} ({number})" for label, number in counts.items())
@@ -51,7 +51,7 @@ def coarse(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def frames_and_payload(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what the bytes of a user's programs are, beside those of trainings."""
+    """Return a note if the WAN bytes of some runs include headers, as those of users' programs do."""
     programs = [row["label"] for row in rows if "run_time_s" in row]
     if not programs or len(programs) == len(rows):
         return []

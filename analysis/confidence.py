@@ -1,7 +1,7 @@
-"""Means and ratios over seeds: their 95 % confidence intervals, and how many seeds a decision takes.
+"""Means and ratios over seeds: their 95 % confidence intervals, and the number of seeds that a decision needs.
 
-Runs of one seed have the same data and the same first values, so two settings are compared seed by seed: the ratio of
-two times hardly varies where the times themselves vary by ten.
+Runs with equal seeds have the same data and the same first values, so two settings are compared seed by seed: the ratio
+of two times hardly varies even if the times vary by a factor of ten.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 A_DIFFERENCE = 1e-9
-"""Of two runs, at least: where a setting has no effect, all seeds are equal, which is neither more nor less."""
+"""The smallest relative difference that counts: if a setting has no effect, the runs of each seed are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Mean of ``count`` seeds and the half width of its 95 % confidence interval (Student); infinite for one seed."""
+    """The mean of ``count`` seeds, and half the width of its 95 % interval (Student's t); infinite for one seed."""
 
     value: float
     half_width: float
@@ -26,7 +26,10 @@ class Mean:
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Return mean and confidence interval of independent values, e.g. one per seed. Raise ``ValueError`` if empty."""
+    """Return the mean and confidence interval of independent values, such as one per seed.
+
+    Raise ``ValueError`` if there are none.
+    """
     if not values:
         raise ValueError("no values")
     array = np.asarray(values, dtype=float)
@@ -40,9 +43,9 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Geometric mean of ``count`` ratios, with its 95 % confidence interval; without one (0 to ∞) for one pair.
+    """The geometric mean of ``count`` ratios with its 95 % confidence interval, which is 0 to ∞ for a single pair.
 
-    ``log_spread``: the standard deviation of the ratios' logarithms; ``None`` for one pair.
+    log_spread  standard deviation of the ratios' logarithms; ``None`` for a single pair
     """
 
     value: float
@@ -53,7 +56,7 @@ class Ratio:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the interval lies on one side of 1: which of both is larger does not depend on the seed."""
+        """Whether the interval lies on one side of 1, so that the seed does not decide which of the two is larger."""
         return self.low > 1 + A_DIFFERENCE or self.high < 1 - A_DIFFERENCE
 
     @property
@@ -61,14 +64,15 @@ class Ratio:
         return Ratio(1 / self.value, 1 / self.high, 1 / self.low if self.low else math.inf, self.count, self.log_spread)
 
 
-BOOTSTRAP_FROM = 8  # pairs: with fewer, Student's interval of the logarithms
+BOOTSTRAP_FROM = 8  # from this number of pairs on, bootstrap; with fewer, use Student's interval of the logarithms
 _RESAMPLES = 4000
 
 
 def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Return other / base of positive values in pairs, e.g. of the same seeds. Raise ``ValueError`` if there are none.
+    """Return other / base of pairs of positive values, such as those of equal seeds.
 
-    The interval is that of the mean of logarithms: no end of it is below 0, and the inverse ratio has the inverse one.
+    The interval is that of the mean of the logarithms: it never reaches below 0, and the inverse ratio has the inverse
+    interval. Raise ``ValueError`` if there are no pairs.
     """
     if not base:
         raise ValueError("no pairs")
@@ -88,10 +92,10 @@ def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Ratio | None:
-    """Return other / base over the seeds that both have; values by seed.
+    """Return other / base over the common seeds. Both map a seed to a value.
 
-    ``None`` without a common seed, and where a run of one of them has no value or 0: what reached a target with some
-    seeds only has no ratio, as that of the others would be too good.
+    ``None`` without a common seed, or if a value of a common seed is ``None`` or 0: if only some seeds reached a
+    target, their ratio would be too good.
     """
     pairs = [(base[seed], other[seed]) for seed in other if seed in base]
     known = [(before, after) for before, after in pairs if before and after]
@@ -105,10 +109,10 @@ _MOST_SEEDS = 10_000
 
 
 def seeds_to_resolve(ratio: Ratio) -> int | None:
-    """Return with how many seeds the interval of a ratio of this mean and spread excludes 1, with probability 0.8.
+    """Return the number of seeds with which the interval of a ratio of this mean and spread excludes 1.
 
-    By the power of the paired t-test on the logarithms. ``None`` where the spread is not known (one pair), and where
-    even 10 000 seeds would not do.
+    It does so with probability 0.8, by the power of the paired t-test on the logarithms. ``None`` if the spread is
+    unknown (one pair), the ratio is 1, or 10 000 seeds would not suffice.
     """
     effect = abs(math.log(ratio.value))
     if ratio.log_spread is None or effect < A_DIFFERENCE:
@@ -118,7 +122,7 @@ def seeds_to_resolve(ratio: Ratio) -> int | None:
     effect /= ratio.log_spread
     from scipy.special import ndtri
 
-    least = float((ndtri(0.975) + ndtri(POWER)) / effect) ** 2  # Student's takes a few more
+    least = float((ndtri(0.975) + ndtri(POWER)) / effect) ** 2  # for the normal distribution; Student's t needs more
     if least > _MOST_SEEDS:
         return None
     count = max(2, math.ceil(least))
@@ -128,7 +132,7 @@ def seeds_to_resolve(ratio: Ratio) -> int | None:
 
 
 def _power(effect: float, count: int) -> float:
-    """Return the power of the t-test with ``count`` values, where the true mean is ``effect`` standard deviations."""
+    """Return the power of the t-test with ``count`` values if the true mean is ``effect`` standard deviations."""
     from scipy.special import nctdtr, stdtrit
 
     return float(1 - nctdtr(count - 1, effect * math.sqrt(count), stdtrit(count - 1, 0.975)))

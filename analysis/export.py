@@ -27,7 +27,7 @@ def perfetto(runs: list[StoredRun], out: Path) -> list[Path]:
 def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
     """Write ``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning.
 
-    Of runs whose directories have equal names, later ones have a number.
+    If several runs have equal names, the later ones have a number appended.
     """
     about = [
         (name, each.name, each.type, each.unit, each.meaning)

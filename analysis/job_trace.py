@@ -1,10 +1,10 @@
-"""A run as the execution trace of a job, from its events: for other simulators, or to be played on another network.
+"""Exports a run as the execution trace of a job, for other simulators, or to be played on another network.
 
-Ranks are the run's nodes but for the scheduler, in the order of its Plan. Work and messages of training rounds are
-nodes, a collective operation being the messages that it was made of. What waited for what is not recorded, so it is
-inferred: work, or a message, that a node began waits for all that had ended, or had arrived, there since the one
-before. So the trace takes as long as the run on the run's own network; on another one some work may wait for more than
-it would have.
+The ranks are the nodes of the run except the scheduler, in the order of its Plan. The nodes of the trace are the work
+and the messages of training rounds; a collective operation consists of its single messages. Dependencies are not
+recorded, so they are inferred: whatever a node began waits for all work that ended, and all messages that arrived,
+there since the node last began something. On the run's own network, the trace takes as long as the run. On another
+network, some work may wait for more than it would have to.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from testbed.errors import ScenarioError
 from testbed.job_trace.model import COMPUTE, RECEIVE, SEND, JobTrace, RankTrace, TraceNode
 from testbed.job_trace.writing import write_chakra, write_goal
 
-RESOLUTION_S = 2e-6  # of the times of events, which are rounded
+RESOLUTION_S = 2e-6  # resolution of the times of events, which are rounded
 _ARRIVAL = 0
 _WORK = 1
 _SENDING = 2
 
 
 def job_of(run: StoredRun, round_: int | None = None) -> JobTrace:
-    """Return the trace of all training rounds, or of one.
+    """Return the trace of all training rounds, or of round ``round_``.
 
-    Raise ``ScenarioError`` for a run whose events do not tell what its nodes did, or which has no such round.
+    Raise ``ScenarioError`` if the run's events do not record the nodes' work, or there is no such round.
     """
     if run.program is not None or not run.logs_work:
         problem = "what its nodes did is not known: it ran a program, or its logs are brief"
@@ -45,7 +45,7 @@ def job_of(run: StoredRun, round_: int | None = None) -> JobTrace:
     rank_of = {name: rank for rank, name in enumerate(names)}
     _note_work(_of_rounds(run.tables["computes"], round_), nodes, rank_of)
     transfers = _of_rounds(run.tables["transfers"], round_)
-    in_training = transfers["t0_s"] >= run.tables["rounds"]["t0_s"].min()  # messages before it are of round 0, too
+    in_training = transfers["t0_s"] >= run.tables["rounds"]["t0_s"].min()  # earlier messages also have round 0
     _note_messages(transfers[in_training], nodes, rank_of)
     return JobTrace(tuple(RankTrace(rank, names[rank], node.traced()) for rank, node in enumerate(nodes)), {})
 
@@ -80,16 +80,16 @@ def _note_messages(table: pd.DataFrame, nodes: list[_Node], rank_of: dict[str, i
 
 @dataclass
 class _Node:
-    """What one node of the run did: when it began and ended, in which order at one time, and as a node of the trace."""
+    """The activities of one node of the run: begin, order among equal begins, end, and the node of the trace."""
 
     started_s: float
     begun: list[tuple[float, int, float, TraceNode]] = field(default_factory=list)
 
     def traced(self) -> tuple[TraceNode, ...]:
-        """Return the nodes of the trace, each after what it waited for."""
+        """Return the nodes of the trace, each after the nodes that it waits for."""
         found: list[TraceNode] = []
-        running: list[tuple[float, int]] = []  # when it ends, and its id
-        ended: list[tuple[float, int]] = []  # since the last beginning, or before that one
+        running: list[tuple[float, int]] = []  # end and id of nodes that no other one waits for yet
+        ended: list[tuple[float, int]] = []  # those that ended since the last begin; if none did, the earlier ones
 
         def add(node: TraceNode, after: tuple[int, ...]) -> int:
             id_ = len(found)

@@ -1,4 +1,4 @@
-"""Jobs that have shared a network: what each has sent over which link, and how much of a link was left to it."""
+"""Jobs that shared a network: the bytes that each sent over each link, and how much of a link was left to it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALONE = "alone"
-_LEAST_SHARE = 0.05  # of a job's own bytes: a link that carries less of them does not delay it much
+_LEAST_SHARE = 0.05  # a link that carries a smaller share of a job's bytes does not delay the job much
 
 
 @dataclass(frozen=True)
 class Crowded:
-    """The link on which others left a job the least, while it trained.
+    """The link on which other jobs left a job the smallest share while it trained.
 
-    by      the job that sent most of the others' bytes there
-    others  the share of the jobs' bytes on the link that all others sent
-    most    the share that ``by`` sent: equal to ``others`` if no third job sent any
+    by      the other job that sent the most bytes there
+    others  the share of all jobs' bytes on the link that the other jobs sent
+    most    the share that ``by`` sent; equal to ``others`` if no third job sent any
     """
 
     link: str
@@ -39,7 +39,12 @@ class Crowded:
 
 @dataclass(frozen=True)
 class StoredJobs:
-    """A run with several jobs. ``alone``: those that were also run by themselves on the same network, to the end."""
+    """A run with several jobs.
+
+    jobs      the run of each job, by name
+    starts_s  when each job starts, by name
+    alone     completed runs of single jobs on the same network, by name, for comparison
+    """
 
     path: Path
     name: str
@@ -56,10 +61,10 @@ class StoredJobs:
         return {link.name: link for run in self.jobs.values() for link in plan_of(run).network.links}
 
     def sent(self, job: str, begin_s: float = float("-inf"), end_s: float = float("inf")) -> dict[str, int]:
-        """Return the bytes of messages, headers too, of a job on each link, of what arrived between two times.
+        """Return the bytes of a job's messages on each link, with headers, that arrived between two times.
 
-        Times are on the run's clock. Retransmissions and frames' headers are not counted: the same in every world. On
-        ``local``, no link carries any.
+        Times are on the run's clock. Retransmissions and the headers of frames do not count, so that the bytes are
+        equal in all worlds. The result is empty for ``local``, which has no links.
         """
         if not self.jobs[job].facilities.has_wan:
             return {}
@@ -68,7 +73,8 @@ class StoredJobs:
         return {str(link): int(size_bytes) for link, size_bytes in sent.items()}
 
     def spans(self, job: str) -> pd.DataFrame:
-        """Return a row for each message of a job and link on its way: ``link``, ``bytes``, ``t0_s`` and ``t_s``."""
+        """Return a row for each WAN message of a job and each link of its route: ``link``, ``bytes``, ``t0_s``,
+        ``t_s``."""
         if job not in self._spans:
             run = self.jobs[job]
             transfers = run.tables["transfers"]
@@ -76,7 +82,8 @@ class StoredJobs:
         return self._spans[job]
 
     def crowded(self, job: str) -> Crowded | None:
-        """Return where others left this job the least; ``None`` if it trained alone, or sent nothing."""
+        """Return the link on which others left this job the least; ``None`` without others there, or without a
+        result."""
         run = self.jobs[job]
         if run.result is None or not run.result["training_s"]:
             return None
@@ -93,7 +100,7 @@ class StoredJobs:
         return max(found, key=lambda each: each.others, default=None)
 
     def longer(self, job: str) -> float | None:
-        """Return how many times as long a round took as alone; ``None`` unless both runs came to their end."""
+        """Return the time of a round as a multiple of that of the job alone; ``None`` unless both runs completed."""
         times_s = [
             run.result["round_time_s"]
             for run in (self.jobs[job], self.alone.get(job))
@@ -124,7 +131,7 @@ def plan_of(run: StoredRun) -> Plan:
 
 
 def _spans(transfers: pd.DataFrame, network: NetworkPlan) -> pd.DataFrame:
-    """Return these messages once for each link on their ways."""
+    """Return each message once for each link of its route."""
     import pandas as pd
 
     ends = [transfers[end].map(data_center_of) for end in ("source", "target")]

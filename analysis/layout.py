@@ -1,4 +1,4 @@
-"""Where vertices of a network stand in a picture, where nothing says where they are; and the coasts of maps."""
+"""Positions for the vertices of a network without coordinates, and the coasts of maps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 Place = tuple[float, float]
-_LAID_OUT = 120  # vertices, at most, of a layout by springs, which takes the cube of that
-_ON_A_CIRCLE = 48  # vertices, at most: more would touch each other
+_LAID_OUT = 120  # the most vertices for a layout by springs, whose time grows with their cube
+_ON_A_CIRCLE = 48  # the most vertices on a circle: more would touch each other
 _TURN = 2 * math.pi
 _GOLDEN = _TURN * (1 - 2 / (1 + math.sqrt(5)))  # the golden angle
 
@@ -24,10 +24,12 @@ def coasts() -> list[list[Place]]:
 
 
 def laid_out(vertices: list[str], links: Iterable[tuple[str, str]], middle: str) -> dict[str, Place]:
-    """Return places between 0 and 1 (x to the right, y down): a star around its hub, few by springs, many in rings.
+    """Return positions between 0 and 1 (x to the right, y down).
 
-    links   their two ends
-    middle  the hub, where several vertices have as many links
+    A star is drawn around its hub, a small network by springs, a large one in rings.
+
+    links   the two ends of each link
+    middle  the hub if several vertices have the most links
     """
     neighbours: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
@@ -60,7 +62,7 @@ def _circle(vertices: list[str]) -> dict[str, Place]:
 
 
 def _on_a_disc(vertices: list[str]) -> dict[str, Place]:
-    """Spread many vertices evenly around a free middle, as the seeds of a sunflower are."""
+    """Spread many vertices evenly around a free centre, like the seeds of a sunflower."""
     place = {}
     for number, vertex in enumerate(vertices):
         away = 0.49 * math.sqrt(0.04 + 0.96 * (number + 0.5) / len(vertices))
@@ -74,14 +76,14 @@ def _in_line(vertices: list[str]) -> dict[str, Place]:
 
 
 def _in_rings(hub: str, neighbours: Mapping[str, set[str]], vertices: Iterable[str]) -> dict[str, Place]:
-    """Place vertices by their distance from the hub, each within the angle of the one that it hangs on."""
+    """Place vertices in rings by their number of links from the hub, each within the sector of its predecessor."""
     children: dict[str, list[str]] = defaultdict(list)
     depth = {hub: 0}
     order = []
     waiting = deque([hub])
     left = deque(sorted(vertices))
     while waiting or left:
-        if not waiting:  # a part that no link joins with the rest
+        if not waiting:  # the rest of the network is not connected with the hub
             vertex = left.popleft()
             if vertex in depth:
                 continue
@@ -112,7 +114,7 @@ def _in_rings(hub: str, neighbours: Mapping[str, set[str]], vertices: Iterable[s
 
 
 def _within(places: Mapping[str, Place]) -> dict[str, Place]:
-    """Move and scale places into the middle of the square between 0 and 1."""
+    """Move and scale positions into the centre of the square between 0 and 1."""
     across, down = zip(*places.values(), strict=True)
     span = max(max(across) - min(across), max(down) - min(down)) or 1.0
     middle_x = (min(across) + max(across)) / 2

@@ -131,7 +131,7 @@ class StoredRun:
 
     @property
     def logs_work(self) -> bool:
-        """Whether nodes logged their work within rounds. Brief logs (``simulation.events``) only have times of rounds."""
+        """Whether nodes logged their work within rounds. Brief logs (``simulation.events``) only time whole rounds."""
         return not self.tables["computes"].empty
 
     @cached_property

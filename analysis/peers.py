@@ -1,12 +1,12 @@
 """Where the time of a round went without servers: the chain of messages that led to a worker's last one.
 
 All-reduce and gossip have no server at which data could wait. A worker waits for a chain of messages: for the last one
-that arrived, whose sender had itself waited for a message, or for the end of its own step. The chain is followed
-backwards: a transfer is LAN or WAN time, work of a node between two transfers is computing, and the time before the
+that arrived, whose sender had itself waited for a message, or for the end of its own step. The chain is traced
+backwards. A transfer is LAN or WAN time, the work of a node between two transfers is computing, and the time before the
 step with which the chain begins is waiting for that step.
 
-The single messages of torch.distributed are not recorded. A sum of it is one hop, which begins when the last worker
-(below servers: the last one of the data centre) has called it.
+The single messages of torch.distributed are not recorded. Each of its sums counts as one hop, which begins when the
+last worker (below servers, the last one of the data centre) has called it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from testbed.ids import data_center_of
 from testbed.paradigms import PARADIGMS
 
 _SHIPPED = PARADIGMS.shipped.values()
-_OF_OLDER_RUNS = ("mpi",)  # sums of a library that is no paradigm any more
+_OF_OLDER_RUNS = ("mpi",)  # messages of a paradigm that no longer exists
 STAGE_MESSAGES = tuple(kind for paradigm in _SHIPPED if paradigm.cuts_models for kind in paradigm.messages)
-"""What the stages of a pipeline send each other within a step."""
+"""Messages that the stages of a pipeline send each other within a step."""
 _OF_EXCHANGES = (kind for paradigm in _SHIPPED if not paradigm.cuts_models for kind in paradigm.messages)
 PEER_MESSAGES = (*_OF_EXCHANGES, *_OF_OLDER_RUNS)
 WORKERS_WORK = ("step", USER_CODE)
@@ -39,7 +39,7 @@ MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind
 ANSWER = 1  # key of the answer to an offer (AD-PSGD)
 
 Segment = tuple[str, str, float, float]
-"""The part that the time counts as, the node that holds the data (empty: they are in transit), begin and end in s."""
+"""The part of the time, the node that holds the data (empty while they are in transit), begin and end (s)."""
 
 
 class Hop(NamedTuple):
@@ -56,7 +56,7 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeerIndex:
-    """Transfers by target and round, in order of arrival, and when each node's steps ended."""
+    """Transfers by target and round, in order of arrival, and the times (s) at which each node's steps ended."""
 
     arrivals: dict[tuple[str, int], list[Hop]]
     steps: dict[str, list[float]]
@@ -66,7 +66,7 @@ class PeerIndex:
 
 
 def hops(transfers: pd.DataFrame) -> Iterator[tuple[int, Hop]]:
-    """Yield (round, transfer), in order of arrival."""
+    """Yield each transfer with its round, in order of arrival."""
     ordered = transfers.sort_values("t_s")
     columns = ["round", "t0_s", "t_s", "source", "target", "key", "tier", "message"]
     for round_, *hop in zip(*(ordered[name].tolist() for name in columns), strict=True):
@@ -85,25 +85,25 @@ def index_peers(transfers: pd.DataFrame, computes: pd.DataFrame) -> PeerIndex:
 
 
 def _as_one_hop(moved: pd.DataFrame, below_servers: bool) -> pd.DataFrame:
-    """Merge a library's messages into one hop per sum: from the last worker's call on, over the farthest distance.
+    """Make all messages of a library's sum begin with the last worker's call, and have its farthest tier.
 
-    ``below_servers``: each data centre has sums of its own.
+    below_servers  each data centre has sums of its own
     """
     theirs = moved["message"].isin(_OF_LIBRARIES)
     if not theirs.any():
         return moved
     sites = moved["target"].astype(str).map(data_center_of if below_servers else lambda target: "")
     sums = moved[theirs].groupby(["round", "key", sites[theirs]])
-    # "wan" comes after "lan"
+    # the maximum of the texts "lan" and "wan" is "wan"
     begin_s = sums["t0_s"].transform("max")
     tier = sums["tier"].transform("max")
     return moved.assign(t0_s=begin_s.combine_first(moved["t0_s"]), tier=tier.combine_first(moved["tier"]))
 
 
 def segments(index: PeerIndex, worker: str, round_: int, begin: float, end: float) -> list[Segment]:
-    """Return the chain that ends at ``worker`` at ``end`` (s), in the order of time.
+    """Return the chain that ends at ``worker`` at ``end`` (s), in order of time.
 
-    Time at a node has the part ``waiting``, even if the node computes. The first segment may begin before ``begin``.
+    Time at a node is the part ``waiting``, even if the node computes. The first segment may begin before ``begin``.
     """
     return list(_back(index, worker, round_, begin, end))[::-1]
 
@@ -117,7 +117,7 @@ def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float)
         yield "waiting", node, hop.end, cursor
         yield hop.tier, "", hop.begin, hop.end
         if hop.begin >= cursor:
-            return  # no time has passed: clocks have microseconds
+            return  # the chain would not move back in time: clocks have microseconds
         node = hop.source
         cursor = hop.begin
         hop = _last(index.arrivals.get((node, round_), []), cursor)
@@ -129,7 +129,7 @@ def _last(arrived: list[Hop], cursor: float) -> Hop | None:
 
 
 def _stepped(index: PeerIndex, node: str, after: float, until: float) -> bool:
-    """Return whether a step of ``node`` ended in between: then that is what its next message waited for."""
+    """Return whether a step of ``node`` ended between two times: its next message then waited for this step."""
     ends = index.steps.get(node, [])
     place = bisect_right(ends, until)
     return bool(place) and ends[place - 1] > after

@@ -1,7 +1,8 @@
-"""What the layers of a model take on a device: forward and backward, by segment; and the whole step.
+"""Measures the forward and backward times of a model's layers on a device, and the time of a whole step.
 
-The median of some steps: on a GPU between events, on a core of its own time, so that other work on the machine has no
-effect. What a whole step takes beyond its layers (the batch, reading the loss) is the first layer's.
+All are medians of several steps. On a GPU they are measured between events, on a core as processor time, so that other
+work on the machine has no effect. The time of a step beyond its layers (batch, reading the loss) is added to the first
+layer.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ Timed = Callable[[Callable[[], Any]], tuple[Any, float]]
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """``layers``: name, forward and backward time in s of each; ``step_s``: of a whole step, the sum of these times."""
+    """The profile of a model.
+
+    layers  name, forward time (s) and backward time (s) of each layer
+    step_s  duration of a whole step: the sum of these times
+    """
 
     layers: tuple[tuple[str, float, float], ...]
     step_s: float
 
     def text(self, about: str) -> str:
-        """Return the file that ``device.profile`` reads."""
+        """Return the content of a file for ``device.profile``; ``about`` is its comment."""
         rows = [f"{name},{forward_s * 1e6:.6g},{backward_s * 1e6:.6g}" for name, forward_s, backward_s in self.layers]
         return "\n".join([f"# {about}", "segment,forward_us,backward_us", *rows]) + "\n"
 
@@ -49,7 +54,7 @@ def profile(plan: Plan, repeats: int = 20) -> ModelProfile:
     names = [segment.name for segment in segments(trainer.model)]
     wholes: list[float] = []
     steps: list[list[tuple[float, float]]] = []
-    for number in range(WARM_UP + repeats):  # in turns, as other work on the machine comes and goes
+    for number in range(WARM_UP + repeats):  # alternating, so that other work on the machine affects both alike
         wholes.append(timed(partial(trainer.gradient, number))[1])
         steps.append(_step(trainer, number, len(names), timed))
     forward = [median(step[index][0] for step in steps[WARM_UP:]) for index in range(len(names))]
@@ -58,7 +63,7 @@ def profile(plan: Plan, repeats: int = 20) -> ModelProfile:
     measured_s = sum(forward) + sum(backward)
     if step_s >= measured_s:
         forward[0] += step_s - measured_s
-    else:  # small layers: what is measured one by one costs more than the whole
+    else:  # small layers take longer when they are measured one by one
         forward, backward = ([each * step_s / measured_s for each in times] for times in (forward, backward))
     return ModelProfile(tuple(zip(names, forward, backward, strict=True)), step_s)
 
@@ -71,6 +76,6 @@ def _step(trainer: SegmentedLearner, number: int, count: int, timed: Timed) -> l
 
 
 def timed_on_core(function: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what the function returns, and the processor time of this thread that it took, in s."""
+    """Call the function; return its result, and the processor time of this thread that it took (s)."""
     begin_s = time.thread_time()
     return function(), time.thread_time() - begin_s

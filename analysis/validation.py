@@ -63,7 +63,7 @@ class ValidationPoint:
 
     @property
     def valid(self) -> bool:
-        """Whether this point tests the model: it is in the range for which the model claims to hold, and not doubtful."""
+        """Whether this point tests the model: it lies where the model claims to hold, and neither run is doubtful."""
         return not (self._undecided or self.caveat or self.doubt)
 
     @property

@@ -1,12 +1,13 @@
-"""Waiting between data centres: in a round, what arrives last makes all others wait.
+"""Waiting between data centres: in a round, the last contribution to arrive makes all others wait.
 
-**With servers**, a server holds the contribution of a member until that of another is there, and records for whom
-(table ``holds``). Where it holds several keys, those of its first one are recorded. Asynchronous algorithms hold
+**With servers**, a server holds the contribution of a member until that of another member has arrived, and records
+which one (table ``holds``). Of several keys, it records the waits for the first one. Asynchronous algorithms hold
 nothing.
 
-**Without servers**, workers wait for each other. All-reduce: from the end of a worker's own step to that of the last
-one of the round; where the sums of a round stay inside data centres (HFA), of the last one there. Synchronous gossip:
-to when the last neighbour's model came. AD-PSGD waits for no other worker's step.
+**Without servers**, workers wait for each other. In an all-reduce, a worker waits from the end of its own step to the
+end of the last worker's step in the round; if the sums of a round stay inside data centres (HFA), of the last worker
+there. In synchronous gossip, it waits until the last neighbour's model has arrived. AD-PSGD does not wait for steps of
+other workers.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ Frames = Mapping[str, pd.DataFrame]
 
 
 def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return how long data centres (rows) waited for others (columns): seconds in a round, a mean over the run.
+    """Return how long data centres (rows) waited for others (columns): seconds per round, mean over the run.
 
-    Of a data centre whose nodes wait each for itself, the mean over its nodes; of several servers at which it waits at
-    the same time, the largest. So no entry is longer than a round.
+    If the nodes of a data centre wait separately, the entry is the mean over the nodes. If they wait at several servers
+    at the same time, it is the largest of these. So no entry is longer than a round.
     """
     sites = [site["name"] for site in plan["network"]["sites"]]
     waits = pairs(frames, plan)
@@ -48,14 +49,14 @@ def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """``server, round, waiter, awaited, waited_s``; without servers, ``server`` is empty."""
+    """Return every wait: ``server, round, waiter, awaited, waited_s``; without servers, ``server`` is empty."""
     paradigm = plan["technique"]["paradigm"]
     columns = ["server", "round", "waiter", "awaited", "waited_s"]
     if any(node["parents"] for node in plan["nodes"]):
         named = {"node": "server", "member": "waiter", "by": "awaited", "held_s": "waited_s"}
         held = frames["holds"].rename(columns=named)
         return held.loc[held["awaited"].fillna("") != "", columns]
-    if PARADIGMS.get(paradigm["kind"], Paradigm).global_sum:  # a run may have a kind that has gone since
+    if PARADIGMS.get(paradigm["kind"], Paradigm).global_sum:  # an older run may have a kind that no longer exists
         waits = _for_the_last(frames)
     else:
         waits = _for_neighbours(frames)
@@ -65,7 +66,7 @@ def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _members(plan: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Return how many nodes of a data centre a server has; without servers, how many of its workers train."""
+    """Return the number of children by server and data centre; for server ``""``, the number of training workers."""
     counts: dict[tuple[str, str], int] = {}
     for node in plan["nodes"]:
         below = [(node["name"], child) for child in node["children"]]
@@ -77,7 +78,7 @@ def _members(plan: Mapping[str, Any]) -> dict[tuple[str, str], int]:
 
 
 def _rounds_of(frames: Frames, copies: Mapping[str, int]) -> dict[str, float]:
-    """Return the mean number of rounds of a data centre's workers; those that a restart repeats count each time."""
+    """Return the mean number of rounds of each data centre's workers, including rounds that a restart repeated."""
     done = frames["rounds"].groupby("node").size()
     table = pd.DataFrame({"done": done, "copies": [copies.get(str(node), 1) for node in done.index]})
     sites = table.groupby([data_center_of(str(node)) for node in done.index])
@@ -85,7 +86,10 @@ def _rounds_of(frames: Frames, copies: Mapping[str, int]) -> dict[str, float]:
 
 
 def _for_the_last(frames: Frames) -> pd.DataFrame:
-    """In each round all wait for the worker whose step ends last: of all, if anything crosses the WAN in it."""
+    """Return the waits for the worker whose step ends last in the round.
+
+    In a round without messages over the WAN, each data centre waits for its own last worker.
+    """
     moved = frames["transfers"]
     ends = _step_ends(frames)
     sums = moved[moved["message"].isin(PEER_MESSAGES) & (moved["payload_bytes"] > 0) & (moved["tier"] == "wan")]
@@ -98,7 +102,7 @@ def _for_the_last(frames: Frames) -> pd.DataFrame:
 
 
 def _step_ends(frames: Frames) -> pd.DataFrame:
-    """``round, waiter, t_s``: when the worker's step ended."""
+    """Return ``round, waiter, t_s``: when each worker's step ended."""
     steps = frames["computes"].query("work == 'step'").rename(columns={"node": "waiter"})
     return steps.groupby(["round", "waiter"])["t_s"].max().reset_index()
 

@@ -1,8 +1,8 @@
-"""Runs for experiment trackers: TensorBoard, Weights & Biases, MLflow; while a run runs, and afterwards.
+"""Exports runs to experiment trackers (TensorBoard, Weights & Biases, MLflow), during a run or afterwards.
 
-All of them write files; none sends anything. Each package is an extra of this project (`pip install -e ".[wandb]"` in a
-clone). A tracker gets the scalars of ``testbed.results.scalars``, the scenario's techniques as parameters, and the
-figures of the result as a summary. The step of a scalar is its round, its time the seconds of training on the run's
+All of them write files, and none sends anything. Each package is an extra of this project (`pip install -e ".[wandb]"`
+in a clone). A tracker gets the scalars of ``testbed.results.scalars``, the scenario's techniques as parameters, and
+numbers of the result as a summary. The step of a scalar is its round; its time is seconds of training on the run's
 clock.
 """
 
@@ -25,7 +25,7 @@ TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": Wandb
 
 
 def check(kinds: Iterable[str]) -> None:
-    """Raise ``ScenarioError`` for an unknown tracker, and ``CapabilityError`` without its package."""
+    """Raise ``ScenarioError`` for an unknown tracker, and ``CapabilityError`` if its package is missing."""
     if isinstance(kinds, str):
         raise ScenarioError(f"log: expected a list of trackers, got {kinds!r}; write [{kinds!r}]")
     for kind in kinds:
@@ -35,9 +35,9 @@ def check(kinds: Iterable[str]) -> None:
 
 
 def export(kind: str, runs: list[StoredRun], out: Path) -> list[Path]:
-    """Write runs that have ended, equal names with a number; return the files.
+    """Write runs that have ended to a tracker; return the files. Runs with equal names get a number appended.
 
-    Raise ``CapabilityError`` without the tracker's package.
+    Raise ``CapabilityError`` if the tracker's package is missing.
     """
     check([kind])
     files: dict[Path, None] = {}
@@ -58,5 +58,5 @@ def scalars(run: StoredRun) -> list[SeriesValue]:
 
 
 def summary(result: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the figures of a result that are there."""
+    """Return the numbers of ``SUMMARY`` that a result has."""
     return {name: result[name] for name in SUMMARY if result and result.get(name) is not None}

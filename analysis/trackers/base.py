@@ -1,4 +1,4 @@
-"""What a tracker is, and what all of them write of a run."""
+"""The protocol of trackers, and the parameters of a run that all of them write."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow"
 
 
 class Tracker(Protocol):
-    """Writes one run in a tracker's format. ``out``: a folder of the run's own, or one for many; see ``shares``."""
+    """Writes one run in a tracker's format. ``out``: a folder for this run, or for many runs; see ``shares``."""
 
     shares: ClassVar[bool]
-    """Whether many runs go into one folder."""
+    """Whether many runs share one folder."""
     files: list[Path]
-    """What it writes, known after ``close``."""
+    """The files that it writes; complete after ``close``."""
 
     def __init__(self, run: str, plan: Plan, out: Path) -> None: ...
 
     def write(self, scalars: Iterable[SeriesValue]) -> None:
-        """Write values; they can be looked at from now on."""
+        """Write values, so that users can see them at once."""
 
     def close(self, summary: Mapping[str, float]) -> None:
-        """End the run."""
+        """End the run with a summary of its result."""
 
 
 def parameters(plan: Plan) -> dict[str, str]:
-    """Return what tells runs apart: back end, seed, and the technique on every axis with its options."""
+    """Return the parameters that distinguish runs: back end, seed, and the technique of every axis with its options."""
     found = {"back_end": str(plan["back_end"]), "seed": str(plan["seed"])}
     for axis, chosen in plan["technique"].items():
         found[axis] = chosen["kind"]

@@ -1,4 +1,4 @@
-"""MLflow, in a database of SQLite."""
+"""MLflow, in an SQLite database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.results.scalars import SeriesValue
 
 
 class MLflow(Tracker):
-    """``<out>/mlflow.db``: an experiment a scenario; ``mlflow ui --backend-store-uri sqlite:///…`` shows it.
+    """Writes ``<out>/mlflow.db``, with an experiment per scenario. Show: ``mlflow ui --backend-store-uri sqlite:///…``.
 
     Timestamps are milliseconds of training.
     """
@@ -30,11 +30,11 @@ class MLflow(Tracker):
         self.files = [database]
 
     def write(self, scalars: Iterable[SeriesValue]) -> None:
-        entity = self._mlflow.entities.Metric  # whose name must not have a '>'
+        entity = self._mlflow.entities.Metric  # the name of a metric must not contain '>'
         metrics = [
             entity(tag.replace(">", " to "), value, round(t_s * 1000), step) for tag, step, t_s, value in scalars
         ]
-        for begin in range(0, len(metrics), 1000):  # its own limit
+        for begin in range(0, len(metrics), 1000):  # MLflow's limit
             self._client.log_batch(self._number, metrics=metrics[begin : begin + 1000])
 
     def close(self, summary: Mapping[str, float]) -> None:

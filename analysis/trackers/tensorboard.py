@@ -1,4 +1,4 @@
-"""TensorBoard: one file of events a run."""
+"""TensorBoard, with one file of events per run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.results.scalars import SeriesValue
 
 
 class TensorBoard(Tracker):
-    """``<out>/events.out.tfevents…``; wall times are seconds of training."""
+    """Writes ``<out>/events.out.tfevents…``. Wall times are seconds of training."""
 
     shares = False
 

@@ -10,9 +10,9 @@ from testbed.results.scalars import SeriesValue
 
 
 class Wandb(Tracker):
-    """``<out>/wandb/offline-run-…``; ``wandb sync`` uploads it where the user says so.
+    """Writes ``<out>/wandb/offline-run-…``; users may upload it with ``wandb sync``.
 
-    Every series has a step (``<tag>/step``) and the seconds of training (``<tag>/time_s``) of its own.
+    Every series has its own step (``<tag>/step``) and seconds of training (``<tag>/time_s``).
     """
 
     shares = True
@@ -21,7 +21,7 @@ class Wandb(Tracker):
         out.mkdir(parents=True, exist_ok=True)
         settings = {"project": plan["name"], "name": run, "dir": str(out), "config": parameters(plan)}
         package = needed("wandb")
-        quiet = package.Settings(silent=True)  # the terminal is the run's
+        quiet = package.Settings(silent=True)  # the terminal belongs to the run
         self._run = package.init(**settings, mode="offline", reinit="create_new", settings=quiet)
         self._known: set[str] = set()
         self.files: list[Path] = []
