@@ -1,9 +1,9 @@
-"""Write files atomically: whatever happens, a file is either absent or complete.
+"""Writes files atomically: whatever happens, a file is either absent or complete.
 
-The bytes go to ``.<name>.<pid>-<start>-<space>.tmp`` in the same directory, are synced, and the file is renamed; the
-directory is synced last. A process that is killed before leaves its temporary file; ``sweep`` removes those of dead
-processes. Writers on other machines, and inside emulations, have process ids of another space, which mean nothing here:
-their files are removed when nothing has been written to them for long.
+The bytes go to ``.<name>.<pid>-<start>-<space>.tmp`` in the same directory and are synced. Then the file is renamed,
+and the directory is synced last. A process that is killed before the renaming leaves its temporary file; ``sweep``
+removes the files of dead processes. Process ids of other machines and of emulations belong to another space and mean
+nothing here, so the files of such writers are removed when nothing has been written to them for an hour.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Yield a path beside ``path``, whose file is removed if it still has that name at the end of the block."""
+    """Yield a temporary path beside ``path``. If it still exists at the end of the block, it is removed."""
     me = ProcessId.current()
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}-{pid_space()}.tmp")
     try:
@@ -45,14 +45,16 @@ def _temporary(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # libraries word it differently
+        # name ``path`` instead of the temporary file, with the system's message instead of a library's
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     finally:
         with suppress(OSError):  # the directory may have gone
             temporary.unlink()
 
 
 def write_together(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files of one directory, by name. They are synced at the same time: a disk commits together what waits."""
+    """Write several files of one directory, by name. They are synced at the same time, which lets a disk commit them
+    together."""
     with ExitStack() as stack:
         temporaries = {name: stack.enter_context(_temporary(directory / name)) for name in files}
         for name, temporary in temporaries.items():
@@ -65,7 +67,7 @@ def write_together(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path``, which has the old or the new content at every moment."""
+    """Write ``data`` to ``path``. At every moment, the file has either the old or the new content."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
@@ -81,7 +83,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def text_bytes(text: str) -> bytes:
-    """Return ``text`` in UTF-8. Bytes of paths that are not UTF-8 become escapes, as of JSON."""
+    """Return ``text`` in UTF-8. Bytes of paths that are not UTF-8 become escapes, as in JSON."""
     return text.encode(errors="backslashreplace")
 
 
@@ -95,7 +97,7 @@ def is_temporary(name: str) -> bool:
 
 
 def sweep(directory: Path) -> list[Path]:
-    """Remove temporary files below ``directory`` whose writers are dead, or taken for dead; return their paths."""
+    """Remove temporary files below ``directory`` whose writers are dead or presumed dead; return their paths."""
     removed = []
     for path in sorted(directory.rglob(".*.tmp")):
         match = _TEMPORARY.fullmatch(path.name)
@@ -110,15 +112,15 @@ def _is_left(path: Path, pid: int, ticks: int, space: str) -> bool:
         return start_ticks(pid) != ticks
     try:
         return _is_old(path)
-    except FileNotFoundError:  # its writer has just finished
+    except FileNotFoundError:  # the writer has just finished
         return False
 
 
 def changed_lately(directory: Path) -> bool:
-    """Return whether a folder or file of a directory has changed in the last hour, as while a writer lives."""
+    """Return whether anything in a directory has changed in the last hour, so that its writer may be alive."""
     for folder, _, files in os.walk(directory):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
-            with suppress(FileNotFoundError):  # it has just been replaced
+            with suppress(FileNotFoundError):  # the file has just been replaced
                 if not _is_old(path):
                     return True
     return False
@@ -129,7 +131,7 @@ def _is_old(path: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the names in a directory, are on disk."""
+    """Wait until a file, or the entries of a directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""The tables of a run: the events that each is made of, and every column with its unit and meaning.
+"""The tables of a run: the kinds of events in each table, and every column with its unit and meaning.
 
-Times are seconds since the run's start on the run's one clock; training starts at the ``train`` event (table
+Times are seconds since the run's start, on the run's clock. Training starts at the ``train`` event (table
 ``training``). ``node`` is the writer of the event. Start-up messages (declare, init, first pull) have ``round`` -1.
 """
 
@@ -16,7 +16,7 @@ FLAG = "flag"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its ``name`` in the table, its ``field`` in the event (empty: ``tables`` derives it)."""
+    """A column. ``field`` is its name in the event; it is empty if ``testbed.results.tables`` derives the column."""
 
     name: str
     field: str
@@ -27,7 +27,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Events of these kinds, one a row."""
+    """A table of all events of these kinds, one event per row."""
 
     kinds: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -10,22 +10,22 @@ from testbed.errors import Diverged
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHARE = 0.1  # of all rounds: what counts as the start, and as the end
-_FEW_ROUNDS = 10  # with fewer, neither a rise of the loss nor chance means anything
-_LOSS_RISE = 2.0  # times the first loss
-_NO_PROGRESS = 0.98  # of the loss: at least this much remains where nothing is learned
-_GUESSING = 1.5  # times chance: the spread of a few hundred test samples
-_FEW_CLASSES = 0.25  # of the way from chance to 1 is less than that with two classes, and the spread is, too
+_SHARE = 0.1  # the first and the last tenth of all rounds are the start and the end
+_FEW_ROUNDS = 10  # with fewer rounds, neither a rise of the loss nor an accuracy near chance is significant
+_LOSS_RISE = 2.0  # a loss has risen if it is more than this many times the first loss
+_NO_PROGRESS = 0.98  # nothing is learned if at least this share of the loss remains
+_GUESSING = 1.5  # times chance: accuracies that guessing may reach on a few hundred test samples
+_FEW_CLASSES = 0.25  # of the way from chance to 1: the limit for two classes, where 1.5 times chance is too high
 
 
 def of_tellers(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return the rounds of nodes that have told a loss: of a user's program, often the first process alone does."""
+    """Return the rounds of nodes that have reported a loss; in a user's program, often only the first process does."""
     tellers = rounds.loc[rounds["loss"].notna(), "node"].unique()
     return rounds[rounds["node"].isin(tellers)]
 
 
 def spoilt_values(finals: pd.DataFrame) -> str:
-    """Return that a worker ends with values that are not finite, and the cure; an empty string if none does."""
+    """Return a message with a cure if a worker ends with values that are not finite, else an empty string."""
     found = finals[(finals["role"] == "worker") & finals["not_finite"].notna()]
     if found.empty:
         return ""
@@ -45,10 +45,11 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     * a worker's loss is not finite (``null`` in the table) in each of the last rounds;
     * the median loss of the last tenth of its rounds is more than twice that of the first round, and above that of
       guessing, -ln(chance); or
-    * every accuracy after a third of the planned rounds is at most 1.5 times that of guessing (column ``chance``), and
-      at most a quarter of the way from there to 1, while the loss has not fallen by 2 % since the first tenth.
+    * every accuracy after a third of the planned rounds is at most 1.5 times the accuracy of guessing (column
+      ``chance``), and at most a quarter of the way from there to 1, while the loss has fallen by 2 % or less since the
+      first tenth of the rounds.
 
-    A rise and chance are judged from 10 rounds on. Runs without losses (sizes only) never count as diverged.
+    The last two rules need at least 10 rounds. Runs without losses (sizes only) never count as diverged.
     """
     by_round = rounds.groupby("round")["loss"]
     medians = by_round.median()
@@ -65,7 +66,7 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     first = medians.iloc[0]
     best = medians.iloc[:count].min()
     end = medians.iloc[-count:].median()
-    chance = accuracy["chance"].max()  # not a number where nothing is known of the test set
+    chance = accuracy["chance"].max()  # NaN if nothing is known about the test set
     if end > _LOSS_RISE * first and not end < -math.log(chance):
         return _diverged(f"the loss rose from {first:.3g} to {end:.3g}")
     late = accuracy.loc[accuracy["round"] >= planned_rounds / 3, "accuracy"].max()

@@ -1,20 +1,21 @@
 """The event log of a run: one JSON object per line, compressed by gzip, safe against crashes.
 
 A process writes ``events/<writer>.<part>.jsonl.gz``. Every line has ``t`` (seconds since the run's start, on the run's
-clock), ``kind`` and ``node``, its writer. Nothing is rewritten: after ``PART_BYTES`` of lines, and in a new process of
-a node, a new part begins. Processes that end by an error, or by a signal that can be handled, write all their lines;
-after SIGKILL those are there that are more than half a second old. A reader takes a file whose end is missing, and
-ignores a last line without a newline.
-``testbed events RUN`` prints the events of a run, and ``zcat`` and ``zgrep`` read the files.
+clock), ``kind``, and its writer, ``node``. Written lines never change: a new part begins after ``PART_BYTES`` of lines,
+and in each new process of a node. A process that ends by an error, or by a signal that it can handle, writes all its
+lines. After SIGKILL, lines older than half a second are in the file. Readers accept a file whose end is missing, and
+ignore a last line without a newline.
+``testbed events RUN`` prints the events of a run; ``zcat`` and ``zgrep`` read the files.
 
-``testbed.results.columns`` states the fields of a kind that has a table; those of the others are in parentheses.
+``testbed.results.columns`` states the fields of kinds that have a table. For other kinds, the list below has the fields
+in parentheses.
 
 kind        written by
 ----------  --------------------------------------------------------------------------------------------------------
 start       every node, when its role starts
 train       the master worker, when training starts
-transfer    the receiver of a message, when it has arrived; ``t0``: the sender's clock at the sending. One for all of
-            DGT's blocks of a key and round
+transfer    the receiver of a message, when it has arrived; ``t0`` is the time of sending on the sender's clock. All DGT
+            blocks of one key and round share one event
 compute     any node, after some work
 wait        any node, after a wait of more than 0 s
 round       a worker, when it has the new values of its round
@@ -27,24 +28,24 @@ update      a global server, when it has applied a key's update
 checkpoint  the scheduler, when a checkpoint is complete (round)
 held        a server, when it sends a reply that it held; for the first key of a round only
 evaluate    the node that evaluates
-consensus   the node that evaluates, of gossip: RMS distance of all models from their mean, which is scored (round,
+consensus   with gossip, the node that evaluates: RMS distance of all models from their mean, which is evaluated (round,
             distance)
 final       every node, when its role ends; ``parameters_sha256`` only if it holds parameters;
-            ``not_finite``: how many of these are NaN or infinite, if any
+            ``not_finite`` is the number of NaN or infinite ones, if there are any
 process     every node in the real world, twice a second
 interface   an emulated node of a user's program, twice a second and at its end; counters are cumulative
 link        the back end's monitor, per WAN link and sample; counters are cumulative
-probe       the monitor of an emulated network, ten times a second from the moment that it is up until the first
-            ``link``, per WAN link that carries something; counters are cumulative, and no result counts them
+probe       the monitor of an emulated network, per WAN link with traffic, ten times a second from the moment when the
+            network is up until the first ``link``; counters are cumulative, and results ignore these events
 measured    the back end, before training
 path        the driver of a deployment, before and after training; a node, when a connection to another data centre ends
 replay      the trace replay, per change
 background  the back end, per entry of the Plan's background traffic, once a second; counters are cumulative (number,
             sent_bytes, received_bytes)
 fault       the back end, when a fault of the Plan begins or ends; ``nan``, ``disk_full``, ``attack``: the node itself
-restart     the back end, when all nodes start again (and begins_t, when they do)
-epoch       the scheduler, when nodes have joined or left: a new membership epoch; also where a run begins with a
-            checkpoint, of nodes that were lost or had left before
+restart     the back end, before all nodes start again (begins_t: the time when they start)
+epoch       the scheduler, when nodes have joined or left, which begins a new membership epoch; also for nodes lost or
+            gone before the checkpoint with which a run begins
 machine     the back end's monitor, once a second
 warning     any node; every warning is part of the fidelity report
 error       any node
@@ -67,23 +68,23 @@ import msgspec
 PART_BYTES = 4 << 20  # of lines, before compression
 FLUSH_INTERVAL_S = 0.4
 _BUFFER_BYTES = 1 << 16
-_TOGETHER = 256  # events, which are some 60 KB of lines
-_LEVEL = 2  # 330 MB of lines in a second, where 3 takes a third longer to save a tenth
+_TOGETHER = 256  # events to encode at once: about 60 KB of lines
+_LEVEL = 2  # compresses 330 MB of lines per second; level 3 takes a third longer to save a tenth
 _GZIP = zlib.MAX_WBITS | 16
 _PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
 
-STOPPED = "stopped"  # cause in the ``error`` event of a node that was ended, and did not fail itself
-DOUBT = "doubt"  # cause in the ``warning`` event of a simulation whose prediction may be off
+STOPPED = "stopped"  # cause in the ``error`` event of a node that was stopped and did not fail itself
+DOUBT = "doubt"  # cause in the ``warning`` event of a simulation whose prediction may be wrong
 NO_STEP = "no step"  # cause in the ``warning`` event of a script that ends without a training step
-NOT_EXCHANGED = "not exchanged"  # likewise, with local steps after its last exchange
-NOT_FINISHED = "not finished"  # likewise, whose last score is of a model that others may have changed since
-EVALUATING = "the evaluation to end"  # what a worker waits for whose next round depends on a score
-BLOCKS_AHEAD = "blocks for"  # so begins what a push waits for until it may be sent in blocks
+NOT_EXCHANGED = "not exchanged"  # likewise, of a script that ends with local steps after its last exchange
+NOT_FINISHED = "not finished"  # likewise, of a script whose last score is of a model that others may have changed
+EVALUATING = "the evaluation to end"  # name of the wait of a worker whose next round depends on a score
+BLOCKS_AHEAD = "blocks for"  # first words of the name of a push's wait until it may be sent in blocks
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
-WAS_LOST = "it was lost before the run went on from a checkpoint"  # likewise, of a node that takes no part again
+WAS_LOST = "it was lost before the run went on from a checkpoint"  # likewise, for a node that does not take part again
 
 
-@functools.lru_cache(maxsize=1024)  # what begins at an instant, others end at
+@functools.lru_cache(maxsize=1024)  # one activity often ends at the instant at which others begin
 def microseconds(t: float) -> float:
     """Return ``round(t, 6)``, at a third of its cost unless ``t`` is half-way between two microseconds."""
     scaled = t * 1e6
@@ -95,7 +96,7 @@ def microseconds(t: float) -> float:
 
 
 class Transfer(msgspec.Struct, gc=False):
-    """A ``transfer`` event, which is made and written in half the time of a dictionary: a run has millions of them."""
+    """A ``transfer`` event. It takes half as long to make and write as a dictionary; a run has millions of them."""
 
     t: float
     kind: str
@@ -112,18 +113,20 @@ class Transfer(msgspec.Struct, gc=False):
 
 
 class EventLog:
-    """Appends the events of one writer to a file of events; threads may share it.
+    """Appends the events of one writer to a file of events. Threads may share it.
 
-    ``beside``: another log of this process, into whose file the events go. Events are in the file when they are
-    ``FLUSH_INTERVAL_S`` old and another one comes, at ``flush``, and at ``close``. With ``many``, for a writer of
-    millions of events that uses ``flushed``, an event (a dictionary, or a Struct with these fields) is only kept, and
-    must not change any more. ``encode``, to be called now and then, encodes many together.
+    Events are written when the first event after ``FLUSH_INTERVAL_S`` comes, at ``flush``, and at ``close``.
+
+    beside  another log of this process, whose file takes the events
+    many    for a writer of millions of events that uses ``flushed``: ``append`` only keeps an event (a dictionary, or a
+            Struct with the same fields), which must not change afterwards. The writer calls ``encode`` now and then,
+            which encodes many events together
     """
 
     def __init__(self, directory: Path, name: str, beside: EventLog | None = None, many: bool = False) -> None:
         self.node = name
         self._file: _EventFile = _EventFile(directory, name) if beside is None else beside._file
-        # no methods, which would cost a call for each of millions of events
+        # attributes instead of methods, as a method would add a call for each of millions of events
         self.append: Callable[[Any], None] = self._file.events.append if many else self._file.append
         if beside is not None:
             self.append = beside.append
@@ -133,25 +136,25 @@ class EventLog:
         self.append({"t": round(t, 6), "kind": kind, "node": self.node, **fields})
 
     def encode(self) -> None:
-        """Encode the events that are kept, if they are many; see ``many``."""
+        """Encode the kept events if there are many of them; see ``many``."""
         self._file.encode()
 
     def flush(self) -> None:
         self._file.flush()
 
     def close(self) -> None:
-        """Write what is left and end the file; the next event begins another part."""
+        """Write all remaining events and end the part. The next event begins another part."""
         self._file.close()
 
 
 @contextmanager
 def flushed(log: EventLog) -> Iterator[None]:
-    """Flush the log every ``FLUSH_INTERVAL_S`` while the block runs, however long its computations are."""
+    """Flush the log every ``FLUSH_INTERVAL_S`` from another thread while the block runs."""
     ended = threading.Event()
 
     def flush() -> None:
         while not ended.wait(FLUSH_INTERVAL_S):
-            with suppress(OSError):  # the next flush of the block raises it
+            with suppress(OSError):  # the block's own next flush raises the error again
                 log.flush()
 
     thread = threading.Thread(target=flush, name="events", daemon=True)
@@ -172,10 +175,10 @@ class _EventFile:
         self._name = name.replace("/", ".")
         self._lock = threading.Lock()
         self._lines = bytearray()
-        self.events: list[Any] = []  # yet to be encoded
+        self.events: list[Any] = []  # not encoded yet
         self._part = 0  # the next number
-        self._path: Path | None = None  # of the part that is being written: it is made with its first lines
-        self._bytes = 0  # of its lines
+        self._path: Path | None = None  # of the current part, which is made when its first lines are written
+        self._bytes = 0  # of lines in the current part
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
         self._due_s = time.monotonic() + FLUSH_INTERVAL_S  # the time of the next flush
 
@@ -186,14 +189,14 @@ class _EventFile:
             try:
                 _encode_into(event, lines, -1)
             except UnicodeEncodeError:
-                del lines[lines.rfind(b"\n") + 1 :]  # what it has written of the event
+                del lines[lines.rfind(b"\n") + 1 :]  # the beginning of the event, which the encoder has written
                 _encode_into(_escaped(event), lines, -1)
             lines += b"\n"
             if len(lines) >= _BUFFER_BYTES or time.monotonic() >= self._due_s:
                 self._flush()
 
     def encode(self) -> None:
-        """Encode what is in ``events``, if that is much."""
+        """Encode ``events`` if there are at least ``_TOGETHER`` of them."""
         if len(self.events) >= _TOGETHER:
             with self._lock:
                 self._encode()
@@ -210,7 +213,7 @@ class _EventFile:
             self._end_part()
 
     def _encode(self) -> None:
-        batch = self.events[:]  # to which another thread may append meanwhile
+        batch = self.events[:]  # another thread may append to ``events`` meanwhile
         try:
             self._lines += _encode_lines(batch)
         except UnicodeEncodeError:
@@ -227,7 +230,7 @@ class _EventFile:
             self._path = self._new_part()
         try:
             self._write(self._deflate.compress(self._lines) + self._deflate.flush(zlib.Z_SYNC_FLUSH))
-        except OSError:  # what follows goes to a part that is whole
+        except OSError:  # write to a new part, as the stream of this one is broken
             self._begin_part()
             raise
         self._bytes += len(self._lines)
@@ -239,7 +242,7 @@ class _EventFile:
         if self._path is not None:
             try:
                 self._write(self._deflate.flush())
-            finally:  # its stream has ended, and takes nothing more
+            finally:  # the compressed stream has ended and takes no more lines
                 self._begin_part()
 
     def _begin_part(self) -> None:
@@ -248,13 +251,13 @@ class _EventFile:
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
 
     def _write(self, data: bytes) -> None:
-        """Append all of ``data``, or nothing: what a full disk has taken of it would be read a second time."""
+        """Append all of ``data`` or nothing: lines that a full disk had taken in part would later be written again."""
         assert self._path is not None
         try:
             with open(self._path, "ab", buffering=0) as file:
                 end = file.tell()
                 try:
-                    while data:  # a disk that becomes full takes a part first, without an error
+                    while data:  # a disk that becomes full first takes a part of the data without an error
                         data = data[file.write(data) :]
                 except OSError:
                     file.truncate(end)
@@ -264,7 +267,7 @@ class _EventFile:
             raise
 
     def _new_part(self) -> Path:
-        """Make the first part that is not there yet: an earlier process of this node may have written some."""
+        """Make the first part that does not exist yet, as an earlier process of this node may have written some."""
         while True:
             path = self._directory / f"{self._name}.{self._part:04}.jsonl.gz"
             self._part += 1
@@ -276,9 +279,10 @@ class _EventFile:
 
 
 class PartReader:
-    """Reads one part of a file of events, again and again while it grows. ``damaged``: its end could not be read.
+    """Reads one part of a file of events, repeatedly while the part grows.
 
-    ``ended``: no more lines will come.
+    damaged  whether the rest of the part could not be read
+    ended    whether no more lines will come
     """
 
     def __init__(self, path: Path) -> None:
@@ -299,7 +303,7 @@ class PartReader:
             data = file.read()
         self._place += len(data)
         read = [self._rest]
-        for at in range(0, len(data), _BUFFER_BYTES):  # so that what precedes damage is kept
+        for at in range(0, len(data), _BUFFER_BYTES):  # in pieces, to keep those before a damaged one
             if self.damaged:
                 break
             try:
@@ -310,11 +314,11 @@ class PartReader:
         end = text.rfind(b"\n") + 1
         self._rest = text[end:]
         whole = text[:end]
-        return whole if whole.isascii() else whole.decode(errors="replace").encode()  # damage may be no UTF-8
+        return whole if whole.isascii() else whole.decode(errors="replace").encode()  # damaged lines may not be UTF-8
 
 
 def parts(directory: Path) -> list[Path]:
-    """Return the files of events in a directory, by writer, and those of a writer in their order."""
+    """Return the files of events in a directory, sorted by writer and part."""
     found = [
         (match["writer"], int(match["part"]), path)
         for path in directory.glob("*.jsonl.gz")
@@ -324,14 +328,14 @@ def parts(directory: Path) -> list[Path]:
 
 
 def writer_of(part: Path) -> str:
-    """Return the name of the log that a file of events belongs to."""
+    """Return the name of the log to which a file of events belongs."""
     match = _PART.fullmatch(part.name)
     assert match is not None, part
     return match["writer"].replace(".", "/")
 
 
 def read(directory: Path, node: str = "") -> Iterator[dict[str, Any]]:
-    """Yield all events of a directory, or those of one node, file by file. Leave out lines that are damaged."""
+    """Yield all events of a directory, or those of one node, file by file. Damaged lines are left out."""
     for path in parts(directory):
         for event in decoded(PartReader(path).lines().splitlines()):
             if isinstance(event.get("node"), str) and (not node or event["node"] == node):
@@ -339,7 +343,7 @@ def read(directory: Path, node: str = "") -> Iterator[dict[str, Any]]:
 
 
 def decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the events of lines. Leave out those that are damaged, which the tables report."""
+    """Yield the events in lines. Damaged lines are left out; ``testbed.results.tables`` reports them."""
     for line in lines:
         try:
             event = msgspec.json.decode(line)
@@ -350,7 +354,7 @@ def decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _escaped(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event that can be written: bytes of paths that are not UTF-8 become escapes, as in other files."""
+    """Return an event that can be written as UTF-8: other bytes, which paths may have, become escapes."""
     return {
         name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
         for name, value in event.items()

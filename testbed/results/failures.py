@@ -1,10 +1,11 @@
-"""Why a script failed: one line that names its place in the user's code, and a file with the whole traceback.
+"""Explains why a script failed: in one line that names the place in the user's code, and a file with the traceback.
 
     failures/<node>.txt        the cause ``FILE:LINE: TYPE: TEXT``, and the traceback below it
     failures/.<name>.place     where a script of the process <name> was last seen: node, thread, place
-    failures/.<name>.dump      written by ``faulthandler`` if that process crashes, or is asked where it stands
+    failures/.<name>.dump      written by ``faulthandler`` if that process crashes, or is asked to dump its stacks
 
-A process that is killed cannot say why; the one that sees its end reads the hidden files (``FailureFiles.explain``).
+A killed process cannot explain its end. The process that sees its end reads the hidden files instead
+(``FailureFiles.explain``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from types import FrameType
 from testbed.results.oom_kills import OomKills
 
 FOLDER = "failures"
-STACKS_SIGNAL = signal.SIGUSR2  # a process with scripts answers it by dumping its stacks
+STACKS_SIGNAL = signal.SIGUSR2  # on this signal, a process with scripts dumps its stacks
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = tuple(
@@ -36,14 +37,14 @@ _LIBRARIES = tuple(
 )
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _REMOTE = ("RemoteTraceback", "_RemoteTraceback")  # of multiprocessing and concurrent.futures
-_WRAPPED = re.compile(r"^Caught .*\nOriginal (?P<text>Traceback .*)", re.DOTALL)  # what torch's DataLoader raises
+_WRAPPED = re.compile(r"^Caught .*\nOriginal (?P<text>Traceback .*)", re.DOTALL)  # text of torch's DataLoader errors
 _LATE = re.compile(r"^Timeout \((?P<time>.*)\)!$", re.MULTILINE)
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>.*)$", re.MULTILINE)
 
 
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Return whether a source file is the user's: neither of Python, nor of an installed package, nor of testbed."""
+    """Return whether a source file is the user's: not part of Python, of an installed package, or of the testbed."""
     return not file.startswith("<") and "-packages/" not in file and not file.startswith(_LIBRARIES)
 
 
@@ -60,7 +61,7 @@ class Cause:
 
 
 def cause_of(error: BaseException, script: Path) -> Cause:
-    """Return the cause that an exception of ``script`` is: its place is the last one in the user's code."""
+    """Return the cause for an exception of ``script``. Its place is the innermost one in the user's code."""
     details = "".join(traceback.format_exception(error))
     if isinstance(error, SyntaxError) and error.filename:
         return Cause(
@@ -69,7 +70,7 @@ def cause_of(error: BaseException, script: Path) -> Cause:
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     what = _words(error)
     remote = _remote_text(error)
-    if remote:  # it was raised in another process, whose frames are there as text only
+    if remote:  # raised in another process, whose frames exist only as text
         frames += [(found["file"], int(found["line"])) for found in _FRAME.finditer(remote)]
         last = remote.strip().strip('"').strip().splitlines()[-1]
         what = what if isinstance(error.__cause__, BaseException) and not _WRAPPED.match(_text(error)) else last
@@ -83,7 +84,7 @@ def place_of(file: str, line: int, script: Path) -> str:
 
 
 def place_of_frame(frame: FrameType | None, script: Path) -> str:
-    """Return the innermost place of a stack that is the user's; empty if there is none."""
+    """Return the innermost place of a stack in the user's code; empty if there is none."""
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             return place_of(frame.f_code.co_filename, frame.f_lineno, script)
@@ -92,9 +93,9 @@ def place_of_frame(frame: FrameType | None, script: Path) -> str:
 
 
 def place_in_dump(dump: str, script: Path, thread: int = 0) -> str:
-    """Return the innermost place of the user's in what ``faulthandler`` has written.
+    """Return the innermost place in the user's code in a dump of ``faulthandler``.
 
-    ``thread``: the identifier of the thread that is looked at first; after it comes the one that has crashed.
+    The thread with the identifier ``thread`` comes first, then the thread that crashed, then the others.
     """
     stacks = re.split(r"^(?=(?:Current thread|Thread) 0x)", dump, flags=re.MULTILINE)
     for stack in sorted(stacks, key=lambda stack: (f"{thread:016x}" not in stack, not stack.startswith("Current"))):
@@ -105,7 +106,7 @@ def place_in_dump(dump: str, script: Path, thread: int = 0) -> str:
 
 
 def crash_in(log: str) -> str:
-    """Return what ``faulthandler`` has written of a crash, and where the user's code stood then; empty if nothing."""
+    """Return the crash in a log of ``faulthandler``, and its place in the user's code; empty if there is no crash."""
     fatal = list(_FATAL.finditer(log))
     if not fatal:
         return ""
@@ -133,7 +134,7 @@ def _last_place(frames: Iterable[tuple[str, int]], script: Path) -> str:
 def _name_of_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # one of those in between, for the user's own purposes
+    except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX has no name
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
@@ -156,7 +157,7 @@ def _remote_text(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailureFiles:
-    """The files of one run. ``script``: the user's script, beside which places are named."""
+    """The files about failures of one run. Places are named relative to the folder of ``script``, the user's script."""
 
     folder: Path
     script: Path
@@ -176,20 +177,20 @@ class FailureFiles:
         self.of_node(node).write_text(f"{cause}\n\n{cause.traceback}", encoding="utf-8", errors="replace")
 
     def kept(self, node: str) -> str:
-        """Return the cause that is kept of a node; empty if none is."""
+        """Return the stored cause of a node's failure; empty if there is none."""
         path = self.of_node(node)
         return path.read_text(encoding="utf-8").split("\n\n", 1)[0] if path.exists() else ""
 
     def last_seen(self, process: str) -> tuple[str, int, str]:
-        """Return which node's script of a process was last seen, in which thread, and where; empty if none was."""
+        """Return the node whose script was last seen in a process, the thread and the place; empty if there is none."""
         node, thread, place = (*self._read(self.hidden(process, "place")).split(" ", 2), "0", "")[:3]
         return node, int(thread, 16), place
 
     def explain(self, process: str, code: int, kills: OomKills) -> tuple[str, str]:
-        """Return the node whose script ended the process, and the cause; keep it. Empty if no script ran there.
+        """Return the node whose script ended the process, and the cause; store the cause. Empty if no script ran there.
 
-        code     its exit status, or minus its signal
-        kills    what the kernel had killed when it started
+        code   exit status of the process, or minus the number of its signal
+        kills  the kernel's counts of kills when the process started
         """
         node, thread, seen = self.last_seen(process)
         place = seen
@@ -217,13 +218,13 @@ class FailureFiles:
         return node, str(cause)
 
     def _exits(self, seen: str) -> str:
-        """Return the places that can have ended a process which says nothing of its end: where the script, or the file
-        in which it was last seen, names ``os._exit``. Empty if neither does."""
+        """Return the places that may have ended a process without a message: uses of ``os._exit`` in the script, or in
+        the file where the script was last seen. Empty if there are none."""
         files = dict.fromkeys((self.script, self.script.parent / seen.rpartition(":")[0]))
         return " or ".join(place_of(str(file), line, self.script) for file in files for line in _exits(file))
 
     def stands(self, process: str) -> str:
-        """Return where a process stands that has been asked to dump its stacks, or was last seen."""
+        """Return the place in the dump of a process that was asked for its stacks, or where it was last seen."""
         _, thread, place = self.last_seen(process)
         return place_in_dump(self.dump(process), self.script, thread) or place
 
@@ -231,7 +232,7 @@ class FailureFiles:
         return self._read(self.hidden(process, "dump"))
 
     def begin(self, node: str) -> None:
-        """Make place for a node that starts: what an earlier attempt left is numbered."""
+        """Rename the file that an earlier attempt of this node left, by adding a number."""
         path = self.of_node(node)
         number = 1
         while path.exists():
@@ -241,7 +242,7 @@ class FailureFiles:
             number += 1
 
     def close(self) -> None:
-        """Remove the hidden files, and the folder if nothing is kept."""
+        """Remove the hidden files, and the folder if it is empty then."""
         if self.folder.is_dir():
             for path in self.folder.glob(".*"):
                 path.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """The fidelity report: whether network and computation matched the Plan, and whether the machine kept up.
 
-``degraded`` means that times should not be published before the reasons have been read. Reasons are links off their
-planned rate or round trip before training, links off their configured rate during it, training steps slower than their
-device model, late trace changes, a saturated processor, clocks of a deployment's machines that are not known precisely
-enough, and a run that has failed or was interrupted. The network of a deployment is reported as it was measured.
-In the virtual world nothing is measured: times are predictions, and a reason is what the simulation itself says
-against its model. In any world, a run is degraded in which no worker made a step, or whose workers end with different
-parameters though all wait for each other. Notes are what is only worth knowing: warnings of the Plan and of nodes, and
-rounds that an evaluation held up.
+``degraded`` means: read the reasons before you publish times. Reasons are links off their planned rate or round trip
+before training, links off their configured rate during training, training steps slower than their device model, late
+trace changes, a saturated processor, imprecisely known clocks of a deployment's machines, and a run that failed or was
+interrupted. The network of a deployment is only reported as it was measured.
+In the virtual world, nothing is measured: times are predictions, and the reasons are doubts of the simulation about its
+own model. In every world, a run is degraded if no worker made a step, or if workers that should have equal parameters
+end with different ones. Notes do not degrade a run: warnings of the Plan and of nodes, and rounds that an evaluation
+held up.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 
 # limits beyond which a run is degraded
-RATE_EXCESS = 0.10  # a link may carry this much more than configured in one sample,
-AT_ONCE_BYTES = 3 * 1514  # and the frames that its shaper passes at once after a pause: much for a slow link
-RATE_SHORTFALL = 0.15  # and this much less, in the mean, while packets are queued
-SHORTEST_SAMPLE_S = 0.05  # the rate of a shorter one is dominated by its timing error
-BUSY_LINK_S = 1.0  # links with a queue for less time are not judged
-OVERRUN_SHARE = 0.05  # of the training steps
-LATE_S = 0.1  # 99th percentile of the trace changes
-BUSY_SHARE = 0.95  # of all cores, in more than ``SATURATED_SHARE`` of the samples
-SATURATED_SHARE = 0.10
-STEAL_SHARE = 0.05
-CLOCK_ERROR_S = 1e-3  # of a machine of a deployment
-HELD_UP_SHARE = 0.01  # of the rounds of the worker that evaluates: only told
-ROUND_DEVIATION = 0.03  # of the first rounds from what links and device model alone explain
+RATE_EXCESS = 0.10  # in one sample, a link may carry this share more than its configured rate allows
+AT_ONCE_BYTES = 3 * 1514  # in addition, its shaper may pass these frames at once after a pause: much for a slow link
+RATE_SHORTFALL = 0.15  # while packets are queued, a link may carry this share less than configured, on average
+SHORTEST_SAMPLE_S = 0.05  # timing errors dominate the rate of a shorter sample
+BUSY_LINK_S = 1.0  # links that had a queue for less time are not judged
+OVERRUN_SHARE = 0.05  # share of training steps that took longer than modelled
+LATE_S = 0.1  # delay of trace changes, 99th percentile
+BUSY_SHARE = 0.95  # all cores count as busy in a sample above this share
+SATURATED_SHARE = 0.10  # share of samples in which all cores were busy
+STEAL_SHARE = 0.05  # mean share of the processor time that the hypervisor took
+CLOCK_ERROR_S = 1e-3  # uncertainty of the clock of a deployment's machine
+HELD_UP_SHARE = 0.01  # share of a worker's round times that it waited for scores; only noted
+ROUND_DEVIATION = 0.03  # of the first rounds from the same rounds simulated packet by packet
 
 
 def assess(
@@ -57,8 +57,8 @@ def assess(
 ) -> dict[str, Any]:
     """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``.
 
-    ending       the status with which the run has ended
-    equal_every  the rounds after which all workers have equal parameters; 0: they never need to
+    ending       the status with which the run ended
+    equal_every  number of rounds after which all workers must have equal parameters again; 0: never
     """
     measured = _measured(frames["measured"])
     links = _links(frames["links"])
@@ -116,8 +116,8 @@ def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
     later, before = successive(numbers)
     columns = ["configured_bps", "highest_bps", "interval_s", "achieved_bps", *_COUNTERS]
     configured_bps, highest_bps, interval_s, achieved_bps, *counters = links[columns].to_numpy(float, na_value=np.nan).T
-    # within a sample a link may have carried the highest of the rates that it had; simulated links are sampled before
-    # and after each change
+    # judge a sample by the highest rate that the link had in it; simulated links are sampled before and after each
+    # change of the rate
     highest_bps = np.fmax(highest_bps, configured_bps)
     highest_bps[later] = np.fmax(highest_bps[later], configured_bps[before])
     judged = (configured_bps > 0) & (interval_s >= SHORTEST_SAMPLE_S)
@@ -143,7 +143,7 @@ def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _link(name: str, totals: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one link's entry; ``totals`` are what its counters have counted, ``None`` where not measured."""
+    """Return one link's entry. ``totals`` has the sums of its counters, ``None`` for those not measured."""
     dropped = totals["dropped_packets"]
     share = totals["share"]
     possible = totals["busy_possible_bytes"]
@@ -168,7 +168,7 @@ def _link_problem(row: Mapping[str, Any], excess: bool) -> str:
 
 
 def _paths(paths: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return what was found between data centres of a deployment, by path: before, during and after training."""
+    """Return the measurements between data centres of a deployment, by path: before, during and after training."""
     order = {"before": 0, "during": 1, "after": 2}
     rows = []
     for (path, when), group in paths.groupby(["path", "when"], sort=True):
@@ -226,7 +226,7 @@ def _replay(replay: pd.DataFrame) -> dict[str, Any]:
 
 
 def _machine(machine: pd.DataFrame) -> dict[str, Any]:
-    """Return what the samples of processors say."""
+    """Return a summary of the samples of the machine's processors."""
     if machine.empty:
         return {"samples": 0, "busy_mean": None, "saturated_share": None, "steal_mean": None}
     return {
@@ -238,7 +238,7 @@ def _machine(machine: pd.DataFrame) -> dict[str, Any]:
 
 
 def _reasons(compute: Mapping[str, Any], replay: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a run in real time was slowed down."""
+    """Yield the reasons why the machine slowed a run in real time down."""
     if compute["overrun_share"] > OVERRUN_SHARE:
         yield (
             f"{compute['overrun_steps']} of {compute['steps']} training steps took longer than their device model, "
@@ -259,13 +259,13 @@ def _reasons(compute: Mapping[str, Any], replay: Mapping[str, Any], machine: Map
 
 
 def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the mean of the first rounds beside that of the same rounds simulated packet by packet."""
+    """Compare the mean duration of the first rounds with that of the same rounds simulated packet by packet."""
     if rounds.empty or predicted.empty:
         return None
     count = int(min(predicted["round"].max(), rounds["round"].max())) + 1  # the run may have ended sooner
     if rounds["round"].min() > 0:
-        return None  # it went on from a checkpoint, and link changes began anew then
-    once = rounds.drop_duplicates(["node", "round"])  # a restart repeats some
+        return None  # the run began with a checkpoint, at which the changes of links began anew
+    once = rounds.drop_duplicates(["node", "round"])  # a restart repeats some rounds
     measured_s = covered_round_time_s(once[once["round"] < count])
     first = predicted[predicted["round"] < count]
     predicted_s = covered_round_time_s(first.rename(columns={"worker": "node"}))
@@ -291,7 +291,7 @@ def _round_reasons(rounds: Mapping[str, Any] | None, capabilities: Mapping[str, 
 
 
 def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
-    """Return what is to say of rounds that waited for a score, on which it depends whether training goes on."""
+    """Return a note if rounds waited long for evaluations, whose scores decide whether training goes on."""
     held = waits.loc[waits["waiting_for"] == EVALUATING, ["node", "t0_s", "t_s"]]
     if held.empty:
         return []
@@ -312,20 +312,20 @@ def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
 
 
 def _network_model(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which model of the network a simulation took, and why; Plans of earlier releases do not say so."""
+    """Yield the model of the network that a simulation used, and why. Plans of earlier releases do not state it."""
     simulation = plan.get("simulation", {})
-    if simulation.get("network_reason"):  # which Plans of other runs have none of
+    if simulation.get("network_reason"):  # only Plans of simulations have a reason
         yield f"the network was simulated by {simulation['network']}, {simulation['network_reason']}"
 
 
 def _doubts(warnings: pd.DataFrame) -> list[str]:
-    """Return what a simulation has said against its own prediction."""
+    """Return the doubts of a simulation about its own prediction."""
     told: list[str] = warnings.loc[warnings["cause"] == DOUBT, "message"].tolist()
     return told
 
 
 def _training_reasons(frames: Frames, plan: Mapping[str, Any], equal_every: int) -> Iterator[str]:
-    """Yield why the run has not trained what its scenario says: nothing at all, or another model at each worker."""
+    """Yield the reasons why the run did not train as its scenario says: no step, or different models of workers."""
     warnings = frames["warnings"]
     finals = frames["finals"]
     done = frames["rounds"]
@@ -361,7 +361,7 @@ def _why_different(warnings: pd.DataFrame, rounds: pd.DataFrame) -> str:
 
 
 def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]], told: Collection[str]) -> list[str]:
-    """Return the warnings of nodes, but for those that the measurements repeat, and for causes that are ``told``."""
+    """Return the warnings of nodes, except for mismatches in ``measured`` and for the causes in ``told``."""
     selected = warnings[(warnings["kind"] == "warning") & ~warnings["cause"].isin(list(told))]
     off = tuple(f"{row['link'] or row['path']}: " for row in measured if row["problem"])
     nodes: dict[str, list[str]] = {}  # by message

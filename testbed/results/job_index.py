@@ -1,4 +1,4 @@
-"""``jobs.json``: the jobs of a run that share one network. The directory ``jobs/NAME`` of each is that of a run."""
+"""``jobs.json``: the jobs of a run that share one network. ``jobs/NAME`` is the run directory of each job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOBS = "jobs"  # below the directory: the run directory of each job
 
 
 def has_jobs(path: Path) -> bool:
-    """Return whether a directory is that of a run with several jobs."""
+    """Return whether a directory belongs to a run with several jobs."""
     return (path / FILE).is_file()
 
 
@@ -28,7 +28,7 @@ def folder(path: Path, name: str) -> Path:
 
 
 def neighbours(path: Path) -> list[str]:
-    """Return the jobs that the run in the directory ``path`` shared its network with. Raise as ``names_of_jobs``."""
+    """Return the jobs with which the run in ``path`` shared its network. Raise as ``names_of_jobs``."""
     path = path.absolute()
     whole = path.parent.parent
     if path.parent.name != JOBS or not has_jobs(whole):

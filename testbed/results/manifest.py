@@ -1,4 +1,4 @@
-"""The manifest: provenance of a run. Reads package versions without importing the packages."""
+"""The manifest: the provenance of a run. Package versions are read without importing the packages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def describe(
 ) -> dict[str, Any]:
     """Return the manifest of a run that starts ``now``.
 
-    capabilities  what the probe found and the back end chose
+    capabilities  the abilities of the machine that a probe found, and the choices of the back end
     code          files of techniques, topology readers and trace formats that are not shipped
     """
     return {
@@ -119,7 +119,7 @@ def _cpu_model() -> str:
 
 
 def _congestion_controls() -> dict[str, Any]:
-    """Return the kernel's congestion controls; the Plan has the one that the run uses."""
+    """Return the congestion controls that the kernel has. The Plan states the one that the run uses."""
     ipv4 = "/proc/sys/net/ipv4/"
     return {
         "default": _read(ipv4 + "tcp_congestion_control").strip() or None,
@@ -135,14 +135,14 @@ def _read(path: str) -> str:
 
 
 def git_state() -> dict[str, Any]:
-    """Return the commit and the digest of changes to it; both ``None`` outside a checkout or with ``git_error``."""
+    """Return the commit and a digest of changes since then; both are ``None`` outside a checkout or after an error."""
     if not _git_state:
         _git_state.update(_read_git_state())
     return dict(_git_state)
 
 
 def use_git_state(state: Mapping[str, Any]) -> None:
-    """Let ``git_state`` return that of the machine that has sent this one its code."""
+    """Let ``git_state`` return ``state``, which comes from the machine that sent this machine its code."""
     _git_state.clear()
     _git_state.update(state)
 
@@ -151,7 +151,8 @@ def _read_git_state() -> dict[str, Any]:
     directory = Path(__file__).parent
     unknown = {"git_commit": None, "git_dirty_sha256": None}
     try:
-        _git_output(directory, "ls-files", "--error-unmatch", Path(__file__).name)  # else it is the user's repository
+        # fails if the repository is not the testbed's, but one of the user around an installed package
+        _git_output(directory, "ls-files", "--error-unmatch", Path(__file__).name)
         commit = _git_output(directory, "rev-parse", "HEAD")
         difference = _git_output(directory, "diff", "HEAD", "--binary", "--no-ext-diff")
     except subprocess.CalledProcessError:

@@ -1,11 +1,11 @@
-"""Processes that the kernel killed for want of memory, as it counts them: to tell who killed a process."""
+"""The kernel's counts of processes that it killed for want of memory. They tell who killed a process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-# Files in which a control group counts these kills, by its controllers: version 2, version 1
+# files in which a control group counts these kills, by the group's controllers: version 2, version 1
 _MEMORY_GROUPS = {
     "": "/sys/fs/cgroup{}/memory.events",
     "memory": "/sys/fs/cgroup/memory{}/memory.oom_control",
@@ -14,9 +14,10 @@ _MEMORY_GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class OomKills:
-    """How many processes the kernel has killed for want of memory, in this process's control group and on the machine.
+    """Numbers of processes that the kernel has killed for want of memory; ``None`` if the kernel does not state them.
 
-    ``None``: the kernel does not state it.
+    group    in the control group of this process
+    machine  on the whole machine
     """
 
     group: int | None
@@ -27,7 +28,7 @@ class OomKills:
         return cls(_of_our_group(), _oom_kill("/proc/vmstat"))
 
     def killer(self) -> str:
-        """Return who sent SIGKILL to a process since these counts; empty if the kernel does not state it."""
+        """Return who sent SIGKILL to a process after these counts were taken; empty if the kernel does not tell."""
         now = OomKills.now()
         if _more(now.group, self.group):
             return "by the kernel, for want of memory"

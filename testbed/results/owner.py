@@ -1,4 +1,4 @@
-"""Owners of run directories: under ``sudo``, a directory is given to the user who called it when its run has ended."""
+"""Owners of run directories: a directory made under ``sudo`` is given to the user who called ``sudo``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.units import parse_whole
 
 
 def caller() -> tuple[int, int] | None:
-    """Return the user and group that called ``sudo``; ``None`` if this process did not become root through it."""
+    """Return the user and group that called ``sudo``; ``None`` if this process does not run as root under ``sudo``."""
     if os.geteuid() != 0:
         return None
     try:
@@ -22,14 +22,14 @@ def caller() -> tuple[int, int] | None:
 
 
 def give(directories: Iterable[Path]) -> None:
-    """Give directories that this process has made, and that are still empty, to the user who called ``sudo``."""
+    """Give new, empty directories of this process to the user who called ``sudo``."""
     if (to := caller()) is not None:
         for path in directories:
             os.chown(path, *to, follow_symlinks=False)
 
 
 def give_all(directory: Path) -> None:
-    """Give a directory, and everything below it that root owns, to the user who called ``sudo``.
+    """Give a directory, and everything below it that root owns, to the user who called ``sudo``. Call it after a run.
 
     Symbolic links are not followed, and files with further hard links keep their owner.
     """

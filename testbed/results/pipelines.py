@@ -1,6 +1,7 @@
-"""What a pipeline has done with its time and its links: how long stages waited, and what went between them.
+"""The results of a pipeline: how long its stages waited, and how many bytes they exchanged.
 
-Its rounds are those of its replicas: the stages of one make each step together, of the same samples.
+Rounds of a pipeline are rounds of its replicas, as the stages of a replica make each step together, with the same
+samples.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CONTROL = ("register", "ready", "barrier", "release", "done", "declare")
 
 
 def workers_by_stage(plan: Mapping[str, Any]) -> list[list[str]]:
-    """Return the workers of each stage of a pipeline; nothing of a run without one. ``plan``: as in ``plan.json``."""
+    """Return the workers of each stage; empty without a pipeline. ``plan`` is the content of ``plan.json``."""
     stages: dict[int, list[str]] = {}
     for node in plan["nodes"]:
         if node["role"] == "worker" and node.get("stage") is not None:
@@ -27,16 +28,16 @@ def workers_by_stage(plan: Mapping[str, Any]) -> list[list[str]]:
 
 
 def replicas_of(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the workers of each replica of a pipeline, by stage; nothing of a run without one."""
+    """Return the workers of each replica of a pipeline, by stage; empty for a run without a pipeline."""
     return list(zip(*workers_by_stage(plan), strict=True))
 
 
 def rounds_of_replicas(rounds: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row for each round of a replica of a pipeline; of a run without one, the table as it is.
+    """Return a row for each round of each replica of a pipeline; for a run without one, return ``rounds``.
 
-    The row has the name of the replica's first worker. It begins with the first of the stages and ends with the last
-    one. Samples are those of the stage that sees the loss, as the others record none. Rounds that some stages have not
-    completed are left out; of those that a restart has repeated, the last rows of all stages belong together.
+    ``node`` of the row is the replica's first worker. The row's times span those of all its stages. Its samples are
+    those of the stage that computes the loss, as other stages record none. Rounds that some stages have not completed
+    are left out. If a restart has repeated a round, the last rows of all stages belong together.
     """
     replicas = replicas_of(plan)
     if not replicas:
@@ -56,11 +57,13 @@ def rounds_of_replicas(rounds: pd.DataFrame, plan: Mapping[str, Any]) -> pd.Data
 
 
 class PipelineResult(TypedDict):
-    """bubble            share of the stages' time, from the first pass of a round to its last, in which they wait
-    activation_bytes  by way, ``virginia>tokyo``: payload of activations and of their gradients; inside a data centre,
-                      ``tokyo>tokyo``
-    gradient_bytes    by way, payload of what replicas exchange
-    memory_bytes      of the stage that needs most, as it was planned
+    """The results of a pipeline.
+
+    bubble            share of their time in which stages wait, between the first and the last pass of each round
+    activation_bytes  payload of activations and of their gradients, by pair of data centres: ``virginia>tokyo``, or
+                      ``tokyo>tokyo`` inside one
+    gradient_bytes    payload that replicas exchange, by pair of data centres
+    memory_bytes      planned memory of the stage that needs most
     """
 
     bubble: float | None
@@ -70,7 +73,7 @@ class PipelineResult(TypedDict):
 
 
 def pipeline_result(frames: Mapping[str, pd.DataFrame]) -> PipelineResult:
-    """Return what the tables of a run with a pipeline say."""
+    """Return the results of a run with a pipeline from its tables."""
     transfers = frames["transfers"]
     of_stages = transfers["message"].isin(_ACTIVATIONS)
     of_training = ~of_stages & (transfers["round"] >= 0) & ~transfers["message"].isin(_CONTROL)
@@ -84,7 +87,10 @@ def pipeline_result(frames: Mapping[str, pd.DataFrame]) -> PipelineResult:
 
 
 def bubble_of(computes: pd.DataFrame) -> float | None:
-    """Return the share of the time of a round's passes in which stages wait; ``None`` if passes are not recorded."""
+    """Return the share of the time from a round's first pass to its last in which stages wait.
+
+    Return ``None`` if passes are not recorded.
+    """
     passes = computes[(computes["work"] == "step") & (computes["part"].fillna("") != "")]
     if passes.empty:
         return None
@@ -95,7 +101,7 @@ def bubble_of(computes: pd.DataFrame) -> float | None:
 
 
 def _by_way(transfers: pd.DataFrame) -> dict[str, int]:
-    """Return the payload bytes from each data centre to each other."""
+    """Return the payload bytes by pair of data centres; pairs without any are left out."""
     ways: dict[str, int] = {}
     sums: Any = transfers.groupby(["source", "target"])["payload_bytes"].sum()
     for (source, target), size_bytes in sums.items():

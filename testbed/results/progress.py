@@ -1,4 +1,4 @@
-"""Progress that nodes report to the process that watches the run, in the real and in the virtual world."""
+"""Reports the progress of nodes to the process that watches the run, in the real and in the virtual world."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 Progress = Callable[[dict[str, Any]], None]
 
-# Events that are passed on one by one; ``status`` summarises the others.
+# kinds of events that are passed on one by one; ``status`` summarises the others
 PASSED_ON = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
 
 class NodeProgress:
     """Passes a node's events of the kinds ``PASSED_ON`` to ``progress``, and reports its status.
 
-    activity    increases while the node makes progress; the watcher compares two values of it
-    up_bytes    payload that the node has sent across the WAN; ``down_bytes``: received
+    activity    increases while the node makes progress; the watcher compares two values
+    up_bytes    payload that the node has sent across the WAN
+    down_bytes  payload that the node has received across the WAN
     """
 
     def __init__(self, node: str, progress: Progress) -> None:
@@ -34,7 +35,7 @@ class NodeProgress:
         self._progress({"kind": kind, "t": t, "node": self.node, **fields})
 
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:
-        """Report the node's status. ``waits``: what it waits for and since when (s), the longest wait first."""
+        """Report the node's status. ``waits`` has the name and the begin (s) of each wait, the longest wait first."""
         self._progress(
             {
                 "kind": "status",

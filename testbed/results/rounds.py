@@ -1,4 +1,4 @@
-"""Completed rounds, from the events of a run in progress or of one that has ended."""
+"""Finds completed rounds in the events of a run, while it runs or afterwards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class CompletedRound:
     """A round that all workers have completed. A worker that has left or failed does not count.
 
     Attributes:
-        number: As in the tables: the first is 0.
-        t_s: When the last worker completed it, on the run's clock.
+        number: Number of the round as in the tables; the first is 0.
+        t_s: Time when the last worker completed the round, in seconds on the run's clock.
         loss: Mean training loss of the workers; ``None`` if none reports one.
         steps: Mean training steps of a worker in this round.
         samples: Samples of all workers in this round.
@@ -27,17 +27,18 @@ class CompletedRound:
 
 
 class RoundCounter:
-    """Determines which rounds all workers have completed. ``workers``: those that train; one may represent several."""
+    """Finds the rounds that all workers have completed. ``workers`` are those that train; one may represent several."""
 
     def __init__(self, workers: Iterable[str]) -> None:
         self._workers = frozenset(workers)
-        self._last: dict[str, int] = {}  # by worker that takes part
+        self._last: dict[str, int] = {}  # the last round of each worker that takes part
         self._copies: dict[str, int] = {}
-        self._pending: dict[int, dict[str, Mapping[str, Any]]] = {}  # by worker: after a restart, its last one counts
+        # events of incomplete rounds, by worker: if a restart repeats a round, the worker's last event counts
+        self._pending: dict[int, dict[str, Mapping[str, Any]]] = {}
         self._told = -1
 
     def take(self, event: Mapping[str, Any]) -> Iterator[CompletedRound]:
-        """Take the next event; yield the rounds that are complete now, in their order."""
+        """Take the next event. Yield the rounds that it completes, in their order."""
         kind = event["kind"]
         node = event.get("node", "")
         if kind == "start" and node in self._workers:

@@ -1,4 +1,4 @@
-"""Name, open and claim run directories.
+"""Names, opens and claims run directories.
 
     scenario.yaml    as written                      events/  one JSON object a line; see testbed.results.events
     resolved.yaml    with every default filled in    tables/<name>.parquet  the events as tidy tables (a cache)
@@ -7,11 +7,11 @@
     checkpoints/     if the scenario asks for them    logs/  output of a user's program, a file per process
     failures/        tracebacks of failed scripts, <node>.txt
     status.json      state and owner                 summary.txt  figure.png  log  host.log
-    tensorboard/     wandb/  mlflow/  what --log wrote
+    tensorboard/     wandb/  mlflow/  output of --log
 
-``status`` goes pending → running → done | reduced | diverged | failed | interrupted. A run in progress whose owner is
-dead has crashed; the owner is identified by boot, process number and start time. Of an owner on another machine, or in
-another container, that is not known: it is taken for dead when nothing in the directory has changed for an hour.
+``status`` goes pending → running → done | reduced | diverged | failed | interrupted. A run in progress has crashed if
+its owner, a process identified by boot, process number and start time, is dead. Whether an owner on another machine or
+in another container lives is unknown; it counts as dead when nothing in the directory has changed for an hour.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ _ENTRIES = (
     "wandb",
     "mlflow",
 )
-_OF_KERNEL = (".progress", ".clock", ".exact.json", ".kernel.log")  # of an exact run, until it ends
+_OF_KERNEL = (".progress", ".clock", ".exact.json", ".kernel.log")  # files of an exact run, until it ends
 
 _RESERVE = ".status.reserve"
 _RESERVE_BYTES = 8192
-_LONGEST_MESSAGE_BYTES = 6000  # as JSON, in a status that is written into the reserve
+_LONGEST_MESSAGE_BYTES = 6000  # of a message as JSON, so that the status fits into the reserve
 State = Literal["pending", "running", "crashed", "done", "reduced", "diverged", "failed", "interrupted"]
-_LARGEST_BYTES = 128 << 20  # of a JSON file: thirty times the plan of ten thousand data centres
+_LARGEST_BYTES = 128 << 20  # limit of a JSON file: thirty times the size of a plan of ten thousand data centres
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """``state`` as in the module's docstring, or ``crashed``; ``plan_sha256`` identifies the Plan of the run."""
+    """The status of a run. ``state`` is one of those in the module's docstring, or ``crashed``."""
 
     state: State
     plan_sha256: str = ""
@@ -95,7 +95,7 @@ class RunDirectory:
         return self.path / "tables"
 
     def status(self) -> RunStatus:
-        """Return the status: ``crashed`` if the owner is dead, ``pending`` without a ``status.json``.
+        """Return the status: ``crashed`` if the owner is dead, ``pending`` if there is no ``status.json``.
 
         Raise ``TestbedError`` if the file is damaged.
         """
@@ -114,7 +114,7 @@ class RunDirectory:
         return atomic.changed_lately(self.path) if owner.elsewhere() else owner.alive()
 
     def set_status(self, state: str, plan_sha256: str, message: str = "") -> None:
-        """Record ``state``, with the calling process as the owner until the run is finished."""
+        """Record ``state``. Unless the run is finished, the calling process is recorded as its owner."""
         assert state in ("pending", "running", *FINISHED), state
         current = None if state in FINISHED else msgspec.to_builtins(RunOwner.current())
         fields = {"state": state, "plan_sha256": plan_sha256, "message": message, "owner": current}
@@ -129,12 +129,12 @@ class RunDirectory:
             owner.give_all(self.path)
 
     def reserve(self) -> None:
-        """Take the space that a final status needs on a full disk."""
+        """Write a file that reserves space, so that a final status can be written even if the disk is full then."""
         with atomic.replacing(self.path / _RESERVE) as temporary:
             temporary.write_bytes(b" " * _RESERVE_BYTES)
 
     def _write_into_reserve(self, fields: dict[str, Any]) -> None:
-        """Write the status where space is taken already, and rename that file."""
+        """Write the status into the reserved file, and rename the file."""
         sizes = accumulate(len(json.dumps(character)) - 2 for character in fields["message"])  # without the quotes
         fields["message"] = fields["message"][: sum(size <= _LONGEST_MESSAGE_BYTES for size in sizes)]
         with open(self.path / _RESERVE, "r+b") as file:
@@ -145,7 +145,7 @@ class RunDirectory:
 
 
 def read_json(path: Path, form: type[Any] = dict) -> dict[str, Any]:
-    """Read a JSON object of a run directory. Raise ``TestbedError`` unless it is one, with the fields of ``form``."""
+    """Read a JSON object of a run directory. Raise ``TestbedError`` if it is damaged or lacks fields of ``form``."""
     try:
         content = json.loads(read_regular(path, _LARGEST_BYTES))
         if not isinstance(content, dict):
@@ -175,9 +175,9 @@ def new_path(name: str, now: datetime, token: str, root: Path = Path("runs")) ->
 def claim(path: Path, plan_sha256: str, again: bool = False) -> RunDirectory:
     """Make ``path`` a new, pending run directory that the calling process owns.
 
-    The files of a crashed, failed or interrupted run are removed, and with ``again`` those of a finished one. Raise
-    ``AlreadyDone``, or ``ScenarioError`` if the directory is in use: by another live run, by a finished run of another
-    Plan, or by other files.
+    The files of a crashed, failed or interrupted run are removed, and with ``again`` also those of a finished run.
+    Raise ``AlreadyDone`` if the directory has a finished run of this Plan. Raise ``ScenarioError`` if it has a live
+    run, a finished run of another Plan, or other files.
     """
     missing = [parent for parent in path.absolute().parents if not parent.exists()]
     try:
@@ -190,13 +190,13 @@ def claim(path: Path, plan_sha256: str, again: bool = False) -> RunDirectory:
         _refuse_if_taken(run, plan_sha256, again)
         run.reserve()
         run.set_status("pending", plan_sha256)
-        _clear(run)  # after the status: if this process is killed meanwhile, the directory is still that of a run
+        _clear(run)  # after the status: if this process is killed here, the directory still counts as a run's
         run.events.mkdir()
     return run
 
 
 def open_run(path: Path) -> RunDirectory:
-    """Return an existing run directory. Raise ``ScenarioError`` if it is none."""
+    """Return an existing run directory. Raise ``ScenarioError`` if ``path`` is not one."""
     if (path / "jobs.json").is_file():
         raise ScenarioError(f"{path}: has several jobs; name the run of one of them, {path / 'jobs'}/NAME")
     if not path.exists():
@@ -213,7 +213,7 @@ def is_run(path: Path) -> bool:
 def close_crashed(run: RunDirectory) -> str | None:
     """Set the final status of a crashed run and return it; return ``None`` if the run has not crashed.
 
-    The status is that of ``result.json`` if it was written, else ``failed``.
+    The final status is that of ``result.json`` if the file was written, else ``failed``.
     """
     with _locked(run.path):
         status = run.status()
@@ -226,7 +226,10 @@ def close_crashed(run: RunDirectory) -> str | None:
 
 
 def remove_leftovers(run: RunDirectory) -> list[Path]:
-    """Remove files that a run needs only while it runs, if it has ended; return their paths."""
+    """If a run has ended, remove files that it needed only while running. Return the paths of removed files.
+
+    Temporary files of dead writers are removed in any case.
+    """
     with _locked(run.path):
         ended = run.status().state in FINISHED
         left = [path for name in _OF_KERNEL if ended and os.path.lexists(path := run.path / name)]
@@ -236,9 +239,9 @@ def remove_leftovers(run: RunDirectory) -> list[Path]:
 
 
 def end_unforeseen(run: RunDirectory, status: str, message: str) -> None:
-    """Set the final status of a run that ends before all its files are written, unless it has one.
+    """Set the final status of a run that ends before all its files are written, unless it has a final status.
 
-    It is that of ``result.json``, if that is there; otherwise ``status``, and no fidelity report stays.
+    If ``result.json`` exists, its status is final. Otherwise it is ``status``, and the fidelity report is removed.
     """
     if run.status().state in FINISHED:
         return
@@ -283,7 +286,7 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
 
 
 def _clear(run: RunDirectory) -> None:
-    """Remove the files that runs write, but for the status; others stay."""
+    """Remove the files that runs write, except for the status. Other files stay."""
     for entry in (run.path / name for name in (*_ENTRIES, *_OF_KERNEL) if name != "status.json"):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -294,7 +297,7 @@ def _clear(run: RunDirectory) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock the directory; the lock ends with its process."""
+    """Lock the directory during the block. The lock also ends with the process."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Samples of cumulative counters, several sources of which share a table: which one follows which."""
+"""Differences between successive samples of cumulative counters, in a table with samples of several sources."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Rows = NDArray[np.intp]
 
 
 def successive(sources: NDArray[Any]) -> tuple[Rows, Rows]:
-    """Return the rows that have an earlier one of the same source, and for each of them that row.
+    """Return all rows with an earlier row of the same source, and the previous row of that source for each.
 
-    ``sources``: of each row, in the order of time.
+    ``sources`` has the source of each row, in the order of time.
     """
     order = np.argsort(sources, kind="stable")
     same = sources[order[1:]] == sources[order[:-1]]
@@ -21,9 +21,9 @@ def successive(sources: NDArray[Any]) -> tuple[Rows, Rows]:
 
 
 def counted(counters: NDArray[np.float64], rows: Rows, before: Rows) -> NDArray[np.float64]:
-    """Return what cumulative counters, a row each, have counted since the ones ``before``; see ``successive``.
+    """Return the increase of cumulative counters from the rows ``before`` to ``rows``; see ``successive``.
 
-    A counter that fell had begun anew, as those of simulated links do at a restart.
+    A counter that fell has begun anew at 0, as those of simulated links do at a restart.
     """
     found = counters.copy()
     change = counters[rows] - counters[before]

@@ -14,13 +14,15 @@ from testbed.results.rounds import RoundCounter
 
 LINKS_FOLLOWED = 100
 _KINDS = ("start", "train", "round", "evaluate", "final", "epoch", "update", "link")
-_LAG_S = 2.0  # after which the logs of real nodes are complete: they are flushed twice a second
+_LAG_S = 2.0  # after this time, the logs of real nodes are complete, as they are flushed twice a second
 
 
 class SeriesValue(NamedTuple):
-    """One value of the series ``tag``. ``step``: the round; ``t_s``: from the start of training, on the run's clock.
+    """One value of the series ``tag``.
 
-    In a run that goes on from a checkpoint of another one, seconds of training there count.
+    step  the round
+    t_s   seconds since the start of training, on the run's clock. If the run began with another run's checkpoint, this
+          includes the time of training before the checkpoint
     """
 
     tag: str
@@ -31,7 +33,7 @@ class SeriesValue(NamedTuple):
 
 @dataclass(slots=True)
 class _Counter:
-    """Cumulative bytes at their newest sample, and at the sample that the last rate was computed from."""
+    """Cumulative bytes at the newest sample, and at the sample up to which the last rate was computed."""
 
     t_s: float
     sent: float
@@ -39,7 +41,7 @@ class _Counter:
     since: float = 0.0
 
     def rate_mbit_s(self) -> float | None:
-        """Return the mean rate since the last call; ``None`` without a newer sample."""
+        """Return the mean rate since the last call; ``None`` if there is no newer sample."""
         if self.t_s <= self.since_s:
             return None
         rate = (self.sent - self.since) * 8e-6 / (self.t_s - self.since_s)
@@ -49,19 +51,19 @@ class _Counter:
 
 
 class Scalars:
-    """Turns events, in the order of their times, into scalars.
+    """Turns events into scalars. Events must come in the order of their times.
 
     ======================  ==========  ===============================================================================
     tag                     unit        value
     ======================  ==========  ===============================================================================
     training/loss                       mean training loss of the workers in a round
-    test/accuracy, loss     1           of an evaluation, at the time of the evaluated values
-    staleness               updates     mean of the updates of a round (``update`` events)
-    link_mbit_per_s/LINK    Mbit/s      carried by a link since the last scalar of it, headers included
-    wan_mbit_per_s/SITE     Mbit/s      payload that a data centre sent over the WAN, where there are no links (local)
+    test/accuracy, loss     1           scores of an evaluation, at the time when the evaluated values were copied
+    staleness               updates     mean staleness of the updates of a round (``update`` events)
+    link_mbit_per_s/LINK    Mbit/s      mean rate of a link since its last scalar, headers included
+    wan_mbit_per_s/SITE     Mbit/s      payload that a data centre sent over the WAN, if there are no links (local)
     ======================  ==========  ===============================================================================
 
-    Of more than ``LINKS_FOLLOWED`` links, the first ones are followed.
+    Only the first ``LINKS_FOLLOWED`` links are followed.
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
@@ -73,9 +75,9 @@ class Scalars:
         self._start_s: float | None = None
 
     def take(self, event: Mapping[str, Any]) -> Iterator[SeriesValue]:
-        """Take the next event and yield what it completes."""
+        """Take the next event, and yield the scalars that it completes."""
         match event["kind"]:
-            case "train" if self._start_s is None:  # else it is that of a restart
+            case "train" if self._start_s is None:  # a later ``train`` event belongs to a restart
                 self._start_s = event["t"] - (event.get("trained_s") or 0.0)
             case "link" if event["link"] in self._links:
                 self._count(f"link_mbit_per_s/{event['link']}", event["t"], event["bytes"])
@@ -93,7 +95,7 @@ class Scalars:
         yield from self._completed(self._rounds.take(event))
 
     def rest(self) -> Iterator[SeriesValue]:
-        """Yield what is left at the end of a run."""
+        """Yield the remaining scalars at the end of a run."""
         yield from self._completed(self._rounds.rest())
 
     def _since_start_s(self, t_s: float) -> float:
@@ -126,14 +128,15 @@ class Scalars:
 class EventTail:
     """Reads the event logs of a run directory while they grow.
 
-    ``kinds``: of the events; all if it is empty. ``lag_s``: events are given this much later than the newest one, so
-    that the logs of all processes have been written and events come in the order of their times.
+    kinds  kinds of events to read; empty: all
+    lag_s  an event is returned only when a newer one by this time has been read. By then, all processes have written
+           their logs up to it, so that events come in the order of their times
     """
 
     events: Path
     kinds: tuple[str, ...]
     lag_s: float
-    _files: dict[Path, PartReader | None] = field(default_factory=dict)  # None: all of it has been read
+    _files: dict[Path, PartReader | None] = field(default_factory=dict)  # None: the whole file has been read
     _held: list[dict[str, Any]] = field(default_factory=list)
 
     def poll(self) -> list[dict[str, Any]]:
@@ -154,7 +157,7 @@ class EventTail:
         wanted = tuple(f'"kind":"{kind}"'.encode() for kind in self.kinds)
         for path in parts(self.events):
             reader = self._files[path] if path in self._files else PartReader(path)
-            if reader is None:  # a long run has thousands
+            if reader is None:  # a long run has thousands of finished parts
                 continue
             lines = reader.lines().splitlines()
             self._files[path] = None if reader.ended else reader

@@ -5,55 +5,54 @@ field                  unit        meaning
 =====================  ==========  ========================================================================
 schema_version                     of this file
 status                             done | reduced (nodes were lost) | diverged | failed | interrupted
-message                            cause, unless it is done
+message                            the cause, if the status is not ``done``
 name, seed, back_end               from the Plan
-plan_sha256                        of ``plan.json``
-resumed_round          rounds      of the checkpoint of another run that this one goes on from; absent if it began anew.
-                                   Rounds, steps, samples, round_time_s and bytes count from there
-rounds                 rounds      completed by every worker that trains and was neither lost nor had left at the end
-rounds_per_worker      rounds      [least, most] of such a worker; absent where all have completed ``rounds``
-steps_per_worker       steps       [least, most]: training steps computed by a worker that trains; absent of a user's
-                                   program
-samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script. Of
-                                   a pipeline both are of a replica, whose stages make the same steps together
-accuracy               1           on the test set, last evaluation; null if there was none
-loss                   1           likewise; absent of earlier releases
-parameters_sha256                  of the final values, if they are identical on all these workers; else null. Of a
-                                   pipeline, of the digests of its keys, if all replicas have the same: equal with any
-                                   cut, and another one than that of whole workers with equal values
-parameters_agree                   whether they are; null if no worker has any
-numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
-                                   on processors, where they are the same everywhere
-round_time_s           s           mean over the workers of (time covered by rounds / rounds); an evaluation
-                              is part of it only where training has to wait for its score. Of a pipeline, mean over
-                                   the replicas: a round begins at the first stage and ends at the last one
-round_s                s           of a simulated run, where exact runs have shown how far such runs are off: {mean,
-                                   low, high}; an exact round lies between low and high for 95 % of them. Absent of a
-                                   job that shared its network with others
-step_time_s            s           likewise for a training step: rounds of several steps compare by this
-samples_per_s          1/s         training samples of all workers, each at its own rate, by the share of the training
-                                   in which it took part; null where they are unknown. Both are absent of earlier
-                                   releases
-training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
-                                   to the end of its last process. In a run that goes on from a checkpoint of another
-                                   one, seconds of training before the checkpoint count; likewise:
-time_to_target_s       s           start of training to the snapshot that reached the target: the first of two in a row
-                                   that meet it; null: never
-accuracy_at_target     1           of that snapshot; absent of earlier releases, as the next one
+plan_sha256                        hash of ``plan.json``
+resumed_round          rounds      round of another run's checkpoint from which this run goes on; absent if it began
+                                   anew. Rounds, steps, samples, round_time_s and bytes count from there
+rounds                 rounds      completed by every worker that trains, except workers that were lost or had left
+rounds_per_worker      rounds      [least, most] of these workers; absent if all have completed ``rounds``
+steps_per_worker       steps       [least, most]: training steps of a worker that trains; absent for a user's program
+samples_per_worker     samples     [least, most]: samples in these steps; absent if unknown, as for a user's script. For
+                                   a pipeline, steps and samples are those of a replica
+accuracy               1           last evaluation on the test set; null if there was none
+loss                   1           likewise; absent in earlier releases
+parameters_sha256                  hash of the final values if they are identical on all these workers, else null. For a
+                                   pipeline, a hash of the hashes of its keys if they are identical on all replicas. It
+                                   does not depend on the cut, but differs from that of a run without a pipeline
+parameters_agree                   whether they are identical; null if no worker has any
+numerics                           the settings on which bits depend: {devices, precision, deterministic, compile};
+                                   absent for float32 on processors, where bits are the same everywhere
+round_time_s           s           mean over the workers of (time covered by rounds / rounds). An evaluation counts only
+                                   if training had to wait for its score. For a pipeline, mean over the replicas, whose
+                                   rounds begin at the first stage and end at the last
+round_s                s           for a simulated run, if its error is known from exact runs: {mean, low, high}; 95 %
+                                   of exact runs have a mean round between low and high. Absent for a job that shared
+                                   its network with others
+step_time_s            s           as round_time_s, per training step, to compare rounds of several steps
+samples_per_s          1/s         training samples of all workers: the sum of their rates, each weighted by the share
+                                   of the training in which the worker took part; null if unknown. This and the field
+                                   before are absent in earlier releases
+training_s             s           from the start of training to the end of the last round, on the run's clock; for a
+                                   user's program, to the end of its last process. If the run goes on from another
+                                   run's checkpoint, this and the next field include the training before it
+time_to_target_s       s           from the start of training to the snapshot that reached the target, the first of two
+                                   in a row that meet it; null: never
+accuracy_at_target     1           of that snapshot; this and the next field are absent in earlier releases
 loss_at_target         1           likewise
-wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
+wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; for a user's
                                    program, all bytes that its links carried, by their counters
 wan_header_bytes       B           likewise, headers
 wan_setup_bytes        B           likewise, payload and headers outside training rounds
-stages                             of a pipeline: how much of a step its stages wait, the bytes of activations and of
-                                   gradients by way, and the memory of a stage (``results.pipelines``)
-faults                             {happened: […], missed: [those that the run had ended before; absent of earlier
+stages                             results of a pipeline: waiting, bytes of activations and gradients, memory
+                                   (``testbed.results.pipelines``)
+faults                             {happened: […], missed: [faults planned after the run's end; absent in earlier
                                    releases], restarts, lost: [nodes that had failed at the end], left: [nodes that
                                    ended on purpose]}
 fidelity                           {status: ok | degraded, reasons: […], notes: […]}; more in ``fidelity.json``
-duration_s             s           of the whole command, on the wall clock; of an exact run, in virtual time
+duration_s             s           duration of the whole command on the wall clock; for an exact run, in virtual time
 volatile                           values that differ between equal runs; outside the hash
-content_sha256                     of all but ``volatile``, ``duration_s`` and itself
+content_sha256                     hash of all fields but ``volatile``, ``duration_s`` and itself
 =====================  ==========  ========================================================================
 """
 
@@ -106,7 +105,7 @@ class FidelitySummary(TypedDict):
     status: Literal["ok", "degraded"]
     reasons: NotRequired[list[str]]
     notes: NotRequired[list[str]]
-    warnings: NotRequired[list[str]]  # both, in earlier releases
+    warnings: NotRequired[list[str]]  # reasons and notes together, in earlier releases
 
 
 class RunResult(TypedDict):
@@ -117,7 +116,7 @@ class RunResult(TypedDict):
     message: str
     name: str
     seed: int
-    back_end: str  # a list of its values, which the scenario has, would be a second one, and could lack some
+    back_end: str  # without a list of its values: the scenario's settings have one, and a second might lack some
     plan_sha256: str
     resumed_round: NotRequired[int]
     rounds: int
@@ -168,8 +167,8 @@ def summarise(
     """Return the content of ``result.json``.
 
     plan         the content of ``plan.json``
-    interval_of  returns between which values the exact time of a round lies, given the simulated one; ``None`` where
-                 nothing is claimed
+    interval_of  returns the interval of the exact time of a round, given the simulated time; ``None`` if no claim is
+                 made
     """
     wan = _wan if plan.get("program") is None else _wan_of_program
     result = {
@@ -210,12 +209,12 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def wan_bytes_of(result: Mapping[str, Any]) -> int:
-    """Return the payload bytes that crossed the WAN, each counted once: in the data centre that sent it."""
+    """Return the payload bytes that crossed the WAN. Each byte counts once, in the data centre that sent it."""
     return sum(moved["up"] for moved in result["wan_payload_bytes"].values())
 
 
 def _reasons_and_notes(fidelity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fidelity with reasons and notes apart; earlier releases had one list of both."""
+    """Return the fidelity with separate reasons and notes; earlier releases had one list for both."""
     told = fidelity.get("warnings", [])
     status = fidelity["status"]
     split = {"reasons": [], "notes": told} if status == "ok" else {"reasons": told, "notes": []}
@@ -223,26 +222,26 @@ def _reasons_and_notes(fidelity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def training_start_s(training: pd.DataFrame) -> float:
-    """Return when training started on the run's clock, in s; 0 if the event is missing."""
+    """Return the time when training started on the run's clock, in s; 0 if the event is missing."""
     return float(training["t_s"].iloc[0]) if len(training) else 0.0
 
 
 def first_start_s(training: pd.DataFrame) -> float:
-    """Return when training would have started without interruption: earlier where it goes on from another run's."""
+    """Return the start of training, in s, less the time of training before the checkpoint with which the run began."""
     before_s = float(training["trained_s"].fillna(0.0).iloc[0]) if len(training) else 0.0
-    return round(training_start_s(training) - before_s, 6)  # as times are recorded: equal to that of the first run
+    return round(training_start_s(training) - before_s, 6)  # rounded as recorded times are, so that equal times match
 
 
 def stands_for(nodes: pd.DataFrame) -> dict[str, int]:
-    """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
+    """Return the number of equal nodes that each node represents: more than 1 if a simulation has folded workers."""
     return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
 
 
 def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
     """Return the mean over workers of (time covered by its rounds / number of rounds); ``None`` without rounds.
 
-    For consecutive rounds this is their mean duration; gaps (evaluation) do not count, overlaps count once.
-    ``copies``: how many workers each node represents (``stands_for``), if any represents more than itself.
+    For consecutive rounds, this is their mean duration. Gaps (evaluation) do not count, and overlaps count once.
+    ``copies`` has the number of workers that each node represents (``stands_for``); by default 1.
     """
     workers = 0
     total_s = 0.0
@@ -268,13 +267,15 @@ def step_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -
 
 
 def samples_per_s(rounds: pd.DataFrame, faults: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
-    """Return training samples per second of all workers: the sum of each one's own rate; evaluation left out.
+    """Return training samples per second of all workers: the sum of their rates, without evaluations.
 
-    ``None`` where no worker says how many samples there were, as in a user's script.
-    ``rounds``: of a pipeline, those of its replicas (``results.pipelines``), each of which makes steps as one worker.
-    Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
-    the slow ones then do alone must not count as the speed of all. ``faults``, the table, tells who was lost, left or
-    joined: such a worker's rate counts by the share of the training in which it took part.
+    The sum of rates is used because workers may not wait for each other: when fast workers have finished, the slow ones
+    train alone, and their speed must not count as the speed of all. A worker that was lost, left or joined counts by
+    the share of the training in which it took part. Return ``None`` if no worker reports samples, as with a user's
+    script.
+
+    rounds  for a pipeline, the rounds of its replicas (``testbed.results.pipelines``), each of which counts as a worker
+    faults  the table, which tells the workers that were lost, left or joined
     """
     if not rounds["samples"].any():
         return None
@@ -292,12 +293,12 @@ def samples_per_s(rounds: pd.DataFrame, faults: pd.DataFrame, copies: Mapping[st
 
 
 def _absent_s(faults: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, float]:
-    """Return how long each node that was lost, left or joined did not take part between two times, in s."""
+    """Return the time, in s, between ``begin_s`` and ``end_s`` for which each lost, left or joined node was absent."""
     return {node: union(edges).total() for node, edges in absences(faults, begin_s, end_s).items()}
 
 
 def absences(faults: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, list[tuple[float, float]]]:
-    """Return from when to when nodes that were lost, left or joined took no part, between two times, in s."""
+    """Return the intervals, in s, between ``begin_s`` and ``end_s`` in which lost, left or joined nodes were absent."""
     since: dict[str, float] = {}
     absent: dict[str, list[tuple[float, float]]] = {}
 
@@ -315,9 +316,9 @@ def absences(faults: pd.DataFrame, begin_s: float, end_s: float) -> dict[str, li
 
 
 def _covered(rounds: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp], float]]:
-    """Yield each worker, the numbers of the rows that are its rounds, and the time that these cover (s).
+    """Yield each worker, the numbers of its rows in ``rounds``, and the time that these rounds cover (s).
 
-    Rows of arrays, as a frame for each of thousands of workers would take a millisecond.
+    It yields row numbers because a frame for each of thousands of workers would take a millisecond.
     """
     edges = rounds[["t0_s", "t_s"]].to_numpy()
     for node, rows in rounds.groupby("node").indices.items():
@@ -364,12 +365,12 @@ def _interval(round_time_s: float | None, interval_of: IntervalOf | None) -> dic
 
 
 def _resumed(training: pd.DataFrame) -> dict[str, int]:
-    known = training["resumed_round"].head(1).dropna()  # a restart within this run counts on
+    known = training["resumed_round"].head(1).dropna()  # only the first start: a restart within the run does not count
     return {"resumed_round": int(known.iloc[0])} if len(known) else {}
 
 
 def numerics(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the bits of a run's parameters depend on besides its Plan; nothing for float32 on processors."""
+    """Return the settings on which the bits of a run's parameters depend; none for float32 on processors."""
     training = plan["training"]
     names = ("precision", "deterministic", "compile")
     chosen = {name: training[name] for name in names if training.get(name, "float32") not in ("float32", False)}
@@ -380,9 +381,9 @@ def numerics(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _work(rounds: pd.DataFrame, names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the least and the most training steps, and samples, of a worker; a round without a number is one step.
+    """Return the least and the most training steps, and samples, of a worker. A round without a number has one step.
 
-    What no worker tells is left out.
+    A quantity that no worker reports is left out.
     """
     done = rounds.fillna({"steps": 1}).groupby("node")[[*names]].sum(min_count=1)
     if done.empty:
@@ -391,10 +392,10 @@ def _work(rounds: pd.DataFrame, names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[str]) -> list[str]:
-    """Return the different digests of the workers that train, but for those ``gone`` before the end.
+    """Return the different digests of final values on workers that train, except for workers in ``gone``.
 
-    Others need not end with a model: a server may hold sums of gradients, a part of the keys, or values that are more
-    precise than those that it sends.
+    Other nodes need not end with the model: a server may hold sums of gradients, a part of the keys, or values that are
+    more precise than those it sends.
     """
     idle = {*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])}
     replicas = replicas_of(plan)
@@ -407,9 +408,10 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
 
 
 def _of_replicas(digests: Mapping[str, str | None], replicas: Iterable[Sequence[str]]) -> list[str]:
-    """Return the different digests of whole models: of each replica, that of its keys' digests in the model's order.
+    """Return the different digests of whole models, one of each replica.
 
-    So it does not depend on where the model is cut. ``digests``: by worker, as in the table ``finals``.
+    A replica's digest is that of its keys' digests in the model's order, so it does not depend on where the model is
+    cut. ``digests`` has the digests of each worker, as in the table ``finals``.
     """
     found = set()
     for replica in replicas:
@@ -422,22 +424,22 @@ def _of_replicas(digests: Mapping[str, str | None], replicas: Iterable[Sequence[
 
 
 def _rounds(completed: Sequence[int]) -> dict[str, Any]:
-    """Return what of ``rounds`` workers have completed, and its least and most where they differ."""
+    """Return the rounds that all workers have completed, and the least and the most of a worker if these differ."""
     least = min(completed, default=0)
     most = max(completed, default=0)
     return {"rounds": least} | ({"rounds_per_worker": [least, most]} if least < most else {})
 
 
 def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
-    """Return how many rounds each training worker has completed; a worker without a log has completed none.
+    """Return the number of completed rounds of each worker that trains; ``[0]`` if a worker has no log.
 
-    Those do not count that were lost or had left at the end, or have never joined.
+    Workers that were lost or had left at the end, or never joined, are left out.
     """
     rounds = frames["rounds"]
     nodes = frames["nodes"]
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
     workers -= gone_nodes(frames["faults"]).keys() | (_late_comers(plan) - set(nodes["node"]))
-    if plan.get("program") is not None:  # those that report
+    if plan.get("program") is not None:  # only processes that report rounds count
         counts = rounds.groupby("node")["round"].nunique()
         return [int(count) for count in counts]
     logged = {node: count for node, count in stands_for(nodes).items() if node in workers}
@@ -449,9 +451,10 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its scores.
+    """The evaluation that reached the target, with its scores.
 
-    evaluations  how many there were up to this one. If it was the first, the target may have been reached earlier
+    snapshot_s   time when the evaluated values were copied, in s on the run's clock
+    evaluations  number of evaluations up to this one. If it was the first, the target may have been reached earlier
     """
 
     snapshot_s: float
@@ -463,7 +466,7 @@ class Reached:
 def at_target(accuracy: pd.DataFrame, target: Target | None) -> Reached | None:
     """Return the first of two evaluations in a row that meet ``target``; ``None`` if there are none.
 
-    What a restart has trained again counts as it came out then: one round cannot be two evaluations in a row.
+    If a restart repeated a round, only its last evaluation counts: one round cannot be two evaluations in a row.
     """
     if target is None:
         return None
@@ -479,26 +482,26 @@ def at_target(accuracy: pd.DataFrame, target: Target | None) -> Reached | None:
 
 
 def _last(losses: pd.Series) -> float | None:
-    """Return the last of some losses; ``None`` if it is unknown, as where a script tells accuracies alone."""
+    """Return the last loss; ``None`` if it is unknown, as when a script reports only accuracies."""
     known = losses.tail(1).dropna()
     return None if known.empty else float(known.iloc[0])
 
 
 def time_to_target_s(accuracy: pd.DataFrame, target: Target | None, start_s: float) -> float | None:
-    """Return the seconds from ``start_s`` to the snapshot that reached ``target``; ``None``: it never was."""
+    """Return the seconds from ``start_s`` to the snapshot that reached ``target``; ``None`` if it was never reached."""
     reached = at_target(accuracy, target)
     return None if reached is None else _rounded(reached.snapshot_s - start_s)
 
 
 def sent_by_link(links: pd.DataFrame) -> dict[str, int]:
-    """Return the bytes that each WAN link has sent by its last sample, frames with their headers."""
+    """Return the bytes of frames, headers included, that each WAN link had sent at its last sample."""
     sent = counted(links["bytes"].to_numpy(float), *successive(links["link"].factorize()[0]))
     sums = links[["link"]].assign(bytes=sent).groupby("link")["bytes"].sum()
     return {str(name): int(sent) for name, sent in sums.items()}
 
 
 def by_site(sent: Mapping[str, int], sites: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return what each data centre's own links carried: ``up`` away from it, ``down`` to it."""
+    """Return the bytes that each data centre's links carried: ``up`` away from it, ``down`` to it."""
     found = {site: {"up": 0, "down": 0} for site in sites}
     for link, size in sent.items():
         source, _, target = link.partition(">")
@@ -509,7 +512,7 @@ def by_site(sent: Mapping[str, int], sites: Iterable[str]) -> dict[str, dict[str
 
 
 def _wan_of_program(frames: Frames, sites: list[str]) -> dict[str, Any]:
-    """Return what the links have carried: the messages of a user's program are not recorded."""
+    """Return the bytes that links have carried, as the messages of a user's program are not recorded."""
     nothing = by_site({}, sites)
     moved = by_site(sent_by_link(frames["links"]), sites)
     return {"wan_payload_bytes": moved, "wan_header_bytes": nothing, "wan_setup_bytes": nothing}
@@ -553,7 +556,7 @@ def _faults(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _missed(begun: pd.DataFrame, plan: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the faults of the Plan that no event tells of, by their targets: the run had ended before them."""
+    """Return the faults of the Plan without an event, with their targets: the run ended before them."""
     told = Counter(
         (kind, target)
         for kind, targets in zip(begun["fault"], begun["targets"], strict=True)
@@ -569,7 +572,7 @@ def _missed(begun: pd.DataFrame, plan: Mapping[str, Any]) -> list[dict[str, str]
 
 
 def gone_nodes(events: pd.DataFrame) -> dict[str, str]:
-    """Return the nodes that were lost or had left at the end, with the cause."""
+    """Return the nodes that were lost or had left at the end, each with the cause."""
     gone: dict[str, str] = {}
     for _, node, joins, cause in _changes(events):
         if joins:
@@ -580,7 +583,7 @@ def gone_nodes(events: pd.DataFrame) -> dict[str, str]:
 
 
 def _changes(events: pd.DataFrame) -> Iterator[tuple[float, str, bool, str]]:
-    """Yield who joined, was lost or left, in order: when (s), the node, whether it joined, and the cause."""
+    """Yield the changes of the membership in order: time (s), node, whether it joined, and the cause."""
     epochs = events[events["kind"] == "epoch"]
     columns = (epochs[name] for name in ("t_s", "targets", "begins", "message"))
     for at_s, targets, joins, cause in zip(*columns, strict=True):
@@ -589,7 +592,7 @@ def _changes(events: pd.DataFrame) -> Iterator[tuple[float, str, bool, str]]:
 
 
 def _late_comers(plan: Mapping[str, Any]) -> set[str]:
-    """Return the nodes that a fault of the Plan lets join later, by themselves or with their server."""
+    """Return the nodes that join later by a fault of the Plan, alone or with their server."""
     named = {name for fault in plan.get("faults", ()) if fault["kind"] == "join" for name in fault["targets"]}
     return named | {node["name"] for node in plan["nodes"] if named.intersection(node["parents"])}
 

@@ -1,7 +1,7 @@
 """``sweep.json``: the points of a sweep in order, each with its settings and its run directory.
 
 <directory>/runs/<id>/              one run, named by its content
-<directory>/runs/<point>-seed<n>    a link to it, named by what varies: ``hfa-seed1``
+<directory>/runs/<point>-seed<n>    a link to the run, named by the settings that vary: ``hfa-seed1``
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE = "sweep.json"
 
 @dataclass(frozen=True, slots=True)
 class IndexedPoint:
-    """One run of a sweep: ``id`` names its directory; ``settings`` are all that were set, by path."""
+    """One run of a sweep. ``id`` names its directory; ``settings`` holds the settings of the sweep, by path."""
 
     id: str
     settings: dict[str, str]
@@ -27,11 +27,11 @@ class IndexedPoint:
 
 @dataclass(frozen=True, slots=True)
 class TunedPoint:
-    """The value that was found for the point with these settings.
+    """The tuned value of the point with these settings.
 
-    at_end   ``low`` or ``high`` where it lies at that end of the range
-    stopped  runs of the search that were ended early
-    rounds   of all its runs together
+    at_end   ``low`` or ``high`` if the value lies at that end of the range
+    stopped  number of runs of the search that were ended early
+    rounds   rounds of all runs of the search together
     """
 
     settings: dict[str, str]
@@ -43,7 +43,7 @@ class TunedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the setting ``path`` was tuned: between which values, with how many runs for each point, with which seed."""
+    """How the setting ``path`` was tuned: the range of its values, the runs for each point, and their seed."""
 
     path: str
     low: str

@@ -1,7 +1,8 @@
-"""Convert events to tidy tables, and tables to Parquet and back. The tables are a cache of the events.
+"""Converts events to tidy tables, and tables to Parquet and back. The tables are a cache of the events.
 
-A million events take about two seconds: Arrow reads the JSON lines of a kind in one pass. Lines that Arrow refuses
-(a damaged one, a field of another type) are read line by line, and lost lines are counted in ``warnings``.
+A million events take about two seconds, as Arrow reads all JSON lines of a table in one pass. If Arrow refuses them
+because of a damaged line or a field of another type, they are read line by line. The table ``warnings`` counts lost
+lines.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _THREADS = 2
 _BLOCK_BYTES = 1 << 23  # a line must be shorter than this
 _KIND = re.compile(rb'"kind": ?"(\w+)"')
 _TABLES_OF: dict[bytes, list[str]] = defaultdict(list)  # by kind of event
-_SCHEMAS: dict[str, pa.Schema] = {}  # of the events of a table
+_SCHEMAS: dict[str, pa.Schema] = {}  # of the events, by table
 for _name, _table in TABLES.items():
     for _kind in _table.kinds:
         _TABLES_OF[_kind.encode()].append(_name)
@@ -46,7 +47,7 @@ for _name, _table in TABLES.items():
 
 def build(events: Path) -> dict[str, pa.Table]:
     """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
-    with ThreadPoolExecutor(_THREADS) as pool:  # Arrow and zlib work without the interpreter's lock
+    with ThreadPoolExecutor(_THREADS) as pool:  # Arrow and zlib release the interpreter's lock
         read = list(pool.map(read_part, parts(events)))
     return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
 
@@ -54,7 +55,7 @@ def build(events: Path) -> dict[str, pa.Table]:
 def read_part(path: Path) -> dict[str, pa.Table]:
     """Return the events of one file by table, in their order. Ignore a last line without a newline.
 
-    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
+    Lines are divided by table before Arrow reads them, as columns that an event lacks would take most of its time.
     """
     part = PartReader(path)
     lines: dict[str, list[bytes]] = defaultdict(list)
@@ -78,27 +79,27 @@ def read_part(path: Path) -> dict[str, pa.Table]:
 
 
 def empty_frames() -> dict[str, pd.DataFrame]:
-    """Return all tables without a row."""
+    """Return all tables, without rows."""
     return {name: frame(_finished([], name)) for name in TABLES}
 
 
 class GrowingTables:
-    """The tables of a directory of events that is being written, a few rows at a time.
+    """Reads the tables of a directory of events while it is being written, a few rows at a time.
 
-    Rows are made without Arrow, whose start for each table takes longer than a second's events do.
-    ``without``: writers whose files are not read.
+    Arrow is not used, as starting it for each table would take longer than converting a second's events.
+    ``without`` names writers whose files are not read.
     """
 
     def __init__(self, events: Path, without: Collection[str] = ()) -> None:
         self._events = events
         self._without = without
-        self._files: dict[Path, PartReader | None] = {}  # None: all of it has been read
+        self._files: dict[Path, PartReader | None] = {}  # None: the whole file has been read
         self._empty = empty_frames()
 
     def poll(self) -> dict[str, pd.DataFrame]:
         """Return the rows that have been written since the last call, each table ordered by time.
 
-        Rates of links, which need the sample before, are missing.
+        Rates of links are missing, as they need the previous sample.
         """
         import pandas as pd
 
@@ -127,7 +128,7 @@ def _value(event: dict[str, Any], column: Column) -> Any:
 
 
 def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
-    """Return the events of these lines, and the number of those that cannot be read."""
+    """Return the events of these lines, and the number of lines that cannot be read."""
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
         data = pa.BufferReader(b"\n".join(lines))
@@ -137,7 +138,10 @@ def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
 
 
 def _placed(rows: pa.Table, writer: str) -> pa.Table:
-    """Return the rows that have a time, a source and a target; a missing node is the ``writer``."""
+    """Return the rows that have a time and, in a table with these columns, a source and a target.
+
+    A missing node is replaced by ``writer``.
+    """
     for field in ("t", "source", "target"):
         if field in rows.column_names and rows[field].null_count:
             rows = rows.filter(pc.is_valid(rows[field]))
@@ -155,7 +159,7 @@ def _warning(path: Path, found: Mapping[str, pa.Table], message: str) -> pa.Tabl
 
 
 def write(directory: Path, tables: dict[str, pa.Table]) -> None:
-    """Write one ``<name>.parquet`` per table; unit and meaning of a column are its field metadata."""
+    """Write one ``<name>.parquet`` per table. A column's metadata has its unit and meaning."""
     directory.mkdir(exist_ok=True)
     atomic.write_together(directory, {f"{name}.parquet": _parquet(table) for name, table in tables.items()})
 
@@ -168,11 +172,11 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
-    """Return tables of a run directory as pandas frames: from Parquet if it exists and is intact, else the events."""
+    """Return tables of a run directory as pandas frames, from Parquet files if they are intact, else from events."""
     wanted = list(names)
     stored = {name: run / "tables" / f"{name}.parquet" for name in wanted}
     if all(path.is_file() for path in stored.values()):
-        with suppress(OSError, ValueError):  # what pyarrow raises for a damaged file
+        with suppress(OSError, ValueError):  # pyarrow raises these for a damaged file
             return {name: frame(_stored(path)) for name, path in stored.items()}
     if not (run / "events").is_dir():
         raise TestbedError(f"{run}: has neither tables nor events (any more); is it the run's directory?")
@@ -202,7 +206,7 @@ def frame(table: pa.Table) -> pd.DataFrame:
     gaps = {column.type for column in table.columns if column.null_count}
     result: pd.DataFrame = table.to_pandas(
         types_mapper=lambda kind: nullable.get(kind) if kind in gaps else None,
-        use_threads=False,  # which take longer to start than a table of a short run takes
+        use_threads=False,  # threads take longer to start than a short run's table takes to convert
     )
     return result
 
@@ -234,7 +238,7 @@ def _column(rows: pa.Table, column: Column) -> pa.ChunkedArray | pa.Array:
 
 
 def _rates(rows: pa.Table) -> dict[str, Any]:
-    """Return the mean rate of each link since its previous sample; counters that fell (restart) give no rate."""
+    """Return the rate of each link since its previous sample; none if its counter fell, as it does at a restart."""
     links = rows["link"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     later, before = successive(links)
     interval_s = np.full(len(rows), np.nan)
@@ -250,7 +254,7 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
 
 
 def _read_by_line(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
-    """Read line by line; skip and count lines that are invalid, and leave out fields that are."""
+    """Read line by line. Invalid lines are skipped and counted, and invalid fields are left out."""
     events = [{field.name: _fitting(event.get(field.name), field.type) for field in schema} for event in decoded(lines)]
     return pa.Table.from_pylist(events, schema=schema), len(lines) - len(events)
 
