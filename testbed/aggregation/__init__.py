@@ -1,6 +1,6 @@
-"""The aggregation axis: what a server makes of the contributions of its members to one round. One file per rule.
+"""The aggregation axis: rules by which a server combines its members' contributions to one round. One file per rule.
 
-Rules are methods on tensors, and import torch for types only, so that reading a scenario stays quick.
+Rules import torch only for types, so that reading a scenario stays quick.
 """
 
 from __future__ import annotations

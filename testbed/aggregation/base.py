@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 
 class AggregationRule(ABC):
-    """Made as ``cls(cls.Options(...))``, once for each server. It keeps nothing from round to round.
+    """Made as ``cls(cls.Options(...))``, once for each server. A rule keeps nothing from round to round.
 
     A member's contribution is float32 [elements] of one key: the gradient, model or change of the member itself, or the
-    mean over the workers below it, so that members with more workers are not longer.
+    mean over the workers below it. So members with more workers do not have longer contributions.
 
-    sums        it is the weighted sum, which may be made of sums on the way; all other rules need the contributions of
-                all members to a round, each by itself
-    whole       it measures the contributions over all keys of the round before it combines any of them
-    by_element  it decides for each element by itself, so that an element that a codec does not send counts as 0
-    from_zero   it takes lengths from 0, or 0 for what was not sent: contributions are gradients or changes, not models
-    sum_times   how many times as long as a sum its work takes in virtual time
+    sums        whether the rule is the weighted sum, so that nodes on the way may sum contributions; any other rule
+                needs every member's contribution by itself
+    whole       whether the rule measures the contributions over all keys of the round before it combines any key
+    by_element  whether the rule treats each element by itself, so that an element that a codec did not send counts as 0
+    from_zero   whether the rule measures lengths from 0, or takes 0 as not sent; contributions must then be gradients
+                or changes, not models
+    sum_times   duration of the rule's work in virtual time, in durations of a sum
     """
 
     sums: ClassVar[bool] = False
@@ -41,16 +42,16 @@ class AggregationRule(ABC):
         self.options = options
 
     def measure(self, values: Tensor) -> Tensor:
-        """Return, of the contributions ``values`` [members, elements] to one key, what is to be added over all keys.
+        """Return a measure of the contributions ``values`` [members, elements] to one key; it is summed over all keys.
 
-        Only a rule that declares ``whole`` is asked. The result is float64, of one shape for all keys.
+        Called only if the rule declares ``whole``. The result is float64, with the same shape for all keys.
         """
         raise NotImplementedError(f"{type(self).__name__} declares 'whole' and defines no 'measure'")
 
     @abstractmethod
     def combine(self, values: Tensor, weights: Tensor, measured: Tensor | None) -> Tensor:
-        """Return what stands for the mean of ``values`` [members, elements], float32 [elements].
+        """Return the result that takes the place of the mean of ``values`` [members, elements]: float32 [elements].
 
-        weights   what each member counts for in a mean, float32 [members], of sum 1
-        measured  the sum over all keys of what ``measure`` returned, where the rule declares ``whole``; else ``None``
+        weights   the weight of each member in a mean, float32 [members], with sum 1
+        measured  the sum of the results of ``measure`` over all keys if the rule declares ``whole``; else ``None``
         """

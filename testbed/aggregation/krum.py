@@ -1,9 +1,10 @@
 """Krum and Multi-Krum.
 
 Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-NeurIPS 2017 (arXiv 1703.02757), section 4: the score of contribution i is s(i) = Σ ‖V_i − V_j‖² over its n − f − 2
-nearest others j; Krum takes the contribution with the least score, Multi-Krum averages those with the m least. The
-guarantee holds for 2f + 2 < n. Here f is the option ``share`` of n, and m = n − f − 2.
+NeurIPS 2017 (arXiv 1703.02757), section 4: the score of contribution i is s(i) = Σ ‖V_i − V_j‖² over the n − f − 2
+contributions j nearest to it. Krum takes the contribution with the lowest score; Multi-Krum averages the m
+contributions with the lowest scores. The guarantee holds for 2f + 2 < n. Here f is the share ``share`` of n, and
+m = n − f − 2.
 
 Distances are those of whole contributions: squares are added over all keys that a server has.
 """
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class Krum(AggregationRule):
-    """The contribution that is nearest to most others (Blanchard et al., 2017); of equal scores the first by rank."""
+    """The contribution that is nearest to most others (Blanchard et al., 2017); of equal ones, the first by rank."""
 
     whole: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """How many attackers are expected."""
+        """The expected number of attackers."""
 
         share: float = option(0.2, "share of the members that may be attackers, rounded down", **SHARE)
 
     def measure(self, values: Tensor) -> Tensor:
-        """Return the squared distances, float64 [members, members]."""
+        """Return the squared distances between contributions, float64 [members, members]."""
         squares = values.new_zeros(len(values), len(values)).double()
         for first in range(len(values)):
             for second in range(first):
@@ -47,15 +48,15 @@ class Krum(AggregationRule):
         return values[self._best(measured)[0]].clone()
 
     def _best(self, squares: Tensor) -> list[int]:
-        """Return the members in the order of their scores, the least first."""
+        """Return the members in the order of their scores, the lowest first."""
         near = self._trusted(len(squares))
-        # the first of the sorted distances is that of a contribution to itself, 0
+        # the first of the sorted distances is 0, from a contribution to itself
         scores = squares.sort(dim=1).values[:, 1 : 1 + near].sum(dim=1)
         best: list[int] = scores.argsort(stable=True).tolist()
         return best
 
     def _trusted(self, members: int) -> int:
-        """Return n − f − 2, and 1 where there are too few members for it."""
+        """Return n − f − 2, but at least 1."""
         return max(1, members - attackers(self.options.share, members) - 2)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Mean(AggregationRule):
     """The weighted sum of gradients, or mean of models or changes.
 
-    Servers add in place, and do not ask this class.
+    Servers add in place and do not call this class.
     """
 
     sums: ClassVar[bool] = True

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Median(AggregationRule):
-    """The median of each element (Yin et al., 2018); of an even number of members, the mean of the two in the middle.
+    """The median of each element (Yin et al., 2018); for an even number of members, the mean of the two in the middle.
 
-    All members count the same.
+    All members have the same weight.
     """
 
     by_element: ClassVar[bool] = True

@@ -1,9 +1,9 @@
 """Norm clipping to the median norm.
 
-As SparseLoCo's peers do with each other's contributions (``clip_norm`` in tplr-ai/templar, the code of Sarfi et al.,
-"Communication Efficient LLM Pre-training with SparseLoCo", arXiv 2508.15706); against attackers Sun et al., "Can You
-Really Backdoor Federated Learning?", 2019 (arXiv 1911.07963), with a constant in place of the median:
-V_i ← V_i · min(1, c · median_j ‖V_j‖ / ‖V_i‖), then the mean.
+V_i ← V_i · min(1, c · median_j ‖V_j‖ / ‖V_i‖), then the mean. SparseLoCo's peers do so with each other's contributions
+(``clip_norm`` in tplr-ai/templar, the code of Sarfi et al., "Communication Efficient LLM Pre-training with SparseLoCo",
+arXiv 2508.15706). Sun et al., "Can You Really Backdoor Federated Learning?", 2019 (arXiv 1911.07963), use it against
+attackers, with a constant in place of the median.
 
 Norms are those of whole contributions, over all keys that a server has; templar's are those of each tensor.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class NormClip(AggregationRule):
-    """The mean of contributions, of which those longer than the median one are shortened to its length.
+    """The mean of contributions after long ones have been shortened to c times the median length.
 
-    c is the option ``limit``. It bounds what an attacker adds, and leaves its direction as it is.
+    c is the option ``limit``. This bounds the length of an attacker's contribution, but does not change its direction.
     """
 
     whole: ClassVar[bool] = True
@@ -31,7 +31,7 @@ class NormClip(AggregationRule):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """How long a contribution may be."""
+        """The largest length of a contribution."""
 
         limit: float = option(1.0, "longest contribution, in lengths of the median one", above=0, max=1000)
 

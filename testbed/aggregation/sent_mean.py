@@ -1,8 +1,9 @@
-"""The mean over those who have sent an element.
+"""The mean of each element over the members that have sent it.
 
-As SparseLoCo's peers take each other's contributions (``batch_decompress`` in tplr-ai/templar, whose means leave out
-the zeros of those who did not send): Σ w_i V_i / Σ w_i over the i with V_i ≠ 0, for each element, with V_i the
-contributions and w_i their weights. The paper has the plain mean, in which what is sent by one of n counts for 1/n.
+For each element: Σ w_i V_i / Σ w_i over all i with V_i ≠ 0, where V_i are the contributions and w_i their weights.
+SparseLoCo's peers combine each other's contributions in this way (``batch_decompress`` in tplr-ai/templar, whose means
+leave out zeros of peers that did not send). The paper has the plain mean, in which an element that one of n members
+sends counts for 1/n.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SentMean(AggregationRule):
-    """Of each element, the mean of the contributions in which it is not 0. Made for codecs that send few elements."""
+    """The mean of each element over the contributions in which it is not 0. Made for codecs that send few elements."""
 
     from_zero: ClassVar[bool] = True
     sum_times: ClassVar[float] = 3.0

@@ -1,8 +1,8 @@
 """The coordinate-wise trimmed mean.
 
 Yin, Chen, Ramchandran and Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML
-2018 (arXiv 1803.01498), definition 2: of the k-th coordinates the largest and the smallest β fraction are removed, and
-the others averaged.
+2018 (arXiv 1803.01498), definition 2: the largest and the smallest β fraction of the k-th coordinates are removed, and
+the others are averaged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TrimmedMean(AggregationRule):
-    """The mean of each element without its smallest and largest values (Yin et al., 2018). All members count the same.
+    """The mean of each element without its smallest and largest values (Yin et al., 2018), with equal weights.
 
     β is the option ``share``.
     """
@@ -28,7 +28,7 @@ class TrimmedMean(AggregationRule):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """How many values are left out."""
+        """The number of values that are left out."""
 
         share: float = option(0.2, "share of the members that is left out at each end, rounded down", **SHARE)
 

@@ -6,7 +6,7 @@ Two lines make an ordinary PyTorch loop geo-distributed: connect, and wrap the o
     optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
 
 A scenario names the script (``workload: {script: my_train.py}``) and runs it on every back end, one copy per worker.
-Started by plain ``python my_train.py`` it is the only worker. Everything here is called from the script's thread.
+Started by plain ``python my_train.py``, the script is the only worker. Call everything here from the script's thread.
 ``create("dist_sync")`` returns a store with GeoMX's names.
 """
 

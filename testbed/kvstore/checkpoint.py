@@ -1,4 +1,4 @@
-"""What checkpoints hold of a script: the states of its objects and of its random generators, as a tensor of bytes."""
+"""The part of a checkpoint that belongs to a script: the states of its objects and random generators, as bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, serialization
 from testbed.errors import ScenarioError
 
 Generators = dict[str, Any]
-# what arrays and numbers of numpy are made of, whose loading runs no code of others
+# classes and functions in pickled arrays and numbers of numpy; loading them runs no foreign code
 _NUMPY: list[Any] = [
     np.ndarray,
     np.dtype,
@@ -33,9 +33,9 @@ def generator_states() -> Generators:
 
 
 def saved_objects(objects: Mapping[str, Any], generators: Generators) -> Tensor:
-    """Return the states of ``objects`` and generators.
+    """Return the states of ``objects`` and generators as a tensor of bytes.
 
-    Raise ``ScenarioError`` for a state that could not be loaded: loading runs no code of a checkpoint's objects.
+    Raise ``ScenarioError`` for a state that could not be loaded again, as loading runs no code from a checkpoint.
     """
     states = {name: each.state_dict() for name, each in objects.items()}
     content = to_bytes({"objects": states, **generators})
@@ -61,15 +61,15 @@ def from_bytes(content: Tensor) -> Any:
 
 
 def _unknown(content: Tensor) -> list[str]:
-    """Return the names of what ``from_bytes`` would refuse."""
+    """Return the names of the classes and functions in ``content`` that ``from_bytes`` would refuse."""
     with serialization.safe_globals(_NUMPY):
         return sorted(serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(content.numpy().tobytes())))
 
 
 def load_objects(content: Tensor, objects: Mapping[str, Any], generators: bool = True) -> None:
-    """Inverse of ``saved_objects``; without its ``generators``, if they are another worker's.
+    """Load what ``saved_objects`` returned; with ``generators=False``, leave the random generators as they are.
 
-    Raise ``ScenarioError`` if other objects were kept.
+    Raise ``ScenarioError`` if the checkpoint holds other objects.
     """
     kept = from_bytes(content)
     if kept["objects"].keys() != objects.keys():

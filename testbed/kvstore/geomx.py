@@ -1,6 +1,6 @@
-"""GeoMX's names, for scripts that come from it: ``kv = create("dist_sync")``. See docs/coming_from_geomx.md.
+"""A store with GeoMX's names, for GeoMX scripts: ``kv = create("dist_sync")``. See docs/coming_from_geomx.md.
 
-What GeoMX's environment variables said, the scenario says here; a call that contradicts it is refused.
+The scenario takes the place of GeoMX's environment variables. A call that contradicts the scenario is refused.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Tensors = Tensor | Sequence[Tensor]
 
 
 def create(name: str = "dist_sync") -> GeoMXStore:
-    """Return this worker's store by the name that GeoMX has for it.
+    """Return this worker's store by GeoMX's name for it.
 
-    Names with ``dist`` and ``async`` are for a scenario in which data centres do not wait for each other; all others
-    with ``dist`` are for one in which all do. What else a name says (``device``, ``tree``) is about the GPUs of one
-    machine, and has no effect. Raise ``ScenarioError`` if the scenario says otherwise.
+    Names with ``dist`` and ``async`` need a scenario in which data centres do not wait for each other; other names with
+    ``dist`` need one in which they do. Further words in a name (``device``, ``tree``) concern the GPUs of one machine
+    and have no effect. Raise ``ScenarioError`` if the name does not fit the scenario.
     """
     if not isinstance(name, str) or ("dist" not in name and name not in _ONE_MACHINE):
         raise ScenarioError(f"create({name!r}): GeoMX has no such store; write create('dist_sync') or 'dist_async'")
@@ -67,10 +67,10 @@ def create(name: str = "dist_sync") -> GeoMXStore:
 
 
 class GeoMXStore:
-    """A ``KVStore`` under GeoMX's names. ``store`` is the store itself, for ``GeoOptimizer`` and what is not here.
+    """A ``KVStore`` under GeoMX's names. ``store`` is the ``KVStore``, for ``GeoOptimizer`` and for other methods.
 
-    With ``dist_sync``, the optimizer of ``set_optimizer`` runs in every worker on the sums of all pushes, and so has
-    its state here; with ``dist_async``, it runs on the servers.
+    With ``dist_sync``, the optimizer of ``set_optimizer`` runs in every worker, on the sums of all pushes, and each
+    worker keeps its state. With ``dist_async``, the optimizer runs on the servers.
     """
 
     def __init__(self, store: KVStore, name: str) -> None:
@@ -79,54 +79,55 @@ class GeoMXStore:
         self._optimizer: NamedOptions | None = None
         self._states: dict[Hashable, KeyOptimizer] = {}
         self._keys: dict[Hashable, torch.Size] = {}
-        self._pushed: dict[Hashable, list[Handle]] = {}  # whose sums the optimizer here has yet to apply
+        self._pushed: dict[Hashable, list[Handle]] = {}  # the optimizer of this worker has not applied their sums yet
         self._pulled_to: dict[Hashable, Tensor] = {}  # the script's own tensors, which hold the model
 
     # ---- places -------------------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
-        """This worker's number, from 0, in its data centre (GeoMX: party). Among all workers: ``rank_of_all``."""
+        """This worker's number, from 0, in its data centre (GeoMX: party); see also ``rank_of_all``."""
         self.store.places.add(RANK_IN_SITE)
         return self.store.job.site_rank
 
     @property
     def num_workers(self) -> int:
-        """The workers of this data centre. Those of all: ``num_all_workers``."""
+        """The number of workers in this data centre; see also ``num_all_workers``."""
         self.store.places.add(SITE_WORKERS)
         return self.store.job.site_workers
 
     @property
     def rank_of_all(self) -> int:
-        """This worker's number, from 0, among those of all data centres."""
+        """This worker's number, from 0, among the workers of all data centres."""
         return self.store.rank
 
     @property
     def num_all_workers(self) -> int:
-        """The workers of all data centres."""
+        """The number of workers in all data centres."""
         return self.store.num_workers
 
     @property
     def weight(self) -> float:
-        """What this worker multiplies a model by, or a change of one, before it pushes it: servers only add."""
+        """The factor by which this worker multiplies a model, or its change, before a push, as servers only add."""
         return self.store.weight
 
     @property
     def first_round(self) -> int:
-        """The round with which this worker begins: 0, or where its script has joined a run in progress."""
+        """The round with which this worker begins: 0, or a later one if its script has joined a run in progress."""
         return self.store.first_round
 
     @property
     def is_master_worker(self) -> bool:
-        """Whether this worker's first values become those of all. It trains like the others."""
+        """Whether all workers start with this worker's first values. It trains like the others."""
         return self.store.job.rank == 0
 
-    # ---- what is set before the first push ----------------------------------------------------------------------
+    # ---- settings, before the first push ------------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: str | torch.optim.Optimizer, **options: Any) -> None:
-        """Apply the sums of what is pushed as gradients; every worker makes the same call.
+        """Use pushes as gradients: this optimizer applies their sums. Every worker makes the same call.
 
-        ``optimizer``: a torch optimizer (SGD, Adam, AdamW), or a kind of the scenario's table with its ``options``.
+        ``optimizer`` is a torch optimizer (SGD, Adam, AdamW), or a kind of optimizer of the scenario with its
+        ``options``.
         """
         if self.store.job.contribution != "gradient":
             raise ScenarioError(
@@ -141,12 +142,12 @@ class GeoMXStore:
             raise ScenarioError(f"set_optimizer({kind!r}): {NO_CLIP_NORM}")
         check_options("set_optimizer", OPTIMIZERS, kind, chosen)
         self._optimizer = (kind, chosen)
-        # checkpoints hold values and moments, which are at the workers: servers have sums
+        # checkpoints hold the workers' values and moments, as servers only have sums
         state = SimpleNamespace(state_dict=self._states_by_number, load_state_dict=self._load_states)
         self.store.kept["set_optimizer"] = state
 
     def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
-        """Compress what crosses the WAN: ``{"type": "2bit" | "bsc", "threshold": x}``; every worker makes the call."""
+        """Compress messages over the WAN: ``{"type": "2bit" | "bsc", "threshold": x}``. Every worker makes the call."""
         names = {entry.geomx[0]: (kind, entry.geomx[1]) for kind, entry in CODECS.items() if "geomx" in vars(entry)}
         what = {"type": "", **compression}
         if what["type"] not in names or set(what) - {"type", "threshold"}:
@@ -157,13 +158,13 @@ class GeoMXStore:
         kind, option = names[what["type"]]
         options = {option: what["threshold"]} if "threshold" in what else {}
         if CODECS[kind].pull_on(CODECS.options(kind, options), tier=2) != "dense" and not self.store.job.at_server:
-            options["pull"] = "sparse-sum"  # sums of gradients travel
+            options["pull"] = "sparse-sum"  # servers send sums of gradients
         self.store.set_compression(kind, **options)
 
     # ---- values -------------------------------------------------------------------------------------------------
 
     def init(self, key: Keys, value: Tensors) -> None:
-        """Declare keys, all of them before the first push or pull; the master worker's values become those of all."""
+        """Declare keys, before the first push or pull. All workers start with the master worker's values."""
         for each, tensor in _pairs("init", key, value):
             self.store.init(each, tensor)
             self._keys[each] = tensor.shape
@@ -172,7 +173,7 @@ class GeoMXStore:
         """Send contributions without waiting. Several tensors for one key are summed first."""
         for each, tensor in _pairs("push", key, value, several=True):
             if self._optimizer is not None and self.store.job.continues:
-                self._state(each)  # a script that joins takes it over from another before it contributes
+                self._state(each)  # a script that joins takes the state over from another worker before it contributes
             if each in self._pulled_to and tensor.data_ptr() == self._pulled_to[each].data_ptr():
                 self.store.refuse_a_whole_model(each)
             handle = self.store.push(each, tensor, priority)
@@ -180,9 +181,9 @@ class GeoMXStore:
                 self._pushed.setdefault(each, []).append(handle)
 
     def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
-        """Return the values after this worker's last pushes, copied to ``out`` too. ``priority`` has no effect here.
+        """Return the values after this worker's last pushes, and copy them to ``out``. ``priority`` has no effect.
 
-        One key's value is copied to every tensor of ``out``, as those of several devices.
+        With one key, its value is copied to every tensor of ``out``, such as copies on several devices.
         """
         keys, one = (list(key), False) if _several(key) else ([key], True)
         targets = [] if out is None else [out] if isinstance(out, Tensor) else list(out)
@@ -198,7 +199,7 @@ class GeoMXStore:
     def pushpull(
         self, key: Keys, value: Tensors, out: Tensors | None = None, priority: int = 0
     ) -> Tensor | list[Tensor]:
-        """Push, and pull what follows from it."""
+        """Push, and return the values after it."""
         self.push(key, value, priority)
         return self.pull(key, out, priority)
 
@@ -241,16 +242,16 @@ class GeoMXStore:
         return {number: state.state() for number, state in enumerate(self._states.values())}
 
     def _load_states(self, content: Mapping[int, State]) -> None:
-        for number, key in enumerate(self._keys if content else ()):  # else nothing had been pushed
+        for number, key in enumerate(self._keys if content else ()):  # empty content: nothing had been pushed yet
             self._state(key).load_state(content[number])
 
     def save_optimizer_states(self, fname: str | Path) -> None:
-        """Write the state of the optimizer and the values of all keys to a file; each worker's has the same content."""
+        """Write the optimizer's state and the values of all keys to a file; all workers write the same content."""
         self._refuse_state("save_optimizer_states")
         torch.save({number: self._state(key).state() for number, key in enumerate(self._keys)}, fname)
 
     def load_optimizer_states(self, fname: str | Path) -> None:
-        """Continue from such a file; every worker makes the same call, after ``set_optimizer`` and ``init``."""
+        """Continue from a saved state. Every worker makes the same call, after ``set_optimizer`` and ``init``."""
         self._refuse_state("load_optimizer_states")
         loaded = torch.load(fname, weights_only=True)
         shapes = [int(state["value"].numel()) for state in loaded.values()]
@@ -269,12 +270,12 @@ class GeoMXStore:
 
 
 def _several(key: Keys) -> TypeGuard[Sequence[Hashable]]:
-    """Return whether these are several keys: a text is one."""
+    """Return whether ``key`` is a list of keys; a text is one key."""
     return isinstance(key, Sequence) and not isinstance(key, str)
 
 
 def _pairs(call: str, key: Keys, value: Tensors, several: bool = False) -> list[tuple[Hashable, Tensor]]:
-    """Return keys with their tensors; ``several``: a list of tensors for one key is their sum."""
+    """Return pairs of key and tensor. With ``several``, a list of tensors for one key is summed."""
     if not _several(key):
         if isinstance(value, Tensor):
             return [(key, value)]

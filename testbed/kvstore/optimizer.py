@@ -1,4 +1,4 @@
-"""Any torch optimizer, over all workers of all data centres."""
+"""``GeoOptimizer``: any torch optimizer, synchronised over the workers of all data centres."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, e
 
 
 class GeoOptimizer(torch.optim.Optimizer):
-    """Any torch optimizer, over all workers of all data centres, synchronised as the scenario's ``sync`` says.
+    """Wraps any torch optimizer, and synchronises all workers of all data centres as the scenario's ``sync`` says.
 
         model = torch.nn.Linear(784, 10)
         optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
@@ -37,39 +37,40 @@ class GeoOptimizer(torch.optim.Optimizer):
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             optimizer.step()
 
-    fsa, bsp               ``step`` takes the mean of all workers' gradients, then the optimizer's own step, everywhere
+    fsa, bsp               ``step`` averages the gradients of all workers, then each worker makes the optimizer's step
     mixedsync, tap, ssp    no worker waits for all, so the optimizer runs on the servers (SGD, Adam, AdamW only)
     hfa, esync, diloco     ``step`` is local; after a number of steps, models are averaged
 
-    It is a ``torch.optim.Optimizer`` whose ``param_groups`` and ``state`` are those of the wrapped optimizer, so
-    ``state_dict``, ``load_state_dict``, hooks, learning-rate schedulers and gradient clipping work as on that one.
-    If the optimizer runs on the servers, its state is there, and ``step`` raises if a parameter group has changed.
+    ``param_groups`` and ``state`` are those of the wrapped optimizer, so ``state_dict``, ``load_state_dict``, hooks,
+    learning-rate schedulers and gradient clipping work as with that optimizer. If the optimizer runs on the servers,
+    its state is there, and ``step`` raises if a parameter group has changed.
 
     optimizer  the torch optimizer
-    store      by default ``connect()``
-    model      the module that is trained. All its parameters are shared then, so that ``add_param_group`` may add those
-               that the optimizer does not have yet (layers that are unfrozen later)
-    buffers    of ``model``, as batch normalisation has them. ``keep``: every worker keeps its own. ``average``: with
-               every exchange, those of floating point become the mean over all workers, as the values of a model do
+    store      the store, by default ``connect()``
+    model      the module to train. If it is given, all its parameters are shared, so that ``add_param_group`` may later
+               add parameters that the optimizer does not have yet (layers that are unfrozen)
+    buffers    for buffers of ``model``, such as those of batch normalisation. ``keep``: every worker keeps its own.
+               ``average``: each exchange replaces floating-point buffers by their mean over all workers
 
-    clip_norm  the longest L2 norm of the gradient that a step is along, of all parameters together (0: any): as
-               ``clip_grad_norm_`` after the mean over all workers, as with DDP. Where steps are local, that of the
-               worker's own gradient. ``clip_grad_norm_`` in the script clips each worker's gradient before the mean
+    clip_norm  largest L2 norm of the gradient of all parameters together in a step (0: no limit). It clips the mean
+               gradient of all workers, as ``clip_grad_norm_`` with DDP does; if steps are local, the worker's own
+               gradient. In contrast, ``clip_grad_norm_`` in the script clips each worker's gradient before the mean
 
-    With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
-    two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
+    With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to the round, as the others
+    wait for its contribution; a local step is left out. The worker's scaler reduces the scale as usual.
 
-    What travels is float32. A parameter of a type that float32 does not hold (float64, say) is refused, unless frozen.
-    A frozen parameter (``requires_grad=False``) begins with the first worker's value at all workers, exactly, and does
-    not travel after that. It does so from the round on in which it has a gradient or requires one: let all workers
-    unfreeze it before the same step. One that is frozen later stays as it is. (An overlay that relays takes all.)
+    Tensors travel as float32. A parameter of a type that float32 cannot hold, such as float64, is refused unless it is
+    frozen. A frozen parameter (``requires_grad=False``) starts with exactly the first worker's value on all workers,
+    and then does not travel. It travels from the round in which it requires or has a gradient; all workers must
+    unfreeze it before the same step. A parameter that is frozen later keeps its value. (With an overlay that relays,
+    all parameters travel in every round.)
 
-    Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker. An
-    optimizer on the servers leaves a parameter alone that has no gradient (``None``) at all workers that it sums up.
-    Sparse gradients (of ``nn.Embedding``) are dense from then on.
+    If gradients are exchanged, a parameter whose gradients add up to zero has no gradient in that step, on any worker.
+    An optimizer on the servers does not change a parameter if none of the workers in the sum has a gradient for it
+    (``None``). Sparse gradients (of ``nn.Embedding``) become dense.
     """
 
-    # ``GradScaler.step`` then always calls ``step``, and sets ``found_inf`` and ``grad_scale``
+    # makes ``GradScaler.step`` always call ``step``, and set ``found_inf`` and ``grad_scale``
     _step_supports_amp_scaling = True
 
     def __init__(
@@ -100,12 +101,12 @@ class GeoOptimizer(torch.optim.Optimizer):
         travelling = [each for each in parameters if each.requires_grad or all_keys]
         trained = len(travelling)
         averaged = self._averaged(model, buffers)
-        # by key: these travel in every round, frozen parameters, which come last, only when they are unfrozen
+        # by key. Frozen parameters come last: they travel only after they are unfrozen, the others in every round
         self._tensors = [*parameters[:trained], *averaged, *parameters[trained:]]
         self._together = trained + len(averaged)
         self._buffers = dict(enumerate(averaged, trained))
         self._parameters = {key: each for key, each in enumerate(self._tensors) if key not in self._buffers}
-        self._wide = [each for each in parameters if not held_by_float32(each)]  # as long as they are frozen
+        self._wide = [each for each in parameters if not held_by_float32(each)]  # allowed while they are frozen
         self._steps = self._job.local_steps
         if isinstance(optimizer, torch.optim.LBFGS) and self._job.contribution == "gradient":
             raise ScenarioError(
@@ -139,7 +140,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._steps = steps
 
     def _averaged(self, model: torch.nn.Module | None, buffers: str) -> list[Tensor]:
-        """Return the buffers that are averaged. Raise ``ScenarioError`` where they have no mean over the workers."""
+        """Return the buffers to average. Raise ``ScenarioError`` if they cannot be averaged over the workers."""
         if buffers not in ("keep", "average"):
             raise ScenarioError(f"GeoOptimizer(buffers={buffers!r}): write 'keep' or 'average'")
         if buffers == "keep":
@@ -166,7 +167,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         return [each for _, each in found]
 
     def _trainable_first(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> list[Tensor]:
-        """Return all parameters, frozen ones last. Raise ``ScenarioError`` for one whose numbers cannot travel."""
+        """Return all parameters, frozen ones last. Raise ``ScenarioError`` for a parameter that cannot travel."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         known = set(map(id, parameters))
         parameters += [] if model is None else [each for each in model.parameters() if id(each) not in known]
@@ -181,9 +182,9 @@ class GeoOptimizer(torch.optim.Optimizer):
         refuse_unless_float32_holds(self._names[id(parameter)], parameter, cure)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters of ``model``. Raise ``ScenarioError`` for others.
+        """Add a group of parameters of ``model``. Raise ``ScenarioError`` for other parameters.
 
-        All workers agree on the parameters once, when the optimizer is made.
+        The workers agree on the parameters only once, when this object is made.
         """
         if self._declared:
             added = param_group["params"]
@@ -198,7 +199,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what ``load_state_dict`` has read, by the wrapped optimizer's own method."""
+        """Pass a state that ``load_state_dict`` has read to the wrapped optimizer."""
         self.optimizer.__setstate__(state)
         self._share()
 
@@ -242,24 +243,24 @@ class GeoOptimizer(torch.optim.Optimizer):
         return loss
 
     def finish(self) -> None:
-        """End the training (``KVStore.finish``): worker 0 has the final model, and can score it."""
+        """End the training (``KVStore.finish``). Worker 0 then has the final model and can score it."""
         values = self.store.finish()
         if values is not None:
             self._load({key: value for key, value in enumerate(values) if _is_trained(self._tensors[key])})
 
     def _moving(self) -> dict[int, Tensor]:
-        """Return the parameters that travel now, by key: all but those that have been frozen since the start."""
+        """Return the parameters that travel now, by key: all except those that have been frozen since the start."""
         for parameter in self._wide:
             if _is_trained(parameter):
                 self._refuse_unless_it_travels(parameter)
         return {key: each for key, each in self._parameters.items() if key < self._together or _is_trained(each)}
 
     def _mean(self, parameter: Tensor, total: Tensor) -> Tensor | None:
-        """Return the mean gradient; ``None`` if the total is zero, with which torch leaves a parameter alone.
+        """Return the mean gradient, or ``None`` if the total is zero, so that torch does not change the parameter.
 
-        The total alone decides: workers know the same one, but not each other's gradients. A parameter that is frozen
-        everywhere stays as it is, as does one whose gradients overflow everywhere. The price: where gradients are zeros
-        at all workers, momentum and weight decay pause.
+        Only the total decides, because all workers know it, but not each other's gradients. So a parameter keeps its
+        value if it is frozen on all workers, or if its gradients overflow on all of them. The price: if gradients are
+        zero on all workers, momentum and weight decay pause.
         """
         if not total.any():
             return None
@@ -293,13 +294,13 @@ class GeoOptimizer(torch.optim.Optimizer):
         if not self.store.finite(list(pushed.values()), self._job.contribution, can_be_left_out=of_changes):
             pushed = {key: torch.zeros_like(each) for key, each in pushed.items()}
         values, self._steps = self.store.exchange(pushed, self._steps)
-        # one that was frozen meanwhile is not changed: the mean of equal values may differ from them in the last bit
+        # leave out parameters that were frozen meanwhile: the mean of equal values may differ from them in the last bit
         self._load({key: value for key, value in values.items() if key in self._trained or key in self._buffers})
         self._done = 0
         return loss
 
     def _checked(self, closure: Callable[[], float]) -> float:
-        """Call the closure of a local step; its gradients are zeros if they, or the loss, are to be left out."""
+        """Call the closure of a local step. Set gradients to zero if they or the loss are not finite."""
         loss = closure()
         if self._loss_is_finite(loss):
             self._leave_out_if_not_finite()
@@ -309,7 +310,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         return loss
 
     def _clip(self) -> None:
-        """Do what ``clip_grad_norm_(model.parameters(), clip_norm)`` does, in the same order if the model is known."""
+        """Do as ``clip_grad_norm_(model.parameters(), clip_norm)``, in the model's order if the model is known."""
         if self._clip_norm:
             optimized = [parameter for group in self.param_groups for parameter in group["params"]]
             known = set(map(id, optimized))
@@ -362,7 +363,7 @@ def _is_trained(parameter: Tensor) -> bool:
 
 
 def _names(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
-    """Return what messages call each parameter, by its identity: its name, where model or optimizer know that."""
+    """Return how messages name each parameter, by ``id``: its name if model or optimizer know it, else its place."""
     names = {}
     for number, group in enumerate(optimizer.param_groups):
         given = group.get("param_names")
@@ -375,9 +376,9 @@ def _names(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> d
 
 
 def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
-    """Return the kind and the options with which the servers make this optimizer's steps.
+    """Return the kind and options of the servers' optimizer that makes the same steps as this torch optimizer.
 
-    Raise ``ScenarioError`` if they cannot.
+    Raise ``ScenarioError`` if there is none.
     """
     kinds = {torch.optim.SGD: "sgd", torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}
     decoupled = type(optimizer) is torch.optim.Adam and optimizer.param_groups[0].get("decoupled_weight_decay")

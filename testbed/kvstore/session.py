@@ -1,38 +1,39 @@
-"""A script's session: its node in a run, or, outside a run, a single worker in this process.
+"""A script's session: its node in a run, or a single worker in this process if there is no run.
 
-The requests that a session answers, by name (``engine.script.exchange`` carries them out):
+A session answers these requests by name (``engine.script.exchange`` carries them out):
 
 begin(values, optimizer, compression, together)
-                                       all keys are known: agree on first values. Answer: the master's, by key.
-                                       ``together``: so many keys, from the first on, are in every exchange
-push(key, tensor, priority, untaken)   a contribution to the key's next round. Answer: that round's number.
-                                       ``untaken``: earlier pushes, with their keys, whose values the script cannot
-                                       take any more
-value(key, round)                      the value after (key, round), which is not to be changed, and a copy for the
-                                       script. Round -1: the value as it is now. A push that was posted stands for its
-                                       round
-exchange(tensors, steps, without)      push tensors, by key, and wait for all. Answer: new values, local steps of the
-                                       next round.
-                                       ``without``: keys whose zeros stand for no gradient, where servers optimise
-step()                                 a local training step has ended here: it takes the time that its device takes
-barrier()                              wait for all workers
-finish()                               wait for all workers. Answer: where no worker waits for all others, and to the
-                                       first one, the newest values, by key; else None
-untimed(on)                            while ``on``, the script's work is not part of a training step
-score(accuracy, loss)                  as measured by the script on its test set
-not_finite(what, where, count, can_be_left_out)  ``count`` numbers of a gradient, say, are not finite. Answered where
-                                       the scenario lets the script leave them out, which then does; else the run ends
-resume()                               the step with which the script begins, the local steps of its round, and what
-                                       ``between_steps`` was given, here or by a script that this one joins (None:
-                                       nothing); None where the run begins, and the script with it
-first_round()                          the round that a script that has joined a run in progress begins with; else 0
-between_steps(step, get)               ``step`` is the next one. If a checkpoint is due, it is made here, with what
+                                       The script has declared all keys; agree on first values. Answer: the master
+                                       worker's values by key. The first ``together`` keys are in every exchange
+push(key, tensor, priority, untaken)   Push a contribution to the key's next round. Answer: the round's number.
+                                       ``untaken`` has earlier pushes, with their keys, whose values the script can no
+                                       longer ask for
+value(key, round)                      Answer: the key's value after the round, which must not be changed, and a copy
+                                       for the script. Round -1 means the present value. Instead of a round, a posted
+                                       push may be given
+exchange(tensors, steps, without)      Push tensors, by key, and wait for all values. Answer: the values, and the local
+                                       steps of the next round. With an optimizer on the servers, ``without`` has keys
+                                       whose zeros mean that there is no gradient
+step()                                 A local training step has ended; wait until its device's time for it has passed
+barrier()                              Wait for all workers
+finish()                               Wait for all workers. Answer: for the first worker, if no worker waits for all
+                                       others, the newest values by key; else None
+untimed(on)                            While ``on``, the script's work does not count as part of a training step
+score(accuracy, loss)                  Record the scores that the script measured on its test set
+not_finite(what, where, count, can_be_left_out)
+                                       ``count`` numbers, of a gradient for example, are not finite. An answer means
+                                       that the script must leave them out; if the scenario forbids that, the run ends
+resume()                               Answer: the step with which the script begins, the local steps of its round, and
+                                       the state given to ``between_steps``, by this script or by the one from which it
+                                       takes over (None: no state). The answer is None if the script begins at step 0
+first_round()                          Answer: the first round of a script that has joined a run in progress; else 0
+between_steps(step, get)               ``step`` comes next. If a checkpoint is due, it is made now, with the state that
                                        ``get`` returns
 holds(get, get_optimizer, get_rates)   ``get`` returns the script's parameters, which are its worker's final values;
-                                       ``get_optimizer`` the state of its optimizer, as bytes; ``get_rates`` the
-                                       learning rates of its groups, as text
-take_over()                            what another worker's ``get`` and ``get_optimizer`` return after the round
-                                       before ``first_round``; None where parameters are at the servers
+                                       ``get_optimizer`` returns the state of its optimizer, as bytes, and
+                                       ``get_rates`` the learning rates of its groups, as text
+take_over()                            Answer: the results of another worker's ``get`` and ``get_optimizer`` after the
+                                       round before ``first_round``; None if the parameters are on the servers
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ NamedOptions = tuple[str, dict[str, Any]]  # the kind of an optimizer or a codec
 class ScriptOptimizer:
     """An optimizer that a script chooses for the servers.
 
-    ``of_mean``: it steps along the mean gradient of the workers that push together, so that a learning rate means the
-    same whoever they are; otherwise along their sum.
+    If ``of_mean``, it steps along the mean gradient of the workers that push together, so that the step size does not
+    depend on their number; otherwise along the sum of their gradients.
     """
 
     kind: str
@@ -68,21 +69,21 @@ class ScriptOptimizer:
 class ScriptJob:
     """The scenario's settings for a script.
 
-    contribution  what ``GeoOptimizer`` pushes: ``gradient``, ``model`` or ``delta``
-    at_server     whether the optimizer must run on the servers, since no worker waits for the sum over all workers
+    contribution  the tensors that ``GeoOptimizer`` pushes: ``gradient``, ``model`` or ``delta``
+    at_server     whether the optimizer must run on the servers, because no worker waits for the sum over all workers
     weight        this worker's weight in the mean of models or deltas at its server
     local_steps   steps of the first round
     differences   whether pulls over the WAN are differences to the previous value (``pull: difference``)
-    own_codec     why a script cannot choose the compression; empty: it can
-    memory        whether a codec of the scenario keeps residuals, so that what it sends are changes, not values
+    own_codec     the reason why a script cannot choose the compression; empty if it can
+    memory        whether a codec of the scenario keeps residuals, so that it can only send changes, not values
     site_rank     this worker's number, from 0, in its data centre
-    site_workers  the workers of its data centre
+    site_workers  number of workers in its data centre
     sync          the scenario's synchronisation, for messages
-    checkpoints   whether the run makes any
-    continues     whether workers may be lost, and scripts join a run in progress
-    all_keys      whether every key travels in every round, as an overlay relays them together
-    no_clip_norm  why an optimizer on the servers cannot clip by the norm of all parameters; empty: it can
-    on_nan        what happens where a number is not finite: ``abort``, ``skip`` or ``ignore``
+    checkpoints   whether the run makes checkpoints
+    continues     whether the run continues when workers are lost, so that scripts may join a run in progress
+    all_keys      whether every key travels in every round, because an overlay relays them together
+    no_clip_norm  the reason why an optimizer on the servers cannot clip by the norm of all parameters; empty if it can
+    on_nan        the reaction to a number that is not finite: ``abort``, ``skip`` or ``ignore``
     """
 
     rank: int = 0
@@ -106,9 +107,10 @@ class ScriptJob:
 
 
 class Posted:
-    """A request that the script does not wait for.
+    """A request for which the script does not wait.
 
-    ``answer``: set when it is carried out; ``size_bytes``: of its tensors.
+    answer      the answer, set when the request has been carried out
+    size_bytes  size of the request's tensors
     """
 
     __slots__ = ("answer", "size_bytes")
@@ -119,7 +121,7 @@ class Posted:
 
 
 class ScriptSession(Protocol):
-    """The node that runs the script, as the script sees it. ``store``: that of ``connect``, of which there is one."""
+    """The node that runs the script, as the script sees it. ``store`` is the only store, made by ``connect``."""
 
     job: ScriptJob
     store: Any
@@ -163,7 +165,7 @@ class Alone:
         return [value.clone() for value in self._values]
 
     def _push(self, key: int, tensor: Tensor, priority: object = None, untaken: object = ()) -> Tensor:
-        """Return the value after this push, where a node returns the round: only ``_value`` looks at it."""
+        """Return the value after this push in place of the round's number; ``_value`` alone uses it."""
         if self._optimizers:
             self._optimizers[key].step(tensor)
             tensor = self._optimizers[key].value
@@ -196,7 +198,7 @@ _here = threading.local()
 
 
 def enter(session: ScriptSession) -> None:
-    """Set the session of this thread; called by the node that runs a script in it."""
+    """Set the session of this thread. The node that runs a script calls this in the script's thread."""
     _here.session = session
 
 

@@ -39,7 +39,7 @@ def pull_of(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def check_options(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ScenarioError`` unless the scenario's table has this kind, with such options."""
+    """Raise ``ScenarioError`` unless the axis has this kind, and the options are valid for it."""
     if kind not in axis:
         raise ScenarioError(f"{call}: {kind!r} is not one of {', '.join(axis)}")
     try:
@@ -52,7 +52,7 @@ def check_options(call: str, axis: Axis[Any], kind: str, options: Mapping[str, A
 
 
 def what_to_push(job: ScriptJob) -> str:
-    """Return what a script has to push itself where models travel, or their changes."""
+    """Return advice on what a script must push itself if models or their changes travel."""
     what = "weight * model" if job.contribution == "model" else "weight * (before - after)"
     text = (
         f"by 'sync: {job.sync}' servers add what workers push: push {what}, as a new tensor; the store's weight is "
@@ -64,7 +64,7 @@ def what_to_push(job: ScriptJob) -> str:
 
 
 def connect() -> KVStore:
-    """Return this script's store: the one of its worker in a run, or that of a single worker outside one."""
+    """Return this script's store: that of its worker in a run, or of a single worker if there is no run."""
     session = here()
     if session.store is None:
         session.store = KVStore(session)
@@ -78,22 +78,22 @@ class Handle:
     def __init__(
         self, session: ScriptSession, key: int, push: Posted, shape: torch.Size, untaken: deque[tuple[int, Posted]]
     ) -> None:
-        """``untaken``: takes key and push of a handle that ends before its value was taken."""
+        """``untaken`` gets key and push of a handle that is deleted before its value was taken."""
         self._session = session
         self._key = key
         self._push = push
         self._shape = shape
         self._untaken = untaken
-        self._value: Sequence[Tensor] | None = None  # in the pieces in which it has come
+        self._value: Sequence[Tensor] | None = None  # in the pieces in which it arrived
 
     def __del__(self) -> None:
         if self._value is None:
             self._untaken.append((self._key, self._push))
 
     def wait(self) -> Tensor:
-        """Wait for, and return, the key's value after this push's round. May be called again.
+        """Wait for the key's value after this push's round, and return it. May be called again.
 
-        What is returned is the caller's: to change it changes no later answer.
+        Every call returns a new copy, which the caller may change.
         """
         copy: Tensor
         if self._value is None:
@@ -104,9 +104,9 @@ class Handle:
 
 
 class KVStore:
-    """Values by key, at the servers. Every worker makes the same calls of ``init``; tensors are float32, any shape.
+    """Values by key, on the servers. Every worker makes the same calls of ``init``. Tensors are float32, of any shape.
 
-    Without ``set_optimizer``, the value after a round is the sum of what was pushed in it.
+    Without ``set_optimizer``, the value after a round is the sum of the tensors pushed in it.
     """
 
     def __init__(self, session: ScriptSession) -> None:
@@ -116,34 +116,34 @@ class KVStore:
         self._dimensions: list[tuple[int, ...]] = []  # of the tensors, by the numbers of their keys
         self._shapes: list[torch.Size] = []
         self._last: dict[int, Handle] = {}
-        self._untaken: deque[tuple[int, Posted]] = deque()  # key and push, of values that can no longer be taken
-        self._pushes: dict[int, int] = {}  # by key
-        self._steps = 0  # that pushes have ended
+        self._untaken: deque[tuple[int, Posted]] = deque()  # keys and pushes whose values can no longer be taken
+        self._pushes: dict[int, int] = {}  # number of pushes by key
+        self._steps = 0  # number of training steps that pushes have ended
         self._optimizer: ScriptOptimizer | None = None
         self._compression: NamedOptions | None = None
-        self.together: int | None = None  # of a ``GeoOptimizer``: so many keys, from the first on, are always pushed
+        self.together: int | None = None  # set by ``GeoOptimizer``: the number of first keys that are always pushed
         self._begun: list[Tensor] | None = None
         self._begun_by = ""  # the first call that needed all keys
-        self.places: set[str] = set()  # what the script has asked for: its rank, or a number of workers, and where
-        self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
+        self.places: set[str] = set()  # the ranks and numbers of workers that the script has asked for
+        self.kept: dict[str, Any] = {}  # objects for checkpoints, in addition to those given to ``steps``
         self.on_resume: list[Callable[[int], None]] = []  # called with the local steps of a resumed run's next round
 
     @property
     def rank(self) -> int:
-        """This worker's number, from 0, among those of all data centres."""
+        """This worker's number, from 0, among the workers of all data centres."""
         self.places.add(RANK_OF_ALL)
         return self._session.job.rank
 
     @property
     def num_workers(self) -> int:
-        """Workers of all data centres."""
+        """The number of workers in all data centres."""
         self.places.add(ALL_WORKERS)
         return self._session.job.workers
 
     def mixed_up_ranks(self) -> str:
-        """Return what is doubtful if the script divides its data by the rank that it has asked for; else nothing.
+        """Return a warning if the script asks for ranks and numbers of workers with which it would divide data wrongly.
 
-        GeoMX's ``rank`` is that in the data centre, and this store's is that among all workers.
+        GeoMX's ``rank`` counts the workers of one data centre, this store's ``rank`` counts all workers.
         """
         job = self.job
         asked = self.places
@@ -167,14 +167,14 @@ class KVStore:
 
     @property
     def job(self) -> ScriptJob:
-        """What the scenario says."""
+        """The scenario's settings for the script."""
         return self._session.job
 
     @property
     def first_round(self) -> int:
-        """The round with which this worker begins: 0, or where its script has joined a run in progress.
+        """The round with which this worker begins: 0, or a later one if its script has joined a run in progress.
 
-        Values are those before that round. ``steps`` begins with its first step.
+        Pulled values are those before this round, and ``steps`` begins with the round's first step.
         """
         self._begin("first_round")
         round_: int = self._session.ask("first_round") or 0
@@ -182,19 +182,19 @@ class KVStore:
 
     @property
     def weight(self) -> float:
-        """What this worker multiplies a model by, or a change of one, before it pushes it: servers only add.
+        """The factor by which this worker multiplies a model, or its change, before a push, as servers only add.
 
-        1 where gradients travel, and where a server takes each push by itself.
+        It is 1 if gradients travel, or if a server applies each push by itself.
         """
         return self.job.weight
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """The keys that are declared, in the order of ``init``."""
+        """The declared keys, in the order of ``init``."""
         return tuple(self._keys)
 
     def init(self, key: Hashable, tensor: Tensor) -> None:
-        """Declare a key, before the first push or pull. Worker 0's value becomes that of all workers."""
+        """Declare a key, before the first push or pull. All workers start with worker 0's value."""
         if self._begun is not None:
             raise ScenarioError(f"init({key!r}) comes after {self._begun_by}; declare all keys before")
         if key in self._keys:
@@ -208,26 +208,26 @@ class KVStore:
         self._shapes.append(tensor.shape)
 
     def set_optimizer(self, kind: str, *, of_mean: bool = True, **options: Any) -> None:
-        """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table.
+        """Let the servers use pushed tensors as gradients, with an optimizer of the axis ``optimizer``.
 
-        It steps along the mean gradient of the workers that push together; ``of_mean=False``: along their sum.
+        It steps along the mean gradient of the workers that push together or, with ``of_mean=False``, along their sum.
         """
         if options.get("clip_norm"):
             raise ScenarioError(f"set_optimizer({kind!r}): {NO_CLIP_NORM}")
         self.optimize_together(kind, options, of_mean)
 
     def optimize_together(self, kind: str, options: dict[str, Any], of_mean: bool = True) -> None:
-        """Do what ``set_optimizer`` does, where every push is of all keys; used by ``GeoOptimizer``."""
+        """Do as ``set_optimizer`` for pushes of all keys together, which allow ``clip_norm``; for ``GeoOptimizer``."""
         if self._begun is not None:
             raise ScenarioError(f"set_optimizer comes after {self._begun_by}; call it before")
         check_options("set_optimizer", OPTIMIZERS, kind, options)
         self._optimizer = ScriptOptimizer(kind, options, of_mean)
 
     def set_compression(self, kind: str, **options: Any) -> None:
-        """Compress messages over the WAN with a codec of the scenario's table; every worker makes the same call.
+        """Compress messages over the WAN with a codec of the axis ``codec``. Every worker makes the same call.
 
-        Values that servers send are compressed too if the codec does so. Raise ``ScenarioError`` if the scenario sets
-        ``codec`` itself, or if codec and scenario are incompatible.
+        The codec decides whether values that servers send are compressed too. Raise ``ScenarioError`` if the scenario
+        sets ``codec`` itself, or if codec and scenario are incompatible.
         """
         if self._begun is not None:
             raise ScenarioError(f"set_compression comes after {self._begun_by}; call it before")
@@ -238,11 +238,11 @@ class KVStore:
 
     @property
     def compresses_changes(self) -> bool:
-        """Whether the codec that this script has chosen keeps residuals back."""
+        """Whether the codec that this script has chosen keeps residuals."""
         return self._compression is not None and CODECS[self._compression[0]].has_memory
 
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
-        """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
+        """Send a contribution without waiting. Larger priorities overtake smaller ones; default: ``order`` decides."""
         number = self._number(key)
         if self.together is not None:
             raise ScenarioError(f"push({key!r}): keys of a GeoOptimizer are pushed by its step")
@@ -256,7 +256,7 @@ class KVStore:
         if count == 1 and flat.any() and torch.equal(flat, self.first_values()[number]):
             self.refuse_a_whole_model(key)
         untaken = [self._untaken.popleft() for _ in range(len(self._untaken))]
-        if count > self._steps:  # the first push after a local step, whose time passes before the script continues
+        if count > self._steps:  # the first push of a round ends its steps: wait until their modelled time has passed
             self._steps = count
             pushed = Posted(self._session.ask("push", number, flat, priority, untaken))
         else:
@@ -265,12 +265,12 @@ class KVStore:
         return handle
 
     def refuse_a_whole_model(self, key: Hashable) -> None:
-        """Raise ``ScenarioError`` where servers would take a model for something else; it was pushed as it is."""
+        """Raise ``ScenarioError`` if the scenario expects weighted models or changes: an unchanged model was pushed."""
         if self.job.contribution == "delta" or (self.job.contribution == "model" and self.job.weight != 1):
             raise ScenarioError(f"push({key!r}): this is the model as it is; {what_to_push(self.job)}")
 
     def pull(self, key: Hashable) -> Tensor:
-        """Return the value after this worker's last push of the key; before any, the first value."""
+        """Return the value after this worker's last push of the key; before any push, the present value."""
         number = self._number(key)
         if number in self._last:
             return self._last[number].wait()
@@ -290,9 +290,9 @@ class KVStore:
     def finish(self) -> list[Tensor] | None:
         """End the training: wait until all workers call ``finish``, after their last step.
 
-        Where no worker waits for all others (``mixedsync``, ``tap``, ``ssp``), others may have pushed since this worker
-        pulled. Worker 0 then takes the final values: ``pull`` returns them, and so does this, flat, in the order of
-        ``init``. What it reports after that is the score of the final model.
+        If no worker waits for all others (``mixedsync``, ``tap``, ``ssp``), others may have pushed since worker 0 last
+        pulled. So worker 0 gets the final values here, flat, in the order of ``init``; ``pull`` then returns them, too.
+        Scores that it reports afterwards are those of the final model. Other calls return ``None``.
         """
         self._begin("finish")
         values: list[Tensor] | None = self._session.ask("finish")
@@ -301,9 +301,9 @@ class KVStore:
         return values
 
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Record accuracy and loss of the run; only worker 0's are recorded.
+        """Record accuracy and loss of the run. Only those of worker 0 are recorded.
 
-        A number that is not finite ends the run, or is left out, as ``recovery.on_nan`` says.
+        ``recovery.on_nan`` decides whether a number that is not finite ends the run or is left out.
         """
         self._begin("report")
         told = {"accuracy": accuracy, "loss": loss}
@@ -324,20 +324,20 @@ class KVStore:
     def exchange(
         self, tensors: Mapping[int, Tensor], steps: int, without_gradient: Sequence[int] = ()
     ) -> tuple[dict[int, Tensor], int]:
-        """Push these tensors, by the numbers of their keys, and wait for the values; used by ``GeoOptimizer``.
+        """Push these tensors, by the numbers of their keys, and wait for the values; for ``GeoOptimizer``.
 
-        ``without_gradient``: keys whose zeros stand for no gradient. An optimizer at the servers leaves a key alone if
-        all that are summed do.
+        ``without_gradient`` has keys whose zeros mean that there is no gradient. An optimizer on the servers does not
+        change a key if no worker in the sum has a gradient for it.
         """
         self._begin()
         answer: tuple[dict[int, Tensor], int] = self._session.ask("exchange", tensors, steps, without_gradient)
         return answer
 
     def finite(self, tensors: Sequence[Tensor], what: str, *, where: str = "", can_be_left_out: bool = True) -> bool:
-        """Return whether all numbers are finite; with ``recovery.on_nan: ignore``, always True.
+        """Return whether all numbers are finite; with ``recovery.on_nan: ignore``, always True. For ``GeoOptimizer``.
 
-        If not, the run ends, or the caller leaves ``what`` out: its share of the round is zeros. ``where``: by default
-        the number of the first tensor with such numbers. Used by ``GeoOptimizer``.
+        If they are not, either the run ends, or the caller must contribute zeros in place of ``what``. ``where`` is for
+        the message, by default the number of the first tensor with such numbers.
         """
         if self.job.on_nan == "ignore" or (found := first_not_finite(tensors)) is None:
             return True
@@ -348,33 +348,36 @@ class KVStore:
     def step(self) -> None:
         """Report the end of a local step without an exchange.
 
-        A script that pushes by itself need not: the first push of a round ends the round's local steps, ``k1`` or ``h``
-        of the scenario. After some that are reported, a push ends none: these were all.
+        A script that pushes by itself need not report steps: the first push of a round then ends all local steps of the
+        round (``k1`` or ``h`` of the scenario). If it reports steps, a push ends no further ones.
         """
         self._session.ask("step")
 
     def holds(
         self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor], get_rates: Callable[[], str] = str
     ) -> None:
-        """Set the functions that return the parameters, instead of the last pulled values, and the optimizer's state.
+        """Set the functions that return the parameters and the optimizer's state and learning rates.
 
-        ``get_rates``: its learning rates at that time. Used by ``GeoOptimizer``.
+        The parameters replace the last pulled values as this worker's final values. For ``GeoOptimizer``.
         """
         self._session.ask("holds", get, get_optimizer, get_rates)
 
     def take_over(self) -> tuple[list[Tensor], Tensor] | None:
-        """Return what ``holds`` returns at another worker, if this one needs it to join; used by ``GeoOptimizer``."""
+        """Return another worker's parameters and optimizer state, if this worker needs them to join a run.
+
+        For ``GeoOptimizer``; see ``holds``.
+        """
         answer: tuple[list[Tensor], Tensor] | None = self._session.ask("take_over")
         return answer
 
     def steps(self, count: int, **kept: Any) -> Iterator[int]:
-        """Yield the numbers of the training steps, below ``count``: from 0, or from where a checkpoint was made.
+        """Yield the numbers of the training steps below ``count``, from 0, or from the step of a checkpoint.
 
         A script that joins a run in progress begins with the first step of ``first_round``.
 
-        ``kept``: objects with ``state_dict`` and ``load_state_dict`` (model, optimizer, scheduler). Checkpoints hold
-        their states, and those of the generators of torch, numpy and ``random``; a resumed run begins with them. A
-        script that joins takes the objects' states from another worker, where servers have sums of gradients only.
+        ``kept`` has objects with ``state_dict`` and ``load_state_dict`` (model, optimizer, scheduler). Checkpoints hold
+        their states and those of the random generators of torch, numpy and ``random``; a resumed run begins with them.
+        A script that joins takes the objects' states from another worker if servers only have sums of gradients.
         """
         self._begin("steps")
         kept = {**self.kept, **kept}
@@ -394,7 +397,7 @@ class KVStore:
                 self._keep(step + 1, kept)
 
     def _keep(self, step: int, kept: Mapping[str, Any]) -> None:
-        generators = generator_states()  # in this thread, whose generators they are
+        generators = generator_states()  # read in the script's thread, to which the generators belong
         self._session.ask("between_steps", step, lambda: saved_objects(kept, generators))
 
     def first_values(self) -> list[Tensor]:
@@ -411,7 +414,7 @@ class KVStore:
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:
-        """Refuse differences if servers send sums of gradients, which are unrelated from round to round."""
+        """Refuse a codec that sends differences if servers send sums of gradients, which differ in every round."""
         chosen = self._compression and pull_of(*self._compression) == "difference"
         if (chosen or self.job.differences) and self._optimizer is None and self.job.contribution == "gradient":
             raise ScenarioError(

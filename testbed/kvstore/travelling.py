@@ -1,8 +1,8 @@
-"""What of a script's tensors can travel. Everything on the wire is float32, so no other number may be changed by it.
+"""Decides which tensors of a script can travel: everything on the wire is float32, which must not change any number.
 
-The rule: a tensor travels as float32 if that holds each of its numbers (float32, float16, bfloat16, float8, bool, and
-integers up to 2**24 in size). Any other is refused by its name, unless it travels only once and is never summed (the
-first value of a frozen parameter): then its bits travel, as numbers of 16 bits each.
+A tensor travels as float32 if float32 holds each of its numbers exactly (float32, float16, bfloat16, float8, bool, and
+integers up to 2**24 in size). Other tensors are refused by name. The only exception is a tensor that travels once and
+is never summed (the first value of a frozen parameter): its bits travel as 16-bit numbers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from testbed.errors import ScenarioError
 
 _WIDER = (torch.float64, torch.uint64, torch.complex32, torch.complex64, torch.complex128)
 _SHORT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16)
-_LARGEST = 1 << 24  # up to which float32 holds every integer
+_LARGEST = 1 << 24  # float32 holds every integer up to this one
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """Return a tensor with all its elements: the gradient of an embedding may be sparse, and hold some rows alone."""
+    """Return a dense tensor; the gradient of an embedding may be sparse, with only some of its rows."""
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def refuse_without_numbers(name: str, tensor: Tensor) -> None:
-    """Raise ``ScenarioError`` unless the numbers of ``tensor`` are all here."""
+    """Raise ``ScenarioError`` unless this process has all numbers of ``tensor``."""
     if is_lazy(tensor):
         raise ScenarioError(f"{name} is not initialised yet; let the model make one forward pass before")
     if hasattr(tensor, "full_tensor"):
@@ -42,7 +42,7 @@ def refuse_without_numbers(name: str, tensor: Tensor) -> None:
 
 
 def refuse_unless_float32_holds(name: str, tensor: Tensor, cure: str) -> None:
-    """Raise ``ScenarioError``, with ``cure``, if float32 does not hold the numbers of ``tensor``, or if it has none."""
+    """Raise ``ScenarioError`` if the tensor has no numbers here, or (with ``cure``) if float32 cannot hold them."""
     refuse_without_numbers(name, tensor)
     if tensor.dtype in _WIDER:
         kind = str(tensor.dtype).removeprefix("torch.")
@@ -62,7 +62,7 @@ def held_by_float32(tensor: Tensor) -> bool:
 
 
 def to_wire(tensor: Tensor) -> Tensor:
-    """Return a copy in main memory, flat, as float32: the numbers of ``tensor``, or its bits if that holds them not."""
+    """Return a flat float32 copy in main memory: the numbers of ``tensor``, or its bits if float32 cannot hold them."""
     flat = tensor.detach().reshape(-1)
     if not held_by_float32(tensor):
         flat = flat.to("cpu").resolve_conj().contiguous().view(torch.int16)
@@ -71,7 +71,7 @@ def to_wire(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def from_wire(tensor: Tensor, value: Tensor) -> None:
-    """Give ``tensor`` what ``to_wire`` has made of one like it."""
+    """Copy ``value``, which ``to_wire`` made from a tensor of the same type and size, into ``tensor``."""
     if not held_by_float32(tensor):
         value = value.to(torch.int16).view(tensor.dtype)
     tensor.copy_(value.view_as(tensor))
