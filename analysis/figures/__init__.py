@@ -1,1 +1,1 @@
-"""Figures. Each function takes runs and gives a matplotlib Figure; nothing here touches global state of pyplot."""
+"""Figures. Functions take runs and return a matplotlib ``Figure``; nothing here uses the global state of pyplot."""

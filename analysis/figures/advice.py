@@ -1,4 +1,4 @@
-"""The picture of an advice: the ranking with its intervals, and what techniques take of time against what they send."""
+"""The figure of an advice: the ranking with its intervals, and the time of techniques over the bytes that they send."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WIDTH_IN = 11.0
 _ROW_IN = 0.3
 _BELOW_IN = 2.6
 _BETWEEN_MAPS = 0.5
-_MAP_CHARACTERS = 27  # of names beside each other
-_WIDE = 10  # so many times the least are more than a linear axis shows
+_MAP_CHARACTERS = 27  # of a line of a name, over all sizes of the model side by side
+_WIDE = 10  # an axis is logarithmic if its highest value is more than this multiple of the lowest one
 _TITLES = {BYTES: "bytes over the WAN (MB)", MONEY: "costs (USD)"}
 
 
 def draw(advice: Advice) -> Figure:
-    """Draw the ranking, time against traffic, and, if that is known, where time goes and who is first elsewhere."""
+    """Draw the ranking, time over traffic and, if known, where the time goes and which technique wins elsewhere."""
     rows = shown(advice)
     more = bool(advice.splits) + bool(advice.elsewhere)
     with panels.style():
@@ -47,12 +47,12 @@ def draw(advice: Advice) -> Figure:
 
 
 def shown(advice: Advice) -> list[Row]:
-    """Return the rows that are drawn: what reaches the goal, and lower bounds of what was beaten."""
+    """Return the rows to draw: techniques that reach the goal, and beaten ones with their lower bounds."""
     return [row for row in advice.rows if row.outcome in (RANKED, BEATEN) and row.estimate is not None]
 
 
 def why(axes: Axes, advice: Advice) -> None:
-    """Draw where the time of the first techniques to the goal goes, a bar each."""
+    """Draw one bar for each of the best techniques: its time to the goal, split into parts."""
     axes.set_title("Where the time to the goal goes")
     if not advice.splits:
         _nothing(axes)
@@ -64,7 +64,7 @@ def why(axes: Axes, advice: Advice) -> None:
 
 
 def elsewhere(axes: Axes, advice: Advice) -> None:
-    """Draw the technique that is first, by multiples of all rates and of all delays, for each size of the model."""
+    """Draw a map of the winners over the factors of all rates and all delays, for each size of the model."""
     axes.set_title("First on other networks")
     if not advice.elsewhere:
         _nothing(axes)
@@ -135,7 +135,7 @@ def ranking(axes: Axes, advice: Advice, rows: list[Row]) -> None:
 
 
 def pareto(axes: Axes, advice: Advice, rows: list[Row]) -> None:
-    """Time against bytes; a line joins the techniques that no other one beats in both."""
+    """Draw time over bytes. A line joins the techniques that no other one beats in both."""
     known = [row for row in rows if row.outcome == RANKED and row.time_s is not None and row.wan_bytes is not None]
     axes.set_title("Time and traffic")
     axes.set_xlabel("bytes over the WAN (MB)")

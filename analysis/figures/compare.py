@@ -1,4 +1,4 @@
-"""The picture of several runs: accuracy, or loss, over time and over WAN bytes, and where the time of a round goes."""
+"""The figure of several runs: accuracy or loss over time and over WAN bytes, and where the time of a round goes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _HEIGHT_IN = 3.3
 
 
 def draw(runs: list[StoredRun], target: Target | None, columns: int = 2) -> Figure:
-    """One line and one bar per run that has completed rounds. One column: panels below each other, as wide as it."""
+    """Draw one line and one bar per run that has completed rounds.
+
+    columns  the width of the figure in columns of a paper, 1 or 2. With 1, the panels stand below each other
+    """
     if any(run.program for run in runs):
         return _programs(runs, columns)
     shown = [run for run in runs if len(run.tables["rounds"])]
@@ -47,7 +50,7 @@ def draw(runs: list[StoredRun], target: Target | None, columns: int = 2) -> Figu
 
 
 def _programs(runs: list[StoredRun], columns: int) -> Figure:
-    """Run time and WAN bytes, a bar per run: what is known of every program."""
+    """Draw one bar per run for its run time and WAN bytes, which are known of every program."""
     looks = identity.of_runs([run.plan for run in runs])
     results = [run.result or {} for run in runs]
     seconds = [result.get("training_s") or 0.0 for result in results]
@@ -79,9 +82,9 @@ def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int
 
 
 def round_split(runs: list[StoredRun]) -> pd.DataFrame:
-    """Return one row per run: the mean over its workers of the seconds per round, by part.
+    """Return one row per run: the seconds per round, by part, as means over its workers.
 
-    As ``round_time_s`` is the mean over workers, too, the parts add up to it where some make more rounds than others.
+    ``round_time_s`` is a mean over workers, too. So the parts add up to it even if some workers make more rounds.
     """
     columns = [f"{part}_s" for part in PARTS]
     rows = []

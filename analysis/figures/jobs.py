@@ -1,4 +1,4 @@
-"""The picture of jobs that have shared a network: their rounds, and whose messages a link carried when."""
+"""The figure of jobs that shared a network: the time of their rounds, and their rates on each link over time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROW_IN = 1.7
 
 
 def draw(stored: StoredJobs) -> Figure:
-    """Return the figure of a run with several jobs, of which at least one has completed rounds."""
+    """Return the figure of a run with several jobs, at least one of which has completed rounds."""
     with panels.style():
         names = _busiest(stored)
         rows = max(1, math.ceil(len(names) / COLUMNS))
@@ -50,7 +50,7 @@ def colour_of(stored: StoredJobs, job: str) -> str:
 
 
 def _busiest(stored: StoredJobs) -> list[str]:
-    """Return the links that carried most messages; both directions of a pair stand beside each other."""
+    """Return the links with the most bytes, sorted so that the two directions of a pair are beside each other."""
     totals: dict[str, int] = {}
     for job in stored.jobs:
         for link, sent in stored.sent(job).items():
@@ -60,7 +60,7 @@ def _busiest(stored: StoredJobs) -> list[str]:
 
 
 def _rounds(axes: Axes, stored: StoredJobs) -> None:
-    """Draw the mean time of a round of each job, above that of the same job alone."""
+    """Draw the mean round time of each job, and below it that of the same job alone."""
     ticks = []
     for place, (job, run) in enumerate(stored.jobs.items()):
         alone = stored.alone.get(job)
@@ -107,7 +107,10 @@ def _links(figure: SubFigure, stored: StoredJobs, names: list[str], rows: int) -
 
 
 def _rate_bps(spans: Any, link: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean rate of messages over a link in each bin: their bytes, even over the time that each was sent."""
+    """Return the mean rate of messages over a link in each bin (bit/s).
+
+    The bytes of a message are spread evenly over the time from its sending to its arrival.
+    """
     across = spans[spans["link"] == link]
     total = np.zeros(len(edges))
     for begin_s, end_s, size_bytes in across[["t0_s", "t_s", "bytes"]].itertuples(index=False):

@@ -1,4 +1,4 @@
-"""Panels that several figures share: style, axes in readable units, accuracy curves, stacked time, rates of links."""
+"""Parts that several figures share: style, axes in readable units, accuracy curves, stacked time, rates of links."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 STYLE = Path(__file__).parent.parent / "style.mplstyle"
 ONE_COLUMN = STYLE.with_name("one_column.mplstyle")
-WIDTHS_IN = {1: 3.5, 2: 7.2}  # of a column and of a page's text in two-column papers (IEEE, ACM)
+WIDTHS_IN = {1: 3.5, 2: 7.2}  # one and two columns of two-column papers (IEEE, ACM)
 MUTED = "#555B66"
 CONFIGURED = "#20242C"
 ACHIEVED = "#56B4E9"
-_QUIET_SHARE = 1e-3  # of the highest rate: no bar would be seen
-SAMPLES_DRAWN = 400  # of a link: a screen has no more columns for them
-_LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
+_QUIET_SHARE = 1e-3  # a link that uses a smaller share of its rate counts as unused: its area would be invisible
+SAMPLES_DRAWN = 400  # samples of a link: a screen has no more pixels for them
+_LABELLED_SHARE = 0.07  # a segment with a smaller share of the width has no room for its number
 
 
 @contextmanager
 def style(columns: int = 2) -> Iterator[None]:
-    """The look of all figures; of those that fill one of two columns, with ``columns=1``."""
+    """Apply the style of all figures. ``columns=1``: that of figures for one column of a two-column paper."""
     with mpl.rc_context(fname=str(STYLE)):
         if columns == 1:
             matplotlib.style.use(ONE_COLUMN)
@@ -46,7 +46,7 @@ def style(columns: int = 2) -> Iterator[None]:
 
 
 class PaperFigure(Figure):
-    """A figure whose PDF has TrueType fonts, which publishers ask for, wherever it is saved from."""
+    """A figure whose PDF always has TrueType fonts, which publishers require."""
 
     def savefig(self, *arguments: Any, **options: Any) -> None:
         with mpl.rc_context({"pdf.fonttype": 42}):
@@ -54,7 +54,7 @@ class PaperFigure(Figure):
 
 
 def learning_axis(axes: Axes, target: Target | None) -> None:
-    """The measure of the target on the y axis, by default accuracy in per cent, and the target as a thin line."""
+    """Label the y axis for the target's measure, by default accuracy in per cent; draw the target as a thin line."""
     if learning_of(target) == ACCURACY:
         axes.set_ylabel("test accuracy (%)")
         axes.set_ylim(0, 1.02)
@@ -67,7 +67,7 @@ def learning_axis(axes: Axes, target: Target | None) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None, covered: int = 0) -> None:
-    """One line with sparse markers; wider if ``covered`` later ones will lie upon it, so that it can be seen."""
+    """Draw a line with sparse markers. It is wider if ``covered`` later lines will cover it, so that it stays visible."""
     every = max(1, len(x) // 15)
     wider = 1 + 0.6 * covered
     axes.plot(
@@ -93,7 +93,7 @@ def _coincide(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
 def learning(
     axes: Axes, runs: Sequence[StoredRun], looks: Sequence[Identity], over: str, target: Target | None
 ) -> None:
-    """The measure of the target, by default accuracy, over ``time_s`` or over ``wan_bytes``, one line per run."""
+    """Draw the target's measure, by default accuracy, over ``time_s`` or ``wan_bytes``, with one line per run."""
     longest = 1e-3
     curves = []
     for scores in map(accuracy_curve, runs):
@@ -111,7 +111,7 @@ def learning(
 
 
 def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
-    """A horizontal bar per name, a segment per part of the time that occurs, in ms or s; the first name on top."""
+    """Draw a horizontal bar per name, the first on top, with a segment for each part of the time that occurs."""
     widest = float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max())
     factor, unit = (1000.0, "ms") if widest < 2 else (1.0, "s")
     widest *= factor
@@ -120,7 +120,7 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     for part, look in PARTS.items():
         widths = (split[f"{part}_s"] * factor).tolist()
         if not any(widths):
-            continue  # nor in the legend
+            continue  # also leave it out of the legend
         bars = axes.barh(places, widths, left=left, height=0.68, color=look.color, label=look.label)
         texts = [numbers.short(width) if width > _LABELLED_SHARE * widest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=7, color="black" if part != "wan" else "white")
@@ -135,7 +135,7 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
 
 
 def time_axis(axes: Axes, end_s: float) -> None:
-    """Training time in seconds, or in minutes for long runs. A tick stands where its label says."""
+    """Label the x axis with training time in seconds, or in minutes for long runs, with ticks at round numbers."""
     unit, unit_s = time_unit(end_s)
     axes.set_xlabel(f"training time ({unit})")
     axes.set_xlim(0, end_s)
@@ -152,9 +152,9 @@ def time_unit(end_s: float) -> tuple[str, float]:
 
 
 def end_of_training_s(run: StoredRun) -> float:
-    """Return when the last round ended, in s since the start of training; of a user's program, its last process.
+    """Return when the last round, or the last process of a user's program, ended (s since the start of training).
 
-    Where none is recorded, as after a host was killed, the last that is.
+    If no such end is recorded, as after a host was killed, return the time of the last round or sample of a link.
     """
     ended = run.tables["rounds" if run.program is None else "finals"]
     known = [ended] if len(ended) else [run.tables[name] for name in ("rounds", "links")]
@@ -163,23 +163,23 @@ def end_of_training_s(run: StoredRun) -> float:
 
 
 def links_by_traffic(run: StoredRun) -> list[str]:
-    """Return the names of the links that were sampled; those that carried most come first."""
+    """Return the names of the sampled links, those with the most bytes first."""
     return [str(name) for name in run.tables["links"].groupby("link")["bytes"].max().sort_values(ascending=False).index]
 
 
 def used_links(run: StoredRun) -> tuple[list[str], list[str]]:
-    """Return the links that carried traffic, the busiest first, and those that carried none to speak of."""
+    """Return the links that carried traffic, the busiest first, and those that carried almost none."""
     samples = run.tables["links"]
     share = (samples["achieved_bps"].fillna(0) / samples["configured_bps"]).groupby(samples["link"]).max()
-    quiet = set(share.index[share < _QUIET_SHARE])  # address resolution, at most
+    quiet = set(share.index[share < _QUIET_SHARE])  # they carried address resolution at most
     names = links_by_traffic(run)
     return [name for name in names if name not in quiet], sorted(quiet)
 
 
 def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: StoredRun, names: Sequence[str]) -> list[Any]:
-    """Configured and achieved rate of each link over training time; the rest of ``grid`` stays empty.
+    """Draw the configured and achieved rate of each link over training time. Return the handles of the legend.
 
-    Each has a scale of its own, in one unit. Returns what the legend shows.
+    Each link has its own scale, all in the same unit. The remaining axes of ``grid`` stay empty.
     """
     samples = run.tables["links"]
     end_s = end_of_training_s(run)
@@ -192,7 +192,7 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
         achieved = of_link["achieved_bps"].fillna(0) * factor
         if not len(achieved) or achieved.max() < _QUIET_SHARE * of_link["configured_bps"].max() * factor:
             say(axes, "no traffic")
-        # a sample holds for the interval that ends with it
+        # a sample is the mean of the interval that ends with it
         axes.fill_between(time_s, achieved, step="pre", color=ACHIEVED, linewidth=0, alpha=0.85)
         axes.step(time_s, of_link["configured_bps"] * factor, where="pre", color=CONFIGURED, linewidth=1.2)
         axes.set_title(name.replace(">", " → "), fontsize=8.5, fontweight="normal", pad=2)
@@ -201,7 +201,7 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
         time_axis(axes, end_s)
         axes.set_xlabel("")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_label_coords(0.5, 0.5)  # of no label; else its place would be found anew with every drawing
+            axis.set_label_coords(0.5, 0.5)  # the label is empty; without this, each drawing would search its position
     for axes in grid[len(names) :]:
         axes.set_axis_off()
     figure.supxlabel(f"training time ({time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
@@ -210,9 +210,9 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
 
 
 def thinned(samples: pd.DataFrame) -> pd.DataFrame:
-    """Return the samples of one link, or means of as many in a row as a picture cannot tell apart.
+    """Return the samples of one link, with neighbours combined so that at most ``SAMPLES_DRAWN`` are left.
 
-    Where the configured rate changes, the last of them counts: rates are steps.
+    The achieved rate is their mean, and the configured rate the last one, because it changes in steps.
     """
     size = -(-len(samples) // SAMPLES_DRAWN)
     if size <= 1:
@@ -222,11 +222,11 @@ def thinned(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_split(axes: Axes) -> None:
-    """Instead of ``stacked_time``, where logs do not have what it takes."""
+    """Write why there is no ``stacked_time``: the logs are brief."""
     axes.set_axis_off()
     say(axes, NOT_LOGGED.replace(": ", ":\n"))
 
 
 def say(axes: Axes, text: str) -> None:
-    """Instead of a picture."""
+    """Write a text in the middle of the axes, instead of a drawing."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)

@@ -1,4 +1,4 @@
-"""The picture of one run: accuracy over time, where each round's time went, and what every WAN link carried."""
+"""The figure of one run: accuracy over time, where the time of a round went, and the rates of WAN links."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _accuracy(axes: Axes, run: StoredRun) -> None:
 
 
 def _ranks(axes: Axes, run: StoredRun) -> None:
-    """When the ranks of a traced job computed, and when messages were on their way to them over the WAN."""
+    """Draw when the ranks of a traced job computed, and when messages to them were in transit over the WAN."""
     axes.set_title("Ranks over time")
     panels.time_axis(axes, panels.end_of_training_s(run))
     names = [node["name"] for node in run.plan["nodes"] if node["role"] == "worker"]
@@ -126,7 +126,7 @@ def _ranks(axes: Axes, run: StoredRun) -> None:
 
 
 def _mark(axes: Axes, time_s: float, score: float) -> None:
-    """Where the target was reached."""
+    """Mark the time and score at which the target was reached."""
     low = axes.get_ylim()[0]
     axes.set_ylim(bottom=low)
     axes.plot([time_s, time_s], [low, score], color=panels.MUTED, linewidth=0.9, linestyle=":")
@@ -159,7 +159,7 @@ def _time(axes: Axes, split: pd.DataFrame | None) -> None:
 
 
 def _loss(axes: Axes, run: StoredRun) -> None:
-    """The loss that a user's program has reported, one line per process."""
+    """Draw the loss that a user's program reported, with one line per process."""
     axes.set_title("Loss over time")
     panels.time_axis(axes, panels.end_of_training_s(run))
     rounds = run.tables["rounds"].dropna(subset="loss")
@@ -194,7 +194,7 @@ def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> No
 
 
 def _busiest(run: StoredRun) -> list[str]:
-    """Names of the links to show: those that carried most; both directions of a pair stand below each other."""
+    """Return the links with the most bytes, sorted so that the two directions of a pair are below each other."""
     names = sorted(panels.links_by_traffic(run)[:LINKS_SHOWN])
     pairs = sorted({tuple(sorted(name.split(">"))) for name in names})
     if len(names) != 2 * len(pairs):
@@ -204,7 +204,7 @@ def _busiest(run: StoredRun) -> list[str]:
 
 
 def _columns(links: int) -> int:
-    """Two pairs make a square; otherwise three columns."""
+    """Return the number of columns of the grid: two for one or two pairs of links, otherwise three."""
     return 2 if links in (2, 4) else COLUMNS
 
 

@@ -1,4 +1,4 @@
-"""The picture of a sweep: accuracy with its spread over seeds, ratios to the base with intervals, a round's time."""
+"""The figure of a sweep: accuracy with its spread over seeds, ratios to the base with intervals, time of a round."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from testbed.target import ACCURACY, Target, learning_of
 CASES_DRAWN = 6
 _WIDTH_IN = 11.0
 _HEIGHT_IN = 3.1
-_LONGEST_LABEL = 20  # below a panel of four in a row
-_PLACES = 200  # of a mean curve
+_LONGEST_LABEL = 20  # most characters of the base's label below a panel, of four in a row
+_PLACES = 200  # number of points of a mean curve
 _INK = "#20242C"
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
 _MEASURES = {
@@ -41,9 +41,11 @@ Looks = Mapping[str, Identity]
 
 
 def draw(compared: SweepComparison, columns: int = 2) -> Figure:
-    """Accuracy over time and over WAN bytes, and ratios to the base; a row per case, and of a single one times, too.
+    """Draw accuracy over time and over WAN bytes, and ratios to the base, with one row per case.
 
-    ``columns``: of a paper, as wide as the figure is. One column: all panels below each other.
+    A single case also gets the time of a round by part.
+
+    columns  the width of the figure in columns of a paper, 1 or 2. With 1, the panels stand below each other
     """
     cases = compared.cases[:CASES_DRAWN]
     with panels.style(columns):
@@ -78,7 +80,7 @@ def draw(compared: SweepComparison, columns: int = 2) -> Figure:
 
 
 def _panels(compared: SweepComparison, case: Case) -> list[str]:
-    """Return the names of the panels of a case: of programs, and of points that nothing logged, some are left out."""
+    """Return the names of the panels of a case, without those for which its runs have no data."""
     runs = [run for point in case.points for run in compared.runs_of(point)]
     scored = any(run.tables["accuracy"]["accuracy"].notna().any() for run in runs)
     split = len(compared.cases) == 1 and any(run.program is None and run.logs_work for run in runs)
@@ -92,7 +94,7 @@ def _panels(compared: SweepComparison, case: Case) -> list[str]:
 
 
 def _rows(names: list[str], cases: int) -> list[list[str]]:
-    """Return the rows of the layout for the panels of one case: curves above the rest, or all in one row."""
+    """Return the rows of the layout for the panels of one case: curves above the others, or all in one row."""
     if cases > 1 or len(names) < 4:
         return [names]
     curves = names[:2]
@@ -129,14 +131,15 @@ def title_of(measure: str, target: Target | None) -> str:
 
 
 def looks_of(compared: SweepComparison, case: Case) -> dict[str, Identity]:
-    """Return how each point that has runs is drawn, by its label."""
+    """Return the look of each point with completed runs, by its label."""
     known = [(point, compared.runs_of(point)) for point in case.points if point.completed]
     looks = identity.of_points([runs[0].plan for _, runs in known], [point.label for point, _ in known])
     return {look.label: look for look in looks}
 
 
 def curves(axes: Axes, compared: SweepComparison, case: Case, looks: Looks, over: str) -> None:
-    """The mean score of each point over ``time_s`` or ``wan_bytes``, in a band from the least to the most seed."""
+    """Draw the mean score of each point over ``time_s`` or ``wan_bytes``, in a band from the lowest to the highest
+    seed."""
     factor = 1.0 if over == "time_s" else 1e-6
     longest = 1e-3
     for point in case.points:
@@ -158,10 +161,10 @@ def curves(axes: Axes, compared: SweepComparison, case: Case, looks: Looks, over
 
 
 def mean_curve(runs: Sequence[StoredRun], over: str, measure: str = ACCURACY) -> tuple[Any, Any] | None:
-    """Return places (``over``, 1-d) and ``measure`` of each seed there (seeds by places), linear between evaluations.
+    """Return values of ``over`` (n), and ``measure`` of each seed there (seeds x n), linear between evaluations.
 
-    They begin where all seeds have been evaluated. A seed that has ended, as it reached the target, counts on with its
-    last score: without it the mean would become that of the slower ones.
+    ``None`` if no run was evaluated. The values begin where all seeds have been evaluated. A seed that ended because it
+    reached the target keeps its last score; otherwise the mean would become that of the slower seeds.
     """
     found = [(scores[over].to_numpy(dtype=float), scores[measure].to_numpy()) for scores in map(accuracy_curve, runs)]
     found = [(places, scores) for places, scores in found if len(places)]
@@ -174,9 +177,10 @@ def mean_curve(runs: Sequence[StoredRun], over: str, measure: str = ACCURACY) ->
 
 
 def ratios(axes: Axes, case: Case, looks: Looks, measure: str) -> None:
-    """A bar per point: its measure as a multiple of the base's, paired by seed, with the 95 % interval.
+    """Draw one bar per point: the ratio of its measure to the base's, paired by seed, with the 95 % interval.
 
-    Where the base has none, as it missed the target, bars are medians, from the least to the most of seeds.
+    If the base lacks the measure, for example because it missed the target, the bars are medians, with a range from the
+    lowest to the highest seed.
     """
     based = case.base.ratio(case.base, measure) is not None
     furthest = 0.0
@@ -210,13 +214,13 @@ def ratios(axes: Axes, case: Case, looks: Looks, measure: str) -> None:
         axes.set_xlabel("median over seeds (s)")
     axes.set_yticks(range(len(case.points)), [point.label for point in case.points])
     axes.set_ylim(len(case.points) - 0.5, -0.5)
-    axes.set_xlim(0, furthest * 1.7 or 1)  # room for what stands beside the bars
+    axes.set_xlim(0, furthest * 1.7 or 1)  # room for the texts beside the bars
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
 
 
 Bar = tuple[float, float, float, str]
-"""Where a bar ends, from where to where its interval goes, and what is written beside it."""
+"""The end of a bar, the lower and upper end of its interval, and the text beside it."""
 
 
 def _ratio(point: Point, base: Point, measure: str) -> Bar | None:
@@ -238,7 +242,7 @@ def _median(point: Point, measure: str) -> Bar | None:
 
 
 def _why_none(point: Point, measure: str) -> str:
-    """Return why a point has no bar."""
+    """Return the text that explains why a point has no bar."""
     if not point.completed:
         return "no run done"
     values = point.values(measure)
@@ -249,7 +253,7 @@ def _why_none(point: Point, measure: str) -> str:
 
 
 def split(axes: Axes, compared: SweepComparison, case: Case) -> None:
-    """A bar per point: the mean time of a round, by part, over all seeds."""
+    """Draw one bar per point: the mean time of a round over all seeds, by part."""
     known = [(point.label, [run for run in compared.runs_of(point) if run.logs_work]) for point in case.points]
     means = [(label, round_split(runs).mean()) for label, runs in known if runs]
     panels.stacked_time(axes, [label for label, _ in means], pd.DataFrame([mean for _, mean in means]))

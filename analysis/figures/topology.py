@@ -1,6 +1,6 @@
-"""The picture of a network: on a map where its vertices have coordinates, by layout where they have none.
+"""The figure of a network: on a map if its vertices have coordinates, otherwise with computed positions.
 
-Colour is the rate (of the slower direction), labels say rate and one-way delay where there is room for them.
+The colour of a link shows the rate of its slower direction. If there is room, a label gives rate and one-way delay.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ _SEA = "#FBFCFD"
 _SITE = "#20242C"
 _ROUTER = "#8A8F98"
 _CENTRAL = "#D55E00"
-_WORLD_DEGREES = 45.0  # a smaller network needs better coasts than ours
+_WORLD_DEGREES = 45.0  # a smaller map has no coasts, as they are too coarse for it
 _HALO = [withStroke(linewidth=2.6, foreground="white")]
 _RATES = LinearSegmentedColormap.from_list("rates", colormaps["viridis_r"](np.linspace(0.12, 1, 64)))
-# the frame: title, subtitle, axis, legend
 _WIDTH_IN = 11.0
-_FRAME_IN = 1.35
+_FRAME_IN = 1.35  # height of title, subtitle, axis and legend
 _BOX = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLook:
-    """A link in both directions; ``range_bps`` is what a trace makes of its rate."""
+    """A link in both directions. ``range_bps``: the lowest and highest rate of its traces; ``None`` without traces."""
 
     ends: tuple[str, str]
     rates_bps: tuple[float, float]
@@ -54,7 +53,7 @@ class LinkLook:
 
     @property
     def text(self) -> str:
-        """Rate and delay; of different directions both, the first one there."""
+        """Rate and delay; both directions if they differ, from the first end to the second one first."""
         rate = " to ".join(map(_short, self.range_bps)) if self.range_bps else _both(self.rates_bps, format_rate)
         return f"{rate}\n{_both(self.delays_s, format_duration)}"
 
@@ -88,7 +87,7 @@ def draw(graph: nx.DiGraph[str], title: str, subtitle: str = "") -> Figure:
 
 
 def _in_common(links: list[LinkLook]) -> str:
-    """Return what all links have in common, so that their labels need not state it."""
+    """Return the rate and delay, or the rate, that all links have in common, as text; otherwise empty."""
     texts = {link.text for link in links}
     rates = {text.split("\n")[0] for text in texts}
     same = texts if len(texts) == 1 else rates if len(rates) == 1 and len(links) > LABELLED_LINKS else set()
@@ -149,12 +148,12 @@ def _map(axes: Axes, graph: nx.DiGraph[str], links: list[LinkLook], norm: Normal
 
 
 def _aspect(bottom: float, top: float) -> float:
-    """Return the ratio of the lengths at which a degree of latitude and one of longitude are drawn."""
+    """Return the drawn length of a degree of latitude over that of a degree of longitude."""
     return float(np.clip(1 / math.cos(math.radians((bottom + top) / 2)), 1.0, 2.0))
 
 
 def _height(graph: nx.DiGraph[str]) -> float:
-    """Return the height of a figure that the map fills."""
+    """Return the height (inches) of a figure that the map fills."""
     left, right, bottom, top = _extent([(data["longitude"], data["latitude"]) for _, data in graph.nodes(data=True)])
     shown = 0.86 * _WIDTH_IN * (top - bottom) * _aspect(bottom, top) / (right - left)
     return min(8.0, max(3.2, shown + _FRAME_IN))
@@ -183,7 +182,10 @@ def _extent(places: list[Place]) -> tuple[float, float, float, float]:
 
 
 def _way(a: Place, b: Place, bent: bool) -> list[Any]:
-    """Points of a straight line; ``bent``: of the shortest way on the globe, in pieces where it crosses the edge."""
+    """Return points of a line between two positions, in pieces if it crosses the edge of the map.
+
+    bent  follow the shortest path on the globe instead of a straight line
+    """
     start, end = (_vector(*place) for place in (a, b))
     angle = math.acos(float(np.clip(start @ end, -1, 1)))
     if not bent or angle < 1e-9:
@@ -223,7 +225,7 @@ def _places(graph: nx.DiGraph[str]) -> dict[str, Place]:
 
 
 def _labels(axes: Axes, links: list[LinkLook], lines: list[Any]) -> None:
-    """One label on each line, at that of some points which is farthest from the labels before."""
+    """Draw a label on each line, at the point of several candidates that is farthest from earlier labels."""
     if len(links) > LABELLED_LINKS or len({link.text for link in links}) == 1:
         return
     low = axes.transLimits.transform((0, 0))
@@ -250,11 +252,11 @@ def _labels(axes: Axes, links: list[LinkLook], lines: list[Any]) -> None:
 
 
 def _apart(a: Any, b: Any, scale: Any) -> float:
-    """Return the distance as a share of the picture, at most 0.2: beyond that, more does not count."""
+    """Return the distance as a share of the figure, at most 0.2: labels farther apart are all equally good."""
     return min(0.2, float(np.hypot(*((a - b) * scale * (1.0, 1.6)))))
 
 
-# ---- what both have -------------------------------------------------------------------------------------------------
+# ---- common parts ---------------------------------------------------------------------------------------------------
 
 
 def _vertices(axes: Axes, graph: nx.DiGraph[str], places: dict[str, Place]) -> None:

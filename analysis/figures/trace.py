@@ -1,4 +1,4 @@
-"""The picture of a trace: its values over time, and how often each is met."""
+"""The figure of a trace: its values over time, and the share of the time at or below each value."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One self-contained HTML page about runs: no script, no network request, made for screens, phones and paper."""
+"""Self-contained HTML pages about runs: without scripts and network requests, for screens, phones and paper."""

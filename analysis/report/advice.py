@@ -1,4 +1,4 @@
-"""The page of an advice: what it says, the ranking, why the first one wins, and what would change that."""
+"""The page of an advice: conclusion, ranking, why the best technique wins, and on which networks another would."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROW_IN = 0.3
 
 
 def page(advice: Advice) -> str:
-    """Return the whole document."""
+    """Return the HTML document about an advice."""
     return document(f"{advice.name}: advice", "".join(_body(advice)))
 
 
@@ -62,6 +62,6 @@ def _card(title: str, height_in: float, draw: Callable[[Axes], None]) -> str:
     def fill(figure: Figure) -> None:
         axes = figure.subplots()
         draw(axes)
-        axes.set_title("")  # which stands above the card
+        axes.set_title("")  # the card has the title
 
     return card(title, "", charts.svg(fill, charts.NARROW_IN, height_in, title))

@@ -1,4 +1,4 @@
-"""The charts of the report. Each fills a figure that it is given; ``svg`` makes it part of the page."""
+"""The charts of a report. Each function fills a given figure; ``svg`` turns it into a part of the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from analysis.view.history import LANES, Names, Part, history
 from testbed.results.summary import training_start_s
 from testbed.target import ACCURACY, Target, learning_of
 
-# widths at which 8.5 pt reads well on a phone, and across a desktop page
+# widths at which text of 8.5 pt is readable on a phone, and across a desktop page
 NARROW_IN = 4.6
 WIDE_IN = 9.4
 ROUNDS_SHOWN = 3
@@ -34,11 +34,11 @@ NODES_SHOWN = 20
 LINKS_SHOWN = 10
 SITES_SHOWN = 12  # in the matrix of waits
 VERTICES_DRAWN = 40
-COLUMNS_DRAWN = 1500  # of a timeline: a screen has no more
-_LABELLED_LOAD = 5e-3  # a link with less is drawn thin, and has no label
+COLUMNS_DRAWN = 1500  # pixels across a timeline: a screen has no more
+_LABELLED_LOAD = 5e-3  # a link with a lower load is drawn thin, without a label
 _CURVE = 0.13
 _ALONG = (0.5, 0.4, 0.6, 0.32, 0.68)
-_LABEL_ROOM = 0.13  # of the picture
+_LABEL_ROOM = 0.13  # smallest distance of labels, as a share of the picture
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 _TAG = re.compile(r"<[^>]*>")
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
@@ -59,14 +59,14 @@ def learning(figure: Figure, runs: list[StoredRun], looks: list[Identity], over:
 
 
 def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
-    """A bar per name: compute, LAN, WAN, waiting."""
+    """Draw one bar per name, with a segment for each part of the time."""
     axes = figure.subplots()
     panels.stacked_time(axes, names, split)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4, handlelength=1)
 
 
 def timeline(figure: Figure, run: StoredRun) -> None:
-    """What every node did in a few rounds from the middle of the run."""
+    """Draw the activities of every node in a few rounds from the middle of the run."""
     numbers, begin, end = shown_rounds(run)
     nodes = run.time_split["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
@@ -94,9 +94,9 @@ def timeline(figure: Figure, run: StoredRun) -> None:
 
 
 def shown_rounds(run: StoredRun) -> tuple[list[int], float, float]:
-    """Return the numbers of a few rounds of the quickest worker, from the middle of its own, and their begin and end.
+    """Return the numbers, begin and end of a few rounds of the quickest worker, from the middle of its training.
 
-    Where workers do not wait for each other, a round of one number is at another time with each of them.
+    If workers do not wait for each other, the times of a round differ between workers.
     """
     rounds = run.tables["rounds"]
     quickest = rounds.groupby("node", sort=False)["round"].nunique().idxmax()
@@ -106,9 +106,9 @@ def shown_rounds(run: StoredRun) -> tuple[list[int], float, float]:
 
 
 def visible(spans: Any, column_s: float) -> Any:
-    """Return spans (rows: begin and end, in s) as far as a picture can tell them apart whose columns are ``column_s``.
+    """Return the spans that are distinguishable in a picture. Rows of ``spans``: begin and end (s).
 
-    Those that touch, or have less than a column between them, become one; each is as wide as half a column at least.
+    Spans with a gap of less than one column of pixels (``column_s``) are joined. Each is at least half a column wide.
     """
     if not len(spans):
         return spans
@@ -121,7 +121,7 @@ def visible(spans: Any, column_s: float) -> Any:
 
 
 def _bars(axes: Axes, spans: Any, low: float, height: float, color: str) -> None:
-    """Draw spans as bars, all in one path."""
+    """Draw spans as bars, all in a single path."""
     if not len(spans):
         return
     left = spans[:, 0]
@@ -134,7 +134,7 @@ def _bars(axes: Axes, spans: Any, low: float, height: float, color: str) -> None
 
 
 def _tracks(tables: Mapping[str, pd.DataFrame], node: int) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
-    """Return a node's rows, with the low edge and the height of their bars in its lane, and their colour."""
+    """Return groups of a node's rows: the rows, the lower edge and height of their bars in its lane, their colour."""
     rounds, work, messages = (tables[name] for name in ("rounds", "work", "messages"))
     own = work[work["node"] == node]
     waits = own[own["lane"] == LANES.index("wait")]
@@ -149,14 +149,14 @@ def _tracks(tables: Mapping[str, pd.DataFrame], node: int) -> list[tuple[pd.Data
 
 
 def links(figure: Figure, run: StoredRun, names: list[str]) -> None:
-    """Configured and achieved rate of links over training time, one below the other, each on its own scale."""
+    """Draw configured and achieved rates over training time, one panel per link, each with its own scale."""
     grid = figure.subplots(len(names), 1, sharex=True, squeeze=False)
     handles = panels.rates_of_links(figure, list(grid.flat), run, names)
     figure.legend(handles=handles, loc="outside upper left", ncols=2)
 
 
 def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the data centres that waited or were waited for most, in their order, as far as a picture has room."""
+    """Return the rows and columns of the ``SITES_SHOWN`` data centres with the most waiting, in their order."""
     if len(table) <= SITES_SHOWN:
         return table
     sums = table.sum(axis=0) + table.sum(axis=1)
@@ -166,10 +166,10 @@ def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
-    """Rows waited for columns; values divided by ``per``."""
+    """Draw how long data centres (rows) waited for others (columns), in units of ``per`` seconds."""
     axes = figure.subplots()
     values = table.to_numpy() / per
-    edges = [place - 0.5 for place in range(len(values) + 1)]  # a mesh stays vectors; an image would be a bitmap
+    edges = [place - 0.5 for place in range(len(values) + 1)]  # a mesh is vector graphics; an image would be a bitmap
     axes.pcolormesh(edges, edges, values, cmap="Oranges", vmin=0, vmax=max(float(values.max()), 1e-9) * 1.25)
     axes.invert_yaxis()
     names = [str(name) for name in table.index]
@@ -191,7 +191,7 @@ def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
 
 
 def topology(figure: Figure, run: StoredRun) -> None:
-    """Data centres and links; an arrow's width and colour say how much of its rate training used on average.
+    """Draw data centres and links. Width and colour of an arrow show the mean share of its rate that training used.
 
     Links without traffic are thin and have no label.
     """
@@ -248,9 +248,9 @@ def topology(figure: Figure, run: StoredRun) -> None:
 
 
 def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], float]) -> Iterator[tuple[Any, str]]:
-    """Yield place and text of the labels of links with traffic, the busiest first, as many as find room.
+    """Yield position and text of labels for links with traffic, the busiest first, as far as there is room.
 
-    Each stands on its link's curve, where it is farthest from the labels and data centres before.
+    A label is placed on the curve of its link, as far as possible from data centres and earlier labels.
     """
     taken = [np.asarray(place) for place in places.values()]
     size = max(float(np.ptp(np.stack(taken), axis=0).max()), 1e-9)
@@ -261,7 +261,7 @@ def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], flo
         end = np.asarray(places[target])
         dx, dy = end - begin
         middle = (begin + end) / 2
-        bend = middle + _CURVE * np.array([dy, -dx])  # as matplotlib's arc3
+        bend = middle + _CURVE * np.array([dy, -dx])  # the control point of matplotlib's arc3
         along = [(1 - at) ** 2 * begin + 2 * at * (1 - at) * bend + at**2 * end for at in _ALONG]
         place = max(along, key=lambda point: min(_apart(point, other) for other in taken))
         if min(_apart(place, other) for other in taken) >= _LABEL_ROOM * size:
@@ -270,21 +270,23 @@ def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], flo
 
 
 def _apart(a: Any, b: Any) -> float:
-    """Return the distance; labels are wider than high."""
+    """Return the distance of two labels; the vertical one counts double, as labels are wider than high."""
     return float(np.hypot(a[0] - b[0], 2 * (a[1] - b[1])))
 
 
 def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label: str) -> str:
-    """``draw`` fills an empty figure; the result has no size of its own and an accessible label.
+    """Return a figure as an SVG element with an accessible label, which scales to its container.
 
-    Equal figures give equal text: nothing in it depends on the time or on the process.
+    draw  fills an empty figure
+
+    Equal figures give equal text: it does not depend on the time or the process.
     """
     with panels.style(), mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "none"}):
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         draw(figure)
         layout = figure.get_layout_engine()
         if layout is not None:
-            layout.execute(figure)  # once; else the figure is drawn a first time for it
+            layout.execute(figure)  # once; otherwise matplotlib draws the figure an additional time for the layout
             figure.set_layout_engine("none")
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
@@ -292,7 +294,7 @@ def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label
 
 
 def _hundredths(found: re.Match[str]) -> str:
-    """Return a coordinate as far as it can be seen, in points."""
+    """Return a coordinate (points) with two decimals: more cannot be seen."""
     return f"{float(found[0]):.2f}"
 
 
@@ -306,5 +308,5 @@ def _inline(text: str, label: str) -> str:
     body = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', body)
     named = f'role="img" aria-label="{escape(label, quote=True)}" xmlns="http://www.w3.org/2000/svg" '
     named += 'xmlns:xlink="http://www.w3.org/1999/xlink">'
-    # a function: in a template, backslashes of the label would be escapes
+    # a function, because in a template backslashes of the label would be escapes
     return re.sub(r'<svg[^>]*?(viewBox="[^"]+")[^>]*>', lambda found: f"<svg {found[1]} {named}", body, count=1)

@@ -1,4 +1,4 @@
-"""The first paragraph of a report: what its runs say, in sentences made from their numbers."""
+"""The first paragraph of a report: turns the numbers of its runs into sentences."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from testbed.target import target_in, target_of_row
 
 
 def of_one(run: StoredRun) -> str:
-    """Return what one run has reached, what it took, where its time went, and how far to trust it."""
+    """Return sentences about one run: what it reached, in which time, where this time went, and its fidelity."""
     return " ".join([_reached(run), *_time(run), _trust([run])])
 
 
 def of_several(runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return which run was quickest, by how much, and what it sent; ``rows``: of ``analysis.compare.comparison``."""
+    """Return sentences about several runs: which one was quickest, by how much, its bytes, and what to doubt.
+
+    rows  the rows of ``analysis.compare.comparison``
+    """
     return " ".join(
         [
             *_quickest(rows),
@@ -60,7 +63,7 @@ def _reached(run: StoredRun) -> str:
 
 
 def _time(run: StoredRun) -> Iterator[str]:
-    """Yield which part of a round took most of the workers' time."""
+    """Yield which part of a round took the most of the workers' time."""
     if run.program is not None or not run.logs_work or run.tables["rounds"].empty:
         return
     parts = round_split([run]).iloc[0]
@@ -104,7 +107,7 @@ def _missed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def fallen(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which runs have reached the target, and ended on the wrong side of it."""
+    """Yield which runs reached the target but missed it again at the end."""
     target = target_of_row(rows[0])
     if target is None:
         return
@@ -135,7 +138,7 @@ def _trust(runs: Sequence[StoredRun]) -> str:
 
 
 def sharing(runs: Sequence[StoredRun]) -> Iterator[str]:
-    """Yield which runs were not alone on their network: others' bytes are part of their times and of their links."""
+    """Yield which runs shared their network, so that other jobs' bytes affect their times and links."""
     for run in runs:
         if others := neighbours(run.path):
             yield f"{run.name} shared its network with {', '.join(others)}, whose bytes its links carried, too."

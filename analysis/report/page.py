@@ -1,4 +1,4 @@
-"""The page: what was run, on what, how far to trust it, and where time and bytes went."""
+"""The page of a report: what ran on which machine, how reliable the results are, and where time and bytes went."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ABSOLUTE = re.compile(r"(?<![\w./>~-])/(?:[\w.@+-]+/)+(?=[\w.@+-])")
 
 
 def page(runs: Sequence[StoredRun]) -> str:
-    """Return the whole document. Raises ``ScenarioError`` for a run that has completed no round."""
+    """Return the HTML document about these runs. Raise ``ScenarioError`` for a run that has completed no round."""
     empty = [run for run in runs if run.result is None or (run.tables["rounds"].empty and run.program is None)]
     if empty:
         raise ScenarioError([f"{run.path}: has no result with a completed round" for run in empty])
@@ -49,7 +49,7 @@ def page(runs: Sequence[StoredRun]) -> str:
 
 
 def document(title: str, body: str) -> str:
-    """Return a document that loads nothing; ``body`` is markup."""
+    """Return an HTML document that loads nothing. ``body``: markup."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -192,7 +192,7 @@ def _since(resumed_round: int) -> str:
 
 
 def _states(row: Mapping[str, Any]) -> str:
-    """Return the fidelity, and before it what is wrong with the run itself."""
+    """Return badges for the status of the run, unless it is ``done``, and for its fidelity."""
     wrong = "" if row["status"] == "done" else badge(row["status"]) + " "
     return wrong + badge(row["fidelity"])
 
@@ -288,7 +288,7 @@ def _topology(run: StoredRun, label: str) -> Iterator[str]:
 
 
 def _of_neighbours(run: StoredRun) -> str:
-    """Return whose bytes a link's load includes beside the run's own, as an interface counts all of them."""
+    """Return a note that names other runs on the same network: the load of links includes their bytes."""
     others = neighbours(run.path)
     return f" Bytes of {escape(', '.join(others))} on the same network are included." if others else ""
 
@@ -336,12 +336,12 @@ def _listed(head: str, texts: Sequence[str]) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return the text with the names of files alone: where they lie on the author's machine tells others nothing."""
+    """Return the text with absolute paths shortened to file names: the author's folders mean nothing to others."""
     return _ABSOLUTE.sub("", text)
 
 
 def provenance(runs: Sequence[tuple[str, StoredRun]]) -> Iterator[str]:
-    """Yield the part that says what each run, by its label, ran on."""
+    """Yield the section about the software and machine of each run. ``runs``: labels and runs."""
     rows = [
         (
             f"{escape(label)}<br><code>{escape(run.name)}</code>",
@@ -363,11 +363,11 @@ def _ran_on(run: StoredRun) -> tuple[str, ...]:
     return named, software, machine, str(run.plan["seed"]), testbed
 
 
-# ---- pieces of HTML: what is given as ``html`` is markup already; everything else is escaped ------------------------
+# ---- pieces of HTML: arguments named ``html`` are markup; all others are escaped ------------------------------------
 
 
 def card(title: str, note: str, html: str, *, wide: bool = False) -> str:
-    """Return a figure with its title; ``note`` may hold markup."""
+    """Return a figure with its title; ``note`` may contain markup."""
     caption = f"<figcaption>{note}</figcaption>" if note else ""
     return f"<figure class='card{' wide' if wide else ''}'><h3>{escape(title)}</h3>{caption}{html}</figure>"
 

@@ -1,4 +1,4 @@
-"""The page of a sweep: what it says, its points side by side, what each of them is, and how far to trust its runs."""
+"""The page of a sweep: conclusion, comparison of its points, their settings, and how reliable its runs are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REASONS_SHOWN = 12
 
 
 def page(compared: SweepComparison) -> str:
-    """Return the whole document."""
+    """Return the HTML document about a sweep."""
     body = "".join(_body(compared))
     return document(compared.name, body)
 
@@ -200,7 +200,7 @@ def _split(compared: SweepComparison, case: Case, figure: Figure) -> None:
 
 
 def _settings(compared: SweepComparison) -> Iterator[str]:
-    """Yield what each point is, in full, and how its runs are called."""
+    """Yield the section with all settings of each point and the names of its runs."""
     rows = []
     for case in compared.cases:
         for point in case.points:
@@ -221,7 +221,7 @@ def _code(settings: Mapping[str, str]) -> str:
 
 
 def _trust(compared: SweepComparison) -> Iterator[str]:
-    """Yield how many runs are doubtful, and why: each reason once, without its numbers, with the runs that have it."""
+    """Yield the section about fidelity: how many runs are degraded, and each reason with the number of its runs."""
     results = [(name, run.result) for name, run in compared.runs.items() if run.result]
     doubtful = [(name, result) for name, result in results if result["fidelity"]["status"] != "ok"]
     state = "degraded" if doubtful else "ok"
@@ -243,7 +243,7 @@ def _trust(compared: SweepComparison) -> Iterator[str]:
 
 
 def _first_runs(compared: SweepComparison) -> list[tuple[str, StoredRun]]:
-    """Return the first run of every point, under its label."""
+    """Return the label and first run of every point that has one."""
     points = [(case.told, point) for case in compared.cases for point in case.points]
     known = [(told, point, compared.runs_of(point)) for told, point in points]
     return [(f"{told}: {point.label}" if told else point.label, runs[0]) for told, point, runs in known if runs]

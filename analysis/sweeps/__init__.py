@@ -1,1 +1,1 @@
-"""From the runs of a sweep to a conclusion: points, what each is compared with, sentences, tables."""
+"""From the runs of a sweep to a conclusion: points, the base of each comparison, sentences, tables."""

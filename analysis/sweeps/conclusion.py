@@ -1,4 +1,4 @@
-"""What a sweep says, in sentences made from its numbers: the winner, the interval, and how many seeds decide it."""
+"""Turns the numbers of a sweep into sentences: the winner, the interval, and how many seeds decide it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from testbed.results.sweep_index import TunedPoint, Tuning
 from testbed.target import Target
 
 SEEDS_TO_BEGIN = 3
-"""With two, the interval of a mean is 13 times as wide as its standard error."""
+"""With two seeds, the 95 % interval of a mean reaches 13 standard errors to each side."""
 
 FINAL = {*COMPLETED, "failed"}
-"""States of runs that the same command does not start again."""
+"""Runs in these states are not started again by the same command."""
 
 GO_ON = "the same `testbed sweep` command goes on where it stopped"
 
@@ -31,7 +31,8 @@ _WON = {
 
 
 def measure_of(cases: Sequence[Case], target: Target | None) -> str:
-    """Return what decides: the time to the target; without one that of a step, and of a user's program its run time."""
+    """Return the decisive measure: the time to the target, without a target the time of a step, or, if no step was
+    timed, as for users' programs, the run time."""
     if target is not None:
         return "time_to_target_s"
     timed = any(point.values("step_time_s") for case in cases for point in case.points)
@@ -39,9 +40,9 @@ def measure_of(cases: Sequence[Case], target: Target | None) -> str:
 
 
 def conclusion(cases: Sequence[Case], target: Target | None, tuned: bool = False) -> list[str]:
-    """Return the sentences: of each case the winner first; then who missed the target, and what is to be doubted.
+    """Return the sentences. Those of each case begin with the winner; then come missed targets and doubts.
 
-    ``tuned``: each point has had a search for a setting of its own.
+    tuned  a setting was tuned for each point
     """
     measure = measure_of(cases, target)
     told = []
@@ -64,7 +65,7 @@ def left_out(reasons: Mapping[str, str]) -> list[str]:
 
 
 def tuning_told(tuning: Tuning) -> list[str]:
-    """Return how a setting was tuned, what each point got, and which of these values lie at an end of the range."""
+    """Return sentences about the tuning: its range, the value of each point, and values at an end of the range."""
     names = [_named(point) for point in tuning.points]
     values = ", ".join(f"{name} {point.value}" for name, point in zip(names, tuning.points, strict=True))
     stopped = sum(point.stopped for point in tuning.points)
@@ -85,9 +86,9 @@ def _named(point: TunedPoint) -> str:
 
 
 def ranked(case: Case, measure: str) -> list[Point]:
-    """Return the points of which every completed run has the measure, the least geometric mean first.
+    """Return the points whose completed runs all have the measure; the lowest geometric mean first.
 
-    The mean is that of the seeds that all of them have, if there are any.
+    The mean is over the seeds that all these points have in common, if there are any.
     """
     known = [point for point in case.points if point.completed and all(point.by_seed(measure).values())]
     common = set.intersection(*(set(point.by_seed(measure)) for point in known)) if known else set()
@@ -127,7 +128,7 @@ def _winner(case: Case, measure: str, target: Target | None) -> Iterator[str]:
 
 
 def _resolved(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> Iterator[str]:
-    """Yield who won. Seeds that agree may resolve less than is shown: such points took equally long."""
+    """Yield the winner. Points whose ratio to it is shown as 1 took equally long, even if the seeds resolve it."""
     equal = [rival for rival, ratio in ratios if ratio is not None and factor(ratio.value) == factor(1.0)]
     slower = [(rival, ratio) for rival, ratio in ratios if rival not in equal]
     alike = f"{_listed([point.label for point in (winner, *equal)])} took equally long"
@@ -173,7 +174,7 @@ def _by_one_seed(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio 
 
 
 def _more_seeds(points: Sequence[Point]) -> str:
-    """Return how points with one seed get more: by the runs that are not done, if there are any."""
+    """Return how to get more seeds for points that have one: by going on, if runs are not done; or by ``--seeds``."""
     if any(row["status"] not in FINAL for point in points for row in point.rows):
         return GO_ON
     return f"run the sweep with --seeds {SEEDS_TO_BEGIN} or more"
@@ -181,7 +182,7 @@ def _more_seeds(points: Sequence[Point]) -> str:
 
 def _ahead(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]]) -> str:
     other, ratio = _against_base(case, winner, ratios)
-    assert ratio is not None  # of points that are resolved
+    assert ratio is not None  # resolved points have a ratio
     seeds = min(each.count for _, each in ratios if each)
     ahead = _times(ratio, f"as fast as {other.label}")
     return f"{ahead}; {counted(seeds, 'seed')} decide it"
@@ -190,7 +191,7 @@ def _ahead(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None
 def _against_base(
     case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]]
 ) -> tuple[Point, Ratio | None]:
-    """Return the base with its ratio to the winner; the next after the winner, if the base has none."""
+    """Return the base with its ratio to the winner; if the base is not among them, the next point after the winner."""
     return next(((rival, ratio) for rival, ratio in ratios if rival is case.base), ratios[0])
 
 
@@ -204,18 +205,18 @@ def _unresolved(winner: Point, rivals: Sequence[tuple[Point, Ratio | None]], won
 
 
 def _more(rivals: Sequence[tuple[Point, Ratio | None]]) -> str:
-    """Return how many more seeds would tell the winner from all of the rivals."""
+    """Return how many more seeds would distinguish the winner from all of the rivals."""
     known = [ratio for _, ratio in rivals if ratio is not None]
     needed = [seeds_to_resolve(ratio) for ratio in known]
     if None in needed:
         return "no number of seeds would tell them apart"
     more = max(max(1, count - ratio.count) for count, ratio in zip(needed, known, strict=True) if count is not None)
-    digits = max(0, len(str(more)) - 2)  # two of them are known, at most
+    digits = max(0, len(str(more)) - 2)  # the estimate is good for two digits at most
     return f"about {counted(round(more, -digits), 'more seed')} would"
 
 
 def _times(ratio: Ratio | None, what: str) -> str:
-    """Return how many times ``what``, with the interval, which is in per cent where its ends look alike."""
+    """Return the ratio as "… times ``what``", with its interval; in per cent if both ends would look equal."""
     if ratio is None:
         return f"an unknown time {what}"
     low = short(ratio.low)
@@ -227,7 +228,7 @@ def _times(ratio: Ratio | None, what: str) -> str:
 
 
 def _missed(case: Case, target: Target | None) -> Iterator[str]:
-    """Yield which points have not reached the target with every seed; where none has, which came nearest."""
+    """Yield which points did not reach the target with every seed or, if no point did, which came nearest."""
     if target is None or len(case.points) == 1:
         return
     missed = []
@@ -246,7 +247,7 @@ def _missed(case: Case, target: Target | None) -> Iterator[str]:
 
 
 def _fallen(case: Case, target: Target | None) -> Iterator[str]:
-    """Yield which points have reached the target with a seed, and ended on the wrong side of it."""
+    """Yield which points reached the target with some seed but missed it again at the end."""
     if target is None:
         return
     fallen = []

@@ -24,7 +24,7 @@ from testbed.target import ACCURACY, learning_of
 def write(compared: SweepComparison, out: Path, columns: int = 2) -> list[Path]:
     """Write ``comparison.csv``, ``.tex``, ``.png``, ``.pdf``, ``.html`` and ``comparison-runs.csv``; return the paths.
 
-    ``columns``: how many columns of a paper the figure and the LaTeX table fill, 1 or 2.
+    columns  how many columns of a paper the figure and the LaTeX table fill: 1 or 2
     """
     out.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -47,7 +47,7 @@ def pictures(compared: SweepComparison, out: Path, name: str) -> list[Path]:
 
 
 COMPARED = ("time_to_target_s", "round_time_s", "step_time_s", "training_s", "wan_bytes")
-"""Measures that are given as ratios to the base, too: times and bytes."""
+"""Measures that are also given as ratios to the base."""
 MEASURES = ("accuracy", "accuracy_at_target", "loss", "loss_at_target", *COMPARED, "samples_per_s", "waiting_share")
 
 
@@ -85,13 +85,14 @@ _DECISIVE = {
     "step_time_s": ("step", "ms", 1e3),
     "training_s": ("run", "s", 1.0),
 }
-"""How the LaTeX table shows the measure that decides: its heading, unit and factor."""
+"""The heading, unit and factor of each decisive measure in the LaTeX table."""
 
 
 def as_latex(compared: SweepComparison) -> str:
-    """Return a ``tabular`` with two rows per point: medians; below them seeds, and ratios with 95 % intervals.
+    """Return a ``tabular`` with two rows per point: medians, and below them seeds and ratios with 95 % intervals.
 
-    A page has room for the measure that decides, for accuracy or loss, and for bytes; ``by_point`` has the others.
+    Its columns are accuracy or loss, the decisive measure, and bytes: a page has no room for more. ``by_point`` has all
+    measures.
     """
     decisive = measure_of(compared.cases, compared.target)
     heading, unit, factor = _DECISIVE[decisive]
@@ -119,7 +120,7 @@ def as_latex(compared: SweepComparison) -> str:
 
 
 def _spanning(text: str, columns: int) -> str:
-    """Return a cell over all columns; a long text is broken into lines."""
+    """Return a cell that spans all columns; a long text is broken into lines."""
     where = r"@{}p{0.9\linewidth}@{}" if len(text) > 4 * LONG_LABEL else "@{}l@{}"
     return rf"\multicolumn{{{columns}}}{{{where}}}{{\raggedright\emph{{{latex_text(text)}}}}}"
 

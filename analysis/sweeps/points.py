@@ -1,8 +1,8 @@
-"""The points of a sweep, each with its runs by seed; the cases that they make; and the base of each case.
+"""The points of a sweep, each with its runs by seed; the cases that they form; and the base of each case.
 
 Settings of the network, the devices and the faults are *conditions*, not choices, so points under different conditions
-are not compared with each other. Each combination of conditions is a case with a base of its own. If a base is asked
-for by settings (``sync=fsa``), these settings are what is compared, and all other settings that vary make the cases.
+are not compared with each other. Each combination of conditions is a case with its own base. If the user names a base
+by settings (``sync=fsa``), the points are compared by these settings, and all other varied settings form the cases.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from testbed.scenario.load import completed
 from testbed.scenario.sweep_labels import DEFAULT, Word, kind_of, telling, words_of
 
 CONDITIONS = ("topology", "device", "faults")
-"""Sections that are given with the job."""
+"""Sections of a scenario that are conditions."""
 
 Row = Mapping[str, Any]
-"""One run: its settings by path, ``seed``, ``status``, and measures; what is not known is ``None``."""
+"""One run: its settings by path, ``seed``, ``status``, and measures. Unknown values are ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One combination of settings. ``label``: the words that tell it from the others; ``settings``: what varies."""
+    """One combination of settings.
+
+    words     the words that distinguish it from the other points
+    settings  its values of the varied settings
+    rows      its runs
+    """
 
     words: tuple[Word, ...]
     settings: Mapping[str, str]
@@ -42,7 +47,7 @@ class Point:
         return [row for row in self.rows if row["status"] in COMPLETED]
 
     def by_seed(self, measure: str) -> dict[int, float | None]:
-        """Return the measure of each run that was completed."""
+        """Return the measure of each completed run, by seed."""
         return {row["seed"]: row.get(measure) for row in self.completed}
 
     def values(self, measure: str) -> list[float]:
@@ -50,13 +55,18 @@ class Point:
         return [value for value in self.by_seed(measure).values() if value is not None]
 
     def ratio(self, base: Point, measure: str) -> Ratio | None:
-        """Return how many times the base's measure this point's is, over the seeds of both; see ``paired``."""
+        """Return the ratio of this point's measure to the base's over their common seeds; see ``paired``."""
         return paired(base.by_seed(measure), self.by_seed(measure))
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Points that are rivals, and the one that all are compared with. ``told``: the case; empty if it is the only."""
+    """Points that are compared with each other.
+
+    told    the conditions as text; empty if this is the only case
+    points  the points, including the base
+    base    the point that all are compared with
+    """
 
     told: str
     points: tuple[Point, ...]
@@ -64,7 +74,7 @@ class Case:
 
 
 def points_of(rows: Iterable[Row], varied: Sequence[str]) -> list[Point]:
-    """Return the points of a sweep's rows, in order; ``varied``: the settings that take more than one value."""
+    """Return the points of a sweep's rows, in order. ``varied``: the settings with more than one value."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(path, DEFAULT) for path in varied), []).append(row)
@@ -74,9 +84,9 @@ def points_of(rows: Iterable[Row], varied: Sequence[str]) -> list[Point]:
 
 
 def cases_of(points: Sequence[Point], base: Mapping[str, str] | None = None) -> list[Case]:
-    """Return the cases that the points make, each with its base: the point with the settings ``base``, or the first.
+    """Return the cases that the points form, each with its base: the point with the settings ``base``, or the first.
 
-    Raise ``ScenarioError`` for a base that is no point, or that does not tell one point of each case.
+    Raise ``ScenarioError`` unless ``base`` names exactly one point of each case.
     """
     paths = telling([point.settings for point in points])
     asked = {completed(path): value for path, value in (base or {}).items()}
@@ -91,7 +101,7 @@ def cases_of(points: Sequence[Point], base: Mapping[str, str] | None = None) -> 
 
 
 def _case(group: Sequence[Point], apart: set[str], paths: Sequence[str], asked: Mapping[str, str]) -> Case:
-    """Return one case; its points are named without what they have in common."""
+    """Return one case; the words of its points leave out the settings that define the case."""
     told = ", ".join(_in_words(word) for path, word in zip(paths, group[0].words, strict=True) if path in apart)
     named = [
         Point(
@@ -111,7 +121,7 @@ def _case(group: Sequence[Point], apart: set[str], paths: Sequence[str], asked: 
 
 
 def _check(asked: Mapping[str, str], points: Sequence[Point]) -> None:
-    """Raise ``ScenarioError`` for a setting that the sweep does not vary, or for a value that no point has."""
+    """Raise ``ScenarioError`` if ``asked`` has a setting that the sweep does not vary, or a value that no point has."""
     values: dict[str, dict[str, None]] = {}
     for point in points:
         for path, value in point.settings.items():
@@ -130,7 +140,7 @@ def _has(point: Point, asked: Mapping[str, str]) -> bool:
 
 
 def _is(value: str, asked: str) -> bool:
-    """Return whether a value is the one asked for, which may be its kind alone."""
+    """Return whether ``value`` equals ``asked``, or is of the kind ``asked``."""
     return value.strip() == asked.strip() or kind_of(value) == asked.strip()
 
 
@@ -143,7 +153,7 @@ def _text(settings: Mapping[str, str]) -> str:
 
 
 def _in_words(word: Word) -> str:
-    """Return a word as figures and tables have it: a technique by its usual name."""
+    """Return a word for figures and tables, with the usual name of a technique."""
     known = identity.TECHNIQUES.get(word.technique)
     if known is None or word.technique == "none":
         return str(word)

@@ -1,4 +1,4 @@
-"""A sweep's directory as its points and the runs of each, read from the run directories alone."""
+"""Reads a sweep's directory: its points and the runs of each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from testbed.target import Target, target_in
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """A sweep as it is now: ``indexed`` are its runs in order, ``runs`` those with a result, by their place there.
+    """A sweep on disk, finished or not.
 
-    ``left_out``: techniques that could not run on its scenario, with the reason. ``tuning``: how a setting was tuned.
+    indexed   its runs, in order
+    runs      the runs that have a result, by their position in ``indexed``
+    left_out  techniques that could not run on its scenario, with the reason
+    tuning    the results of tuning; ``None`` without
     """
 
     path: Path
@@ -38,10 +41,13 @@ class StoredSweep:
 
 @dataclass(frozen=True)
 class SweepComparison:
-    """The points of a sweep against their bases. ``target``: what times are compared to, if there is one.
+    """The points of a sweep compared with their bases.
 
-    ``rows`` has one mapping per run, and ``runs`` each run that has a result, by ``row["run"]``. ``common``: what was
-    set for all points alike. ``left_out`` and ``tuning``: as of the sweep.
+    rows      one mapping per run
+    runs      the runs that have a result, by ``row["run"]``
+    target    the target of the compared times; ``None`` for none
+    common    settings that are equal for all points
+    left_out  as in ``StoredSweep``; ``tuning`` likewise
     """
 
     name: str
@@ -55,7 +61,7 @@ class SweepComparison:
 
     @property
     def conclusion(self) -> list[str]:
-        """What the sweep says, the winner first; see ``analysis.sweeps.conclusion``."""
+        """The sentences about the sweep, the winner first; see ``analysis.sweeps.conclusion``."""
         tuned = tuning_told(self.tuning) if self.tuning else []
         return [*conclusion(self.cases, self.target, bool(tuned)), *tuned, *left_out(self.left_out)]
 
@@ -65,7 +71,7 @@ class SweepComparison:
 
 
 def load_sweep(path: Path) -> StoredSweep:
-    """Open the directory of a sweep. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file is damaged."""
+    """Open a sweep's directory. Raise ``ScenarioError`` if it is not one, ``TestbedError`` if a file is damaged."""
     if not is_sweep(path):
         raise ScenarioError(f"{path}: is not the directory of a sweep (it has no sweep.json); see `testbed sweep`")
     index = read_index(path)
@@ -83,10 +89,12 @@ def load_sweep(path: Path) -> StoredSweep:
 def compare_sweep(
     sweep: StoredSweep, target: Target | None = None, base: Mapping[str, str] | None = None
 ) -> SweepComparison:
-    """Compare the points of a sweep with their base: the point with the settings ``base``, by default the first.
+    """Compare the points of a sweep with their base.
 
-    ``target``: by default that of the first run's scenario. Raise ``ScenarioError`` where no run is done,
-    and for a base that is no point.
+    target  by default that of the first run's scenario
+    base    settings of the base; by default the first point is the base
+
+    Raise ``ScenarioError`` if no run has a result, or no point has these settings.
     """
     if not sweep.runs:
         raise ScenarioError(f"{sweep.path}: no run of this sweep has a result yet; start the sweep again to go on")
@@ -102,7 +110,7 @@ def compare_sweep(
 
 
 def _row(sweep: StoredSweep, number: int, name: str, target: Target | None) -> dict[str, Any]:
-    """Return the row of one run: settings, then measures; of a run without a completed round only how it stands."""
+    """Return the row of one run: settings and measures; of a run without a completed round, settings and status."""
     point = sweep.indexed[number]
     run = sweep.runs.get(number)
     known = {"run": name, "directory": point.id, **point.settings, "seed": point.seed}
@@ -113,7 +121,7 @@ def _row(sweep: StoredSweep, number: int, name: str, target: Target | None) -> d
 
 
 def runs_of(paths: Iterable[Path]) -> list[Path]:
-    """Return run directories, with those of each sweep that have a result in its place, by name."""
+    """Return the run directories; a sweep is replaced by those of its runs that have a result."""
     found: list[Path] = []
     for path in paths:
         found += [run.path for run in load_sweep(path).runs.values()] if is_sweep(path) else [path]

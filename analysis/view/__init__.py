@@ -1,1 +1,1 @@
-"""A page that shows a run while it happens and plays it back: its data, its files, and who serves them."""
+"""A page that shows a run in progress and plays back a finished one: its data, its files and its server."""

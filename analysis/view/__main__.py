@@ -1,7 +1,7 @@
-"""Serve the page of one run, whose path is the first line of standard input, until that ends; print its address.
+"""Serve the page of one run until standard input ends; print its address. The first line of input is the run's path.
 
-A process of its own, of low priority, follows a run: what it imports, reads and sends costs the run no time. It
-is started before the path of the run is known, so that what it imports is there by then.
+This is a process of low priority, so that its imports, reads and answers cost the run no time. It is started before the
+path of the run is known, so that its imports are done by then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from analysis.view.opening import server_of
 
 _NICENESS = 10
-_NICENESS_BEFORE = 5  # while it is waited for
-_OF_SERVING = ("pandas", "pyarrow.json")  # what is imported when a page is asked for
+_NICENESS_BEFORE = 5  # until the page is served
+_OF_SERVING = ("pandas", "pyarrow.json")  # modules that would otherwise be imported at the first request
 
 
 def main() -> None:

@@ -1,33 +1,32 @@
-"""What happened in a run, by columns, as the page of a run plays it back and as its report draws it.
+"""The events of a run as columns: the page of a run plays them back, and the report draws them.
 
-``history`` is the one function that makes these columns, of a whole run, of a few seconds of it, or of what a run in
-progress has written since the last call. Nodes, links, texts are numbers of the lists that ``plot_of`` names, so that a
-million values are small. Times are seconds on the run's clock.
+Only ``history`` makes these columns: for a whole run, for a few seconds of it, or for the events that a run in progress
+has written since the last call. Nodes, links and texts are indices of lists (``plot_of``, ``Names``), so that a million
+values stay small. Times are seconds on the run's clock.
 
 table      a row is                                   columns
 ---------  -----------------------------------------  ------------------------------------------------------------------
-samples    a sample of a WAN link that changed        t, link, bytes (so far), rate_bps (configured), backlog_bytes,
-                                                      dropped (so far); of an emulated run, counters fall once, as those
-                                                      of its measurement and of its training are two series
-messages   a message with tensors, or one that        t0, t, source, target, kind, round, key, bytes
-           is about none (registration, barriers),
-           in flight from t0 to t; several of one
-           kind, round and
-           pair of nodes where a page has no room
-           for each (their key is -1)
-work       what a node did from t0 to t               t0, t, node, lane (index of ``LANES``), text, round
+samples    a sample of a WAN link, unless it equals   t, link, bytes (so far), rate_bps (configured), backlog_bytes,
+           the ones before and after it               dropped (so far). In an emulated run, counters fall once: those of
+                                                      the measurement before training are a series of their own
+messages   a message in transit from t0 to t: with    t0, t, source, target, kind, round, key, bytes
+           tensors, or without a key (registration,
+           barriers). If a page has no room for
+           each, those of one kind, round and pair
+           of nodes become one row with key -1
+work       an activity of a node from t0 to t         t0, t, node, lane (index of ``LANES``), text, round
 rounds     a round of a worker                        t0, t, node, round, loss, steps
 scores     an evaluation                              t, accuracy, loss, round
 training   training starts                            t
 reached    before training: the network is up, the    t, what (index of ``REACHED``)
            first node has begun, links are measured
-carried    tensors that had crossed the WAN by t      t, bytes
-marks      a contribution that was not of the newest  t, node, sign (index of ``SIGNS``), count (of updates since its
-           values when it was applied, or blocks of   values, or of blocks), round
-           it that came late, or never
+carried    the tensors that crossed the WAN by t      t, bytes
+marks      a contribution that was stale when it was  t, node, sign (index of ``SIGNS``), count (staleness in updates,
+           applied, or whose blocks came late or      or number of blocks), round
+           were lost
 changes    a link is changed by its trace             t, link, text
-faults     a fault begins or ends, nodes are lost,    t, text, begins, places (sites, nodes and links, separated by
-           left, joined                               commas)
+faults     a fault begins or ends; nodes are lost,    t, text, begins, places (sites, nodes and links, separated by
+           leave or join                              commas)
 notes      a warning or an error                      t, text
 """
 
@@ -50,11 +49,11 @@ Columns = dict[str, list[Any]]
 LANES = ("compute", "codec", "wait", "held")
 SIGNS = ("stale", "late", "lost")
 REACHED = ("network", "nodes", "measured")
-MOST_ROWS = 120_000  # of a table: a page with more takes seconds to open
-POINTS = 2_000  # of a curve that grows with every message
+MOST_ROWS = 120_000  # most rows of a table: a page with more takes seconds to open
+POINTS = 2_000  # most points of a curve that grows with every message
 NO_KEY = -1
 _SAMPLED = ["t_s", "link", "bytes", "configured_bps", "backlog_bytes", "dropped_packets"]
-_WITHIN = ("transfers", "computes", "waits", "holds", "rounds")  # tables of which a part may be asked for
+_WITHIN = ("transfers", "computes", "waits", "holds", "rounds")  # tables that are restricted to the requested time
 _COLUMNS = {
     "samples": ("t", "link", "bytes", "rate_bps", "backlog_bytes", "dropped"),
     "messages": ("t0", "t", "source", "target", "kind", "round", "key", "bytes"),
@@ -73,9 +72,9 @@ _COLUMNS = {
 
 @dataclass
 class Names:
-    """The lists whose numbers stand in the columns: nodes and links of the Plan, and texts as they come.
+    """The indices of names in the columns: nodes and links in the order of the Plan, texts in order of appearance.
 
-    ``texts`` grows while a run is followed: a number keeps its meaning.
+    ``texts`` grows while a run is followed; an index keeps its meaning.
     """
 
     nodes: dict[str, int]
@@ -89,19 +88,19 @@ class Names:
         return cls(nodes, links)
 
     def numbered(self, texts: Iterable[str]) -> list[int]:
-        """Return the number of each text, which gets one where it has none."""
+        """Return the index of each text; a new text gets the next index."""
         return [self.texts.setdefault(text, len(self.texts)) for text in texts]
 
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a run that is asked for: all of it by default.
+    """The requested part of a run; by default all of it.
 
-    sites  data centres whose nodes' work and messages inside are wanted; ``None``: all. Messages between data centres
-           are there in any case
-    from_s, to_s  what lies in this span of time, in part or as a whole
-    rows   the most rows of a table; where there are more, messages of a round become one, work is joined, and at last
-           rounds are left out
+    sites   data centres whose work and internal messages are included; ``None``: all. Messages between data centres
+            are always included
+    from_s  begin of the time span; ``to_s``: its end. Rows that overlap it are included
+    rows    most rows of a table. If there are more, messages of a round are combined, then work is joined, and finally
+            rounds are left out
     """
 
     sites: Collection[str] | None = None
@@ -111,9 +110,9 @@ class Part:
 
 
 def history(frames: Frames, names: Names, part: Part = Part()) -> dict[str, Columns]:
-    """Return the columns of a run's tables (``testbed.results.columns``), or of some rows of them.
+    """Return the columns for a run's tables (``testbed.results.columns``), or for some of their rows.
 
-    What the page can derive is not there: the use of a link is the change of its bytes.
+    Quantities that the page can derive are not included: the rate of a link follows from its bytes.
     """
     within = {name: _within(frames[name], part) for name in _WITHIN}
     has = {name for name in frames if len(within.get(name, frames[name]))}
@@ -151,7 +150,7 @@ def _within(rows: pd.DataFrame, part: Part) -> pd.DataFrame:
 
 
 def _column(values: Any, digits: int | None = None) -> list[Any]:
-    """Return a column as JSON has it: rounded, whole where it can be, ``None`` where nothing is known."""
+    """Return a column as JSON values: rounded; integers if all are whole; ``None`` for unknown values."""
     array = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=float, na_value=math.nan)
     if digits is not None:
         array = array.round(digits)
@@ -162,7 +161,7 @@ def _column(values: Any, digits: int | None = None) -> list[Any]:
 
 
 def _numbers(values: pd.Series[Any], numbers: Mapping[str, int]) -> np.ndarray[Any, Any]:
-    """Return the number of each name, or -1: a name that is there often is looked up once."""
+    """Return the index of each name, or -1; each distinct name is looked up once."""
     places, found = pd.factorize(values)
     known = np.array([*(numbers.get(name, -1) for name in found), -1])
     numbered: np.ndarray[Any, Any] = known[places]
@@ -170,19 +169,19 @@ def _numbers(values: pd.Series[Any], numbers: Mapping[str, int]) -> np.ndarray[A
 
 
 def _inside(nodes: pd.Series[Any], names: Names, sites: Collection[str]) -> pd.Series[Any]:
-    """Return which nodes, by their numbers, are in these data centres."""
+    """Return which nodes, given by index, are in these data centres."""
     return nodes.isin([number for name, number in names.nodes.items() if data_center_of(name) in sites])
 
 
 def _reached(frames: Frames) -> Columns:
-    """Return when the network was up, the first node began, and links had been measured, as far as these rows say."""
+    """Return when the network was up, the first node began, and the links had been measured, as far as recorded."""
     told = {"network": frames["probes"]["t_s"], "nodes": frames["nodes"]["t_s"], "measured": frames["measured"]["t_s"]}
     first = sorted((float(t_s.min()), REACHED.index(what)) for what, t_s in told.items() if len(t_s))
     return {"t": _column([t for t, _ in first], 6), "what": [number for _, number in first]}
 
 
 def _samples(links: pd.DataFrame, names: Names) -> Columns:
-    """Leave out samples between two equal ones: idle links are most of a large network."""
+    """Return the samples, except those between two equal ones: most links of a large network are idle."""
     numbered = links.assign(link=_numbers(links["link"], names.links))
     known = numbered[numbered["link"] >= 0].sort_values(["link", "t_s"], kind="stable")
     same = pd.Series(True, index=known.index)
@@ -267,7 +266,7 @@ def _work(between: Frames, names: Names, part: Part) -> Columns:
 
 
 def _some_rounds(rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Leave out rounds, evenly over the run, until few enough rows are left; then the shortest of what is left."""
+    """Return at most ``most`` rows: of rounds evenly spread over the run and, if these are too many, the longest."""
     if len(rows) <= most:
         return rows
     numbers = np.sort(rows["round"].dropna().unique())
@@ -279,7 +278,7 @@ def _some_rounds(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def _joined(work: pd.DataFrame) -> pd.DataFrame:
-    """Join the work of a node in one lane and round where a screen shows no gap between two pieces of it."""
+    """Join a node's work in one lane and round if the gap between two pieces is too short to be visible."""
     gap_s = float(work["t_s"].max() - work["t0_s"].min()) / 4_000
     work = work.sort_values(["node", "lane", "t0_s"], kind="stable")
     reach = work.groupby(["node", "lane"], sort=False)["t_s"].cummax().shift(1)
@@ -331,7 +330,7 @@ def _carried(transfers: pd.DataFrame) -> Columns:
 
 
 def _marks(frames: Frames, names: Names) -> Columns:
-    """Return at most one mark of a kind for a node and round: the most stale key, blocks late, blocks lost."""
+    """Return at most one mark of each kind per node and round: the stalest key, late blocks, lost blocks."""
     place = ["node", "round"]
     updates = frames["updates"]
     blocks = frames.get("blocks", pd.DataFrame())

@@ -1,4 +1,4 @@
-"""The runs of a sweep, or of a folder, as a table: what was set, what came out, and which of them are in progress."""
+"""The runs of a sweep or folder as a table: their settings, their results, and whether they are in progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.results import rundir, summary
 from testbed.results.sweep_index import folder, is_sweep, read_index
 from testbed.scenario.sweep_labels import DEFAULT, link_names, varied_of
 
-MEASURES = {  # of a run: key of its row, and its name with the unit
+MEASURES = {  # maps the key of a row to the measure's name and unit
     "accuracy": "accuracy",
     "time_to_target_s": "to target (s)",
     "round_time_s": "per round (s)",
@@ -25,7 +25,7 @@ MEASURES = {  # of a run: key of its row, and its name with the unit
 
 @dataclass(frozen=True)
 class Listing:
-    """Runs by place; ``settings`` has what tells each from the others."""
+    """The runs of a sweep or folder. ``settings``: the settings in which they differ, for each run."""
 
     name: str
     paths: Sequence[Path]
@@ -33,7 +33,7 @@ class Listing:
     settings: Sequence[Mapping[str, str]]
 
     def table(self) -> dict[str, Any]:
-        """Return the table as the page takes it; it is read anew each time, as runs may be in progress."""
+        """Return the table for the page. Results are read anew at each call, as runs may be in progress."""
         columns = list(dict.fromkeys(key for each in self.settings for key in each))
         rows = [self._row(place, columns) for place in range(len(self.paths))]
         return {"name": self.name, "settings": columns, "measures": MEASURES, "rows": rows}
@@ -61,7 +61,7 @@ def _measures(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listing_of(path: Path) -> Listing:
-    """Return the runs of a sweep or of a folder. Raise ``ScenarioError`` if there is none."""
+    """Return the runs of a sweep or folder. Raise ``ScenarioError`` if there are none."""
     if is_sweep(path):
         return _of_sweep(path)
     found = sorted(each for each in path.iterdir() if rundir.is_run(each)) if path.is_dir() else []

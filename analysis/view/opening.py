@@ -1,4 +1,4 @@
-"""What a user names becomes a page: runs side by side, the runs of a sweep, or those of a folder."""
+"""Makes a page from the paths that a user gives: runs side by side, the runs of a sweep, or those of a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TOGETHER = 4
 
 
 def server_of(paths: Sequence[Path], port: int = 0) -> ViewServer:
-    """Serve the page of what is named. Raise ``ScenarioError`` for what is neither run nor sweep."""
+    """Serve the page of these paths. Raise ``ScenarioError`` if one is neither a run nor a sweep or folder of runs."""
     listing = _listing_among(paths)
     if listing is None:
         runs = viewed(_checked(paths))
@@ -33,7 +33,7 @@ def server_of(paths: Sequence[Path], port: int = 0) -> ViewServer:
 
 
 def saved_page_of(paths: Sequence[Path]) -> str:
-    """Return the page of what is named as one file."""
+    """Return the page of these paths as one file."""
     listing = _listing_among(paths)
     if listing is not None:
         return saved_page("sweep", listing.table())
@@ -42,7 +42,7 @@ def saved_page_of(paths: Sequence[Path]) -> str:
 
 def _listing_among(paths: Sequence[Path]) -> Listing | None:
     if len(paths) == 1 and not rundir.is_run(paths[0]):
-        from analysis.view.listing import listing_of  # which takes half a second to import
+        from analysis.view.listing import listing_of  # importing it takes half a second
 
         return listing_of(paths[0] / JOBS if has_jobs(paths[0]) else paths[0])
     return None

@@ -1,6 +1,6 @@
-"""The page as HTML: served, with its parts beside it, or saved as one file that holds everything.
+"""The page as HTML: served with its scripts and styles as separate files, or saved as one file.
 
-No name of a run stands in the HTML: the page gets it as JSON, and writes it as text.
+The HTML contains no name of a run: the page gets names as JSON, and inserts them as text.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _BODIES = {"run": ("run.html", "view/main"), "sweep": ("sweep.html", "view/sweep
 
 @cache
 def static(name: str) -> bytes:
-    """Return a file of the page."""
+    """Return the content of a file of the page."""
     return (_STATIC / name).read_bytes()
 
 
 FILES = (*(f"{name}.js" for name in MODULES), *STYLES, PLOTTING)
-"""What a server of the page may hand out, by name: nothing else is read from the disk."""
+"""The names of all files that a server of the page may send."""
 
 
 def policy(nonce: str, *, served: bool) -> str:
-    """Return the Content-Security-Policy: nothing from anywhere else, and no script that the page does not name."""
+    """Return the Content-Security-Policy: no content from other origins, and only scripts that the page names."""
     scripts = f"'nonce-{nonce}' " + ("'self'" if served else "data:")
     connect = "'self'" if served else "'none'"
     styles = "'self' 'unsafe-inline'" if served else "'unsafe-inline'"
@@ -44,14 +44,14 @@ def policy(nonce: str, *, served: bool) -> str:
 
 
 def served_page(kind: str, root: str, nonce: str) -> str:
-    """Return the page of a ``run`` or a ``sweep``, whose files are below the path ``root``, which ends in a slash."""
+    """Return the page of a ``run`` or a ``sweep``. ``root``: the URL path of its files, which ends in a slash."""
     styles = "".join(f'<link rel="stylesheet" href="{root}static/{name}">' for name in STYLES)
     plotting = f'<script nonce="{nonce}" src="{root}static/{PLOTTING}"></script>'
     return _page(kind, styles + plotting, lambda name: f"{root}static/{name}.js", nonce)
 
 
 def saved_page(kind: str, data: Mapping[str, Any]) -> str:
-    """Return a page that holds its data and scripts itself."""
+    """Return a page that contains its data, scripts and styles."""
     nonce = secrets.token_hex(8)
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce, served=False)}">'
     head += "".join(f"<style>{static(name).decode()}</style>" for name in STYLES)
@@ -70,7 +70,7 @@ def compressed(data: Mapping[str, Any]) -> bytes:
 
 
 def json_of(data: Any) -> bytes:
-    """Return JSON without NaN, in which no ``<`` could end a script."""
+    """Return JSON without NaN and without ``<``, so that it cannot end the script that contains it."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").encode()
 

@@ -1,4 +1,4 @@
-"""What the page of a run draws before the run begins: the network in the plane, the nodes, and the run's title."""
+"""The part of a run's page that is known before the run begins: the drawn network, the nodes, and the title."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from testbed.errors import TestbedError
 
 
 def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, Any]:
-    """Return the lists into which the numbers in columns of ``history`` point, with the places of vertices.
+    """Return the nodes and links to which the indices in ``history`` refer, and the positions of vertices.
 
     ``x`` and ``y`` are between 0 and 1 (x to the right, y down).
 
-    resolved  the scenario with its defaults. Only this file has coordinates; with them the network is drawn on a map,
-              whose coasts are ``land``
+    resolved  the file of the scenario with its defaults. Only this file has coordinates. If all vertices have them,
+              the network is drawn on a map with the coasts ``land``
     """
     network = plan["network"]
     vertices = [site["name"] for site in network["sites"]] + list(network["routers"])
@@ -37,7 +37,7 @@ def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, 
         "subtitle": f"{technique(technique_of(plan)).label}, {of_world(plan).label}, seed {plan['seed']}",
         "paradigm": plan["technique"]["paradigm"]["kind"],
         "overlay": plan["technique"]["overlay_tier2"]["kind"],
-        "program": plan.get("program") is not None,  # whose messages are unknown: only links show what it sends
+        "program": plan.get("program") is not None,  # the messages of a program are unknown; only links are shown
         "target": plan["training"]["target_accuracy"],
         "max_rounds": plan["training"]["rounds"],
         "vertices": vertices,
@@ -65,7 +65,7 @@ def plot_of(plan: Mapping[str, Any], resolved: Path | None = None) -> dict[str, 
 
 
 def _routes(network: Mapping[str, Any], number: Mapping[str, int], pairs: set[tuple[str, str]]) -> dict[str, list[int]]:
-    """Return the route between two sites that no link joins, as numbers of vertices: ``"3>7": [3, 0, 7]``."""
+    """Return the routes between sites without a direct link, as indices of vertices: ``"3>7": [3, 0, 7]``."""
     ends = {link["name"]: (link["source"], link["target"]) for link in network["links"]}
     found = {}
     for links in filter(None, network["routes"].values()):
@@ -76,10 +76,10 @@ def _routes(network: Mapping[str, Any], number: Mapping[str, int], pairs: set[tu
 
 
 def _coordinates(resolved: Path) -> dict[str, tuple[float, float]]:
-    """Return latitude and longitude of the vertices, in degrees; nothing if the scenario has none."""
+    """Return the latitudes and longitudes of the vertices in degrees; empty if the scenario has none."""
     try:
         written = resolved.read_bytes()
-        if b"coordinates:" not in written:  # to parse a file of thousands of data centres takes seconds
+        if b"coordinates:" not in written:  # parsing a file with thousands of data centres takes seconds
             return {}
         from testbed.scenario.reading.document import parse, plain  # importing it takes almost a second
 
@@ -90,13 +90,16 @@ def _coordinates(resolved: Path) -> dict[str, tuple[float, float]]:
 
 
 def _mapped(places: Mapping[str, tuple[float, float]]) -> tuple[list[list[Place]], dict[str, Place]]:
-    """Return coasts, and the places of vertices, on the smallest square of an equirectangular map that has them all."""
+    """Return the coasts and the positions of vertices on an equirectangular map.
+
+    The map is the smallest square that contains all vertices.
+    """
     latitudes, longitudes = zip(*places.values(), strict=True)
     north = max(latitudes)
     south = min(latitudes)
     east = max(longitudes)
     west = min(longitudes)
-    # how many times as long a degree of latitude is as one of longitude
+    # the length of a degree of latitude over that of a degree of longitude
     tall = 1 / max(0.3, math.cos(math.radians((north + south) / 2)))
     span = max(east - west, (north - south) * tall, 1.0)
     left = (west + east - span) / 2
@@ -106,7 +109,7 @@ def _mapped(places: Mapping[str, tuple[float, float]]) -> tuple[list[list[Place]
         return (longitude - left) / span, (top - latitude) * tall / span
 
     land = []
-    if span > 25:  # degrees; our coasts are too coarse for a smaller part
+    if span > 25:  # degrees; the coasts are too coarse for a smaller map
         for coast in coasts():
             points = [drawn(longitude, latitude) for longitude, latitude in coast]
             if any(-1 < x < 2 and -1 < y < 2 for x, y in points):

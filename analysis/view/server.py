@@ -1,8 +1,8 @@
 """The HTTP server of a page, for browsers on this machine only.
 
-It listens on the loopback address. Every path begins with a random token, without which a request gets an empty 404:
-other users of the machine, and pages of other origins, do not know it. No path of a request is a path of the disk:
-what can be asked for is listed here.
+It listens on the loopback address. Every path begins with a random token, which other users of the machine and pages of
+other origins do not know; without it, a request gets an empty 404. Paths of requests are not paths of files: the server
+only answers those listed here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ Answer = tuple[int, str, bytes, str]  # status, type, content, nonce of a page
 
 
 class ViewServer:
-    """Serves runs, or a table of them if ``listing`` is given, which returns it; ``url`` is where."""
+    """Serves a page of runs at ``url``, or a page with a table of runs.
+
+    runs     the runs, or a function that opens the run with a given index
+    count    number of runs
+    listing  returns the table; ``None`` for a page of runs
+    """
 
     def __init__(
         self,
@@ -56,14 +61,14 @@ class ViewServer:
         self._http.server_close()
 
     def run(self, number: int) -> ViewedRun:
-        """Return a run, which is opened when it is first asked for."""
+        """Return a run by its index; it is opened at the first call."""
         with self._lock:
             if number not in self._opened:
                 self._opened[number] = self._open(number)
             return self._opened[number]
 
     def answer(self, path: str, query: dict[str, str]) -> Answer:
-        """Return what a path below the token gives."""
+        """Return the answer to a request. ``path``: the path after the token."""
         if path.startswith("static/"):
             name = path.removeprefix("static/")
             return (200, TYPES[PurePosixPath(name).suffix], static(name), "") if name in FILES else _NOTHING
@@ -85,7 +90,7 @@ class ViewServer:
         return numbers if rest == "stream" else None
 
     def _numbers(self, path: str) -> tuple[list[int] | None, str]:
-        """Return which runs a path is about (``None``: about all of a table), and what of them it asks for."""
+        """Return the runs that a path names (``None``: the table itself), and the rest of the path."""
         if self._listing is None:
             return list(range(self._count)), path
         head, _, rest = path.partition("/")
@@ -126,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(self.view.answer(path, query))
 
     def _path(self) -> str | None:
-        """Return the path below the token; ``None`` without the token, or if the request was for another host."""
+        """Return the path after the token; ``None`` without the token, or if the request was for another host."""
         token, _, path = urlsplit(self.path).path.removeprefix("/").partition("/")
         known = secrets.compare_digest(token.encode(), self.view.token.encode())
         ours = (self.headers.get("Host") or "").rpartition(":")[0] in ("127.0.0.1", "localhost")
@@ -149,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
 
     def _stream(self, numbers: list[int]) -> None:
-        """Send what runs in progress write, as server-sent events, until they have ended."""
+        """Send the news of runs in progress as server-sent events until all have ended."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Connection", "close")
@@ -168,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
                         self.wfile.write(b"data: " + part + b"\n\n")
                     if not more:
                         growing.discard(number)
-                self.wfile.write(b": here\n\n")  # which tells of a browser that has gone
+                self.wfile.write(b": here\n\n")  # fails if the browser has gone
                 self.wfile.flush()
                 self.view.ended.wait(_STREAM_EVERY_S)
         finally:

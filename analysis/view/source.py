@@ -1,4 +1,4 @@
-"""Run directories as their page sees them: whole, a part of their time, or what is new of a run in progress."""
+"""Run directories as data of their page: a whole run, a span of time, or the news of a run in progress."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from analysis.view.plot import plot_of
 from testbed.results import rundir
 from testbed.results.tables import GrowingTables, empty_frames
 
-MOST_NODES = 150  # whose work a page holds; of others, its server tells when they are looked at
+MOST_NODES = 150  # a page has the work of at most this many nodes; it asks its server for that of others on demand
 LARGEST_SAVED_BYTES = 2_900_000
 _POLL_EVERY_S = 0.5
 _POLL_AT_FIRST_S = 0.1  # until training begins
-_MOST_OF_A_CORE = 0.015  # that a page of a run in progress takes from it, since it was opened, by polling less often
-_TO_BEGIN_S = 0.3  # of a core, beside that: the first rows cost most, and are waited for
-_ROUNDS_TRACED = 200  # whose critical path a page has
-_HOPS_TRACED = 60_000  # transfers that are looked through for that
-_MOST_OF_SITE = 40_000  # rows of a table, of a data centre that is looked at while a run grows
+_MOST_OF_A_CORE = 0.015  # most of a core that polling a run in progress takes, averaged since the page was opened
+_TO_BEGIN_S = 0.3  # processor time that does not count: the first rows cost the most, and the user waits for them
+_ROUNDS_TRACED = 200  # most rounds whose critical path a page has
+_HOPS_TRACED = 60_000  # most transfers that are searched for these paths
+_MOST_OF_SITE = 40_000  # most rows of a table for a data centre that is viewed while the run is in progress
 _ENDS = {"messages": ("source", "target"), "work": ("node",), "rounds": ("node",), "marks": ("node",)}
 _LIVE = ("pending", "running")
 _LEAST_ROWS = 2_000
 
 
 def next_poll_s(now_s: float, opened_s: float, polled_s: float, trains: bool) -> float:
-    """Return when a run in progress is read again, so that reading takes its share of a core since the page was opened.
+    """Return when to read a run in progress again, so that reading stays below its share of a core.
 
+    opened_s  when the page was opened
     polled_s  processor time that reading has taken so far
     trains    whether training has begun
     """
@@ -43,9 +44,10 @@ def next_poll_s(now_s: float, opened_s: float, polled_s: float, trains: bool) ->
 
 
 class GrowingSite:
-    """What the nodes of one data centre do in a run that is being written; see ``history``.
+    """The history of one data centre's nodes in a run in progress; see ``history``.
 
-    Files of nodes elsewhere are not read, but for those of the central data centre, which tell whom they held.
+    Files of nodes elsewhere are not read, except those of the central data centre: its servers record whose replies
+    they held.
     """
 
     def __init__(self, events: Path, plan: Mapping[str, Any], site: str) -> None:
@@ -58,7 +60,7 @@ class GrowingSite:
         self._found = history(empty_frames(), self._names)
 
     def poll(self) -> dict[str, Any]:
-        """Return all rows so far, or the latest of very many."""
+        """Return all rows so far; of each table, at most the latest ``_MOST_OF_SITE``."""
         new = history(self._tables.poll(), self._names, Part(sites=[self._site]))
         for table, ends in _ENDS.items():
             columns = new[table]
@@ -70,21 +72,21 @@ class GrowingSite:
 
 
 class ViewedRun:
-    """One run directory. ``label``: what it is called beside others."""
+    """One run directory. ``label``: its name among the runs of the page."""
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
         self.label = label
         self._run: StoredRun = load_run(path)
         self._names = Names.of(self._run.plan)
-        self._parts: list[bytes] = []  # of a run in progress: what has been told, as JSON
+        self._parts: list[bytes] = []  # of a run in progress: the news so far, as JSON
         self._told_texts = 0
         self._growing: GrowingTables | None = GrowingTables(path / "events") if self.is_live else None
         self._opened_s = time.monotonic()
         self._next_s = -math.inf  # when the run in progress is read again
-        self._polled_s = 0.0  # of the processor
+        self._polled_s = 0.0  # processor time of reading
         self._trains = False
-        self._sites: dict[str, GrowingSite] = {}  # that are looked at while the run grows
+        self._sites: dict[str, GrowingSite] = {}  # the data centre that is viewed while the run is in progress
         self._lock = threading.Lock()
 
     @property
@@ -101,7 +103,7 @@ class ViewedRun:
 
     @cached_property
     def _shown(self) -> list[str] | None:
-        """The data centres whose nodes' work the page holds, the central one first; ``None``: all."""
+        """The data centres whose nodes' work the page has, the central one first; ``None``: all."""
         nodes = self._run.plan["nodes"]
         if len(nodes) <= MOST_NODES:
             return None
@@ -119,7 +121,7 @@ class ViewedRun:
         return shown
 
     def whole(self, rows: int = MOST_ROWS) -> dict[str, Any]:
-        """Return all that the page begins with; of a run in progress, the network alone: ``news`` has the rest."""
+        """Return the initial data of the page; of a run in progress, only the network: ``news`` has the rest."""
         if self._growing is not None:
             return self._described(history(empty_frames(), self._names), [], live=True, thinned=False)
         frames = self._run.tables
@@ -143,7 +145,10 @@ class ViewedRun:
         }
 
     def part(self, from_s: float, to_s: float, site: str) -> dict[str, Any] | None:
-        """Return what happened between two moments, of one data centre's nodes or of those that the page shows."""
+        """Return the history between two times, with the work of one data centre's nodes.
+
+        site  a data centre; empty for those that the page shows. The result is ``None`` if there is no such site
+        """
         if site not in ("", *self._plot["vertices"]):
             return None
         if self._growing is not None:
@@ -154,19 +159,22 @@ class ViewedRun:
         return {"history": found, "texts": list(names.texts), "state": self.state, "live": False}
 
     def _growing_part(self, site: str) -> dict[str, Any] | None:
-        """Return what nodes of a data centre have done so far, of which ``news`` does not tell."""
+        """Return the history so far of a data centre that ``news`` leaves out; ``None`` for other data centres."""
         if self._shown is None or site in ("", *self._shown):
             return None
         with self._lock:
             if site not in self._sites:
-                self._sites = {site: GrowingSite(self.path / "events", self._run.plan, site)}  # one is looked at
+                self._sites = {site: GrowingSite(self.path / "events", self._run.plan, site)}  # one at a time
             begin_s = time.thread_time()
             found = self._sites[site].poll()
             self._polled_s += time.thread_time() - begin_s
         return {**found, "state": self.state, "live": True}
 
     def news(self, number: int, told: int) -> tuple[list[bytes], bool]:
-        """Return the parts of a run in progress after the first ``told``, as JSON, and whether more may come."""
+        """Return the news of a run in progress after the first ``told`` parts, as JSON, and whether more may follow.
+
+        number  the index of the run on the page
+        """
         with self._lock:
             if self._growing is not None and time.monotonic() >= self._next_s:
                 begin_s = time.thread_time()
@@ -177,7 +185,7 @@ class ViewedRun:
 
     def _poll(self, number: int) -> None:
         assert self._growing is not None
-        live = self.is_live  # before the events are read: what is written until the end is read then, too
+        live = self.is_live  # asked before the events are read, so that the last events are not missed
         frames = self._growing.poll()
         self._trains = self._trains or len(frames["training"]) > 0
         if any(len(frame) for frame in frames.values()) or not live:
@@ -192,7 +200,7 @@ class ViewedRun:
 
 
 def _paths(frames: Frames, names: Names) -> dict[str, list[Any]]:
-    """Return the critical path of rounds, evenly spread over the run, as far as its logs say it."""
+    """Return the critical paths of rounds that are evenly spread over the run; empty if its logs lack them."""
     rounds = frames["rounds"]["round"].unique()
     if not len(rounds) or frames["computes"].empty:
         return {"t0": [], "t": [], "source": [], "target": [], "round": []}
@@ -211,13 +219,13 @@ def _paths(frames: Frames, names: Names) -> dict[str, list[Any]]:
 
 
 def viewed(paths: Sequence[Path]) -> list[ViewedRun]:
-    """Open run directories. Raise ``ScenarioError`` if one is none, ``TestbedError`` if a file of it is damaged."""
+    """Open run directories. Raise ``ScenarioError`` if one of them is none, ``TestbedError`` if a file is damaged."""
     labels = distinct_names([load_run(path) for path in paths]) if len(paths) > 1 else [paths[0].name]
     return [ViewedRun(path, label) for path, label in zip(paths, labels, strict=True)]
 
 
 def saved(paths: Sequence[Path]) -> str:
-    """Return a page of runs that holds everything itself, as many rows of them as fit into ``LARGEST_SAVED_BYTES``."""
+    """Return the page of runs as one file, with as many rows as fit into ``LARGEST_SAVED_BYTES``."""
     runs = viewed(paths)
     rows = MOST_ROWS
     while True:
