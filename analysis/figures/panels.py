@@ -67,7 +67,7 @@ def learning_axis(axes: Axes, target: Target | None) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None, covered: int = 0) -> None:
-    """Draw a line with sparse markers. It is wider if ``covered`` later lines will cover it, so that it stays visible."""
+    """Draw a line with sparse markers, wider if ``covered`` later lines will cover it, so that it stays visible."""
     every = max(1, len(x) // 15)
     wider = 1 + 0.6 * covered
     axes.plot(
