@@ -1,7 +1,7 @@
 """Units as other tools write them: ``100 Mbit``, ``Mbps``, ``MB/s``, ``50 ms``, ``percent``.
 
-A unit is a dimension, ``rate`` (bit/s), ``time`` (s) or ``share``, and its size there. ``b`` is a bit and ``B`` a byte;
-where a header is in lower case throughout, ``mbps`` is megabits.
+A unit is a pair: its dimension, ``rate``, ``time`` or ``share``, and its size in bit/s, s or as a share. ``b`` is a bit
+and ``B`` a byte, so ``mbps`` is megabits per second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUANTITY = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(\S.*?)?\s*")
 
 
 def unit_of(text: str) -> tuple[str, float] | None:
-    """Return dimension and size of a unit; ``None`` if the text is none."""
+    """Return the dimension and size of a unit; ``None`` if the text is not a unit."""
     word = text.strip()
     if word.lower() in _TIMES:
         return "time", _TIMES[word.lower()]
@@ -39,14 +39,17 @@ def unit_of(text: str) -> tuple[str, float] | None:
     if found is None:
         return None
     prefix, binary, what, per_second = found.groups()
-    if what in ("b", "B") and (not per_second or (not prefix and per_second == "_s")):  # "b", "kB" and "b_s" are words
+    if what in ("b", "B") and (not per_second or (not prefix and per_second == "_s")):  # "b", "kB", "b_s": not rates
         return None
     size = (_BINARY if binary and prefix else _PREFIXES)[prefix.lower()]
     return "rate", size * (8.0 if what[0] == "B" or what.lower().startswith("byte") else 1.0)
 
 
 def quantity_of(text: str) -> tuple[float, tuple[str, float] | None] | None:
-    """Return the number of ``50 ms``, and its unit, if it has one; ``None`` if the text is no such quantity."""
+    """Return the number and unit of a text such as ``50 ms``; the unit is ``None`` if there is none.
+
+    ``None`` if the text is not such a quantity.
+    """
     found = _QUANTITY.fullmatch(text)
     if found is None:
         return None

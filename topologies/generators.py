@@ -1,9 +1,9 @@
 """Regular and random networks: frozen options that build annotated graphs (``topologies.graph``).
 
-Rates and delays of options hold for each direction of a link. Random networks lie on a square: coordinates from a seed,
-links by distance, delays by the length of the fibre. Each has a ``seed`` of its own: another seed of the run is the
-same experiment on the same network. networkx' generators are not used: the shipped scenarios' networks must stay the
-same for every version of it.
+Rates and delays of options hold for each direction of a link. Random networks lie on a square: a seed determines the
+coordinates, distances determine the links, and lengths of fibres the delays. Each has its own ``seed``, so that another
+seed of the run repeats the experiment on the same network. The generators of networkx are not used, because the
+networks of the shipped scenarios must stay the same for every version of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ring(StarTopology):
     data_centers: int = field(default=4, metadata={**_SITES, "min": 3, "max": 200})
 
     def build(self) -> Graph[str]:
-        """Return ``dc0``, ``dc1``, …, linked in that order and back to ``dc0``."""
+        """Return a ring of ``dc0``, ``dc1``, …."""
         names = _names(self.data_centers)
         return _circle(_regular(self, [*pairwise(names), (names[-1], names[0])]))
 
@@ -66,7 +66,7 @@ class Mesh(StarTopology):
     data_centers: int = field(default=3, metadata={**_SITES, "max": 200})
 
     def build(self) -> Graph[str]:
-        """Return all pairs of ``dc0``, ``dc1``, …, linked."""
+        """Return ``dc0``, ``dc1``, … with links between all pairs."""
         return _circle(_regular(self, list(combinations(_names(self.data_centers), 2))))
 
 
@@ -82,7 +82,7 @@ class Dumbbell:
     access_delay: float = field(default=0.001, metadata={"help": "one-way delay of these", "unit": "s"})
 
     def build(self) -> Graph[str]:
-        """Return even data centres on the left and odd ones on the right."""
+        """Return a graph with even data centres on the left and odd ones on the right."""
         graph = new_graph("dc0")
         names = _names(self.data_centers)
         for number, name in enumerate(names):
@@ -100,8 +100,8 @@ class Dumbbell:
 class FatTree:
     """A fat tree of switches inside one data centre (Al-Fares et al., SIGCOMM 2008): racks in place of data centres.
 
-    With switches of k ports: k pods, k²/2 racks (``rack0`` …) of ``workers`` machines, k²/2 aggregation and k²/4 core
-    switches. Pairs are spread over paths of equal length.
+    Switches with k ports form k pods, with k²/2 racks (``rack0`` …) of ``workers`` machines, k²/2 aggregation switches
+    and k²/4 core switches. Pairs of racks are spread over paths of equal length.
     """
 
     ports: int = field(default=4, metadata={"help": "ports of a switch; even", "min": 2, "max": 16})
@@ -119,7 +119,7 @@ class FatTree:
             yield "ports", f"{self.ports} is odd", f"half of a switch's ports go up; write {self.ports + 1}"
 
     def build(self) -> Graph[str]:
-        """Return ``rackN`` below ``aggN`` below ``coreN``."""
+        """Return racks ``rackN``, above them switches ``aggN``, and above these ``coreN``."""
         half = self.ports // 2
         width = self.data_centers
         graph = new_graph("rack0")
@@ -153,7 +153,8 @@ class _Scattered:
 class Geometric(_Scattered):
     """Random geometric graph: a link between all pairs nearer than ``radius`` (Gilbert 1961).
 
-    Separate parts are joined over the shortest gaps. The central data centre is the one nearest to all others.
+    Unconnected parts are joined by the shortest possible links. The central data centre is the one nearest to all
+    others.
     """
 
     radius: float = field(default=0.35, metadata={"help": "longest link, as a share of the side", "above": 0, "max": 2})
@@ -167,8 +168,8 @@ class Geometric(_Scattered):
 class Waxman(_Scattered):
     """Links are likelier between near data centres: P = beta · exp(-d / (alpha · L)), L the largest distance.
 
-    Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988. Separate parts are joined over the shortest
-    gaps. The central data centre is the one nearest to all others.
+    Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988. Unconnected parts are joined by the shortest
+    possible links. The central data centre is the one nearest to all others.
     """
 
     alpha: float = field(default=0.3, metadata={"help": "larger: distance matters less", "above": 0, "max": 100})
@@ -185,8 +186,11 @@ class Waxman(_Scattered):
 
 @dataclass(frozen=True, slots=True)
 class UnevenStar:
-    """Every data centre has one link to the central one, ``dc0``; no two are alike: rates are drawn log-uniformly
-    between ``slowest`` and ``fastest``, delays uniformly between ``nearest`` and ``farthest``."""
+    """Every data centre has one link to the central one, ``dc0``, with a rate and a delay drawn at random.
+
+    Rates are drawn log-uniformly between ``slowest`` and ``fastest``, delays uniformly between ``nearest`` and
+    ``farthest``.
+    """
 
     data_centers: int = field(default=100, metadata={**_SITES, "max": 10_000})
     workers: int = field(default=2, metadata=_WORKERS)
@@ -203,7 +207,7 @@ class UnevenStar:
             yield "nearest", "is above 'farthest'", "exchange them"
 
     def build(self) -> Graph[str]:
-        """Return ``dc0`` in the middle and ``dc1`` … around it, by delay."""
+        """Return ``dc0`` in the middle, and ``dc1`` … around it at distances proportional to their delays."""
         random = Random(f"uneven-star/{self.seed}")
         graph = new_graph("dc0")
         graph.add_node("dc0", workers=self.workers, xy=(0.0, 0.0))
@@ -242,7 +246,7 @@ def _on_circle(number: int, count: int) -> tuple[float, float]:
 
 
 def _scattered(options: _Scattered, random: Random, linked: Callable[[float, float], bool]) -> Graph[str]:
-    """Place data centres at random, and add the links that ``linked(distance, longest distance)`` selects."""
+    """Place data centres at random, and add the links for which ``linked(distance, longest distance)`` is true (km)."""
     names = _names(options.data_centers)
     places = {name: (random.uniform(0, options.side_km), random.uniform(0, options.side_km)) for name in names}
     lengths = {(a, b): math.dist(places[a], places[b]) for a, b in combinations(names, 2)}
@@ -260,7 +264,7 @@ def _scattered(options: _Scattered, random: Random, linked: Callable[[float, flo
 def _gaps(
     names: list[str], chosen: list[tuple[str, str]], lengths: dict[tuple[str, str], float]
 ) -> list[tuple[str, str]]:
-    """Return the shortest further links that make the network connected (Kruskal's algorithm)."""
+    """Return the shortest additional links that connect the whole network (Kruskal's algorithm)."""
     sets = nx.utils.UnionFind(names)
     for pair in chosen:
         sets.union(*pair)

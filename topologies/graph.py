@@ -1,11 +1,11 @@
 """Annotated graphs: the vertices and directed edges of a wide-area network, its paths, and distances on the globe.
 
-A vertex is a data centre (``workers`` is a number) or a router (``workers`` is ``None``); it may have ``latitude`` and
-``longitude`` in degrees, or coordinates ``xy`` on a plane, for pictures. An edge is one direction of a link:
+A vertex is a data centre (``workers`` is a number) or a router (``workers`` is ``None``). It may have ``latitude`` and
+``longitude`` in degrees, or coordinates ``xy`` on a plane, for figures. An edge is one direction of a link, with
 ``rate_bps``, ``delay_s`` (one way), ``loss`` (share) and ``queue`` (a text such as ``50 ms``, or ``None`` for the
-default). The graph has ``central``, the data centre of the global server, and ``routing``: by ``delay``, or by ``hops``
-and then delay. The latter is for measured pairs: the link of a pair represents the measured path, even where a detour
-would be shorter.
+default). The graph has the attributes ``central``, the data centre of the global server, and ``routing``: by ``delay``,
+or by ``hops`` and then delay. The latter is for measured pairs: the link of a pair represents the measured path, even
+if a detour would be shorter.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def data_centers(graph: Graph[str]) -> list[str]:
 
 
 def routers(graph: Graph[str]) -> list[str]:
-    """Return the other vertices, in insertion order."""
+    """Return the vertices without workers, in insertion order."""
     return [name for name, data in graph.nodes(data=True) if data.get("workers") is None]
 
 
 def great_circle_km(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Return the distance of two points (latitude, longitude in degrees) on a sphere, by the haversine formula."""
+    """Return the distance (km) of two points (latitude, longitude in degrees) on the globe (haversine formula)."""
     (phi, lam), (psi, mu) = (tuple(math.radians(angle) for angle in point) for point in (a, b))
     square = math.sin((psi - phi) / 2) ** 2 + math.cos(phi) * math.cos(psi) * math.sin((mu - lam) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(square)))
@@ -57,7 +57,7 @@ def great_circle_km(a: tuple[float, float], b: tuple[float, float]) -> float:
 def fibre_delay_s(distance_km: float, stretch: float) -> float:
     """Return the one-way delay of a fibre that is ``stretch`` times as long as the distance.
 
-    Light travels at 2/3 c in glass. Rounded to microseconds, which is 200 m of fibre.
+    Light travels at 2/3 c in glass. The delay is rounded to microseconds, which correspond to 200 m of fibre.
     """
     return round(distance_km * stretch / FIBRE_KM_PER_S, 6)
 
@@ -75,7 +75,7 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def pairs(graph: Graph[str]) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any] | None]]:
-    """Yield every link once: its two ends, the data of that direction and, if there is one, of the reverse."""
+    """Yield every link once: its two ends, the data of this direction, and those of the reverse one or ``None``."""
     place = {name: number for number, name in enumerate(graph)}
     for a, b, data in graph.edges(data=True):
         back = graph.get_edge_data(b, a)
@@ -84,10 +84,11 @@ def pairs(graph: Graph[str]) -> Iterator[tuple[str, str, dict[str, Any], dict[st
 
 
 class Paths:
-    """Shortest paths from one vertex to all, or (``backwards``) from all to one.
+    """Shortest paths from one vertex to all others or, with ``backwards``, from all others to it.
 
-    By least delay, or by fewest links and then least delay. Among equally short paths (in a fat tree) a hash of the
-    pair's names chooses, as switches hash addresses (ECMP, RFC 2992), so that every run has the same paths.
+    The shortest path has the lowest delay, or the fewest links and then the lowest delay. Among equally short paths, as
+    in a fat tree, a hash of the pair's names chooses one, like switches that hash addresses (ECMP, RFC 2992), so that
+    every run has the same paths.
     """
 
     def __init__(self, edges: Iterable[tuple[str, str, float]], origin: str, routing: str, backwards: bool) -> None:
@@ -116,6 +117,6 @@ class Paths:
 
 
 def _link_cost(delay_s: float, routing: str) -> int:
-    """Return the cost of one link: a whole number, so that equal paths are equal. Of equal delays, fewer links win."""
+    """Return the cost of a link: an integer, so that sums are exact. Of paths with equal delays, fewer links win."""
     nanoseconds = round(delay_s * 1e9)
     return _HOP + nanoseconds if routing == "hops" else (nanoseconds << 16) + 1

@@ -1,12 +1,12 @@
-"""A network from what was measured between its sites: matrices and lists of round trips, delays, rates and losses.
+"""Makes a network from measurements between its sites: matrices and lists of round trips, delays, rates and losses.
 
-A matrix has the names of the sites in its first row and its first column; its first cell, or the file's name, says what
-its numbers are (``rtt ms``, ``bandwidth_mbps.csv``). A list has a row per pair, and columns by name
-(``topologies.table``); with a column of times, each link follows its own rows. Several files are put together by the
-names of the sites.
+A matrix has the names of the sites in its first row and first column. Its first cell or the file's name states the
+quantity and unit (``rtt ms``, ``bandwidth_mbps.csv``). A list has a row per pair and named columns
+(``topologies.table``). If it has a column of times, the rows of a pair become the trace of its link. Several files are
+combined by the names of the sites.
 
-Half of a round trip is the delay of each direction. What was measured in one direction only counts for both; of values
-that were measured repeatedly the median counts. Pairs without a measurement have no link.
+The delay of each direction is half of the round trip. A value that was measured in one direction counts for both. If a
+value was measured repeatedly, the median counts. Pairs without a measurement have no link.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from topologies.traces.formats.own import NetworkTraces, trace_of
 from topologies.traces.model import CONSTANT_LIMITS, Reading, Trace
 
 MAX_SITES = 10_000
-_MOST_COMPARED = 1000  # sites of which the nearest to all others is looked for: one shortest-path tree each
+_MOST_COMPARED = 1000  # most sites for a search of the central one, which takes a shortest-path tree for each
 ASYMMETRIC = 0.1  # round trips of a pair that differ by more than this share of their mean are noted
 _OF_LINKS = {
     "rate": ("rate: 1 Gbit/s", "bandwidth", "{rate: NAME in Mbit/s}"),
@@ -47,18 +47,24 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True)
 class Measured:
-    """All files together. ``values``: by quantity and pair; ``traces``: of pairs that were measured over time."""
+    """The measurements of all files.
+
+    sites   maps the name in the scenario to the name in a file
+    values  by quantity and pair of sites, in SI units
+    traces  of pairs that were measured over time, by (source, target, quantity)
+    """
 
     files: list[str] = field(default_factory=list)
-    sites: dict[str, str] = field(default_factory=dict)  # by the name made from it: the name in a file
+    sites: dict[str, str] = field(default_factory=dict)
     values: dict[str, dict[Pair, float]] = field(default_factory=lambda: defaultdict(dict))
     traces: dict[tuple[str, str, str], Trace] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def site(self, file: TextFile, line: int, name: str) -> str:
-        """Return the name of a site as a scenario writes it. Raise ``ScenarioError`` for one that two sites share.
+        """Return the name of a site for a scenario. Raise ``ScenarioError`` if another site has the same one.
 
-        ``New York`` and ``new-york`` are one site; two long names that begin alike are two.
+        ``New York`` and ``new-york`` are the same site. Two long names with the same beginning, which would be cut to
+        the same name, are different sites.
         """
         made = slug(name)
         if not made:
@@ -80,9 +86,10 @@ def read_measurements(
 ) -> tuple[Graph[str], NetworkTraces]:
     """Return the network that files of measurements describe, and the traces of its links.
 
-    columns  of lists: by role, the name of a column, or ``NAME in UNIT``
-    rate_bps, delay_s  of links that have none in the files; ``None``: they are refused
-    central  the data centre of the global server; ``None``: the nearest to all others
+    columns   of lists: maps a role to the name of a column, or to ``NAME in UNIT``
+    rate_bps  of links without a measured rate; ``None`` refuses them. ``delay_s`` likewise
+    central   the data centre of the global server; ``None``: the nearest to all others
+    workers   number of workers in each data centre
 
     Raise ``ScenarioError`` that names file, line and cure.
     """
@@ -118,7 +125,7 @@ def _note_names(found: Measured) -> None:
 
 
 def _take_list(found: Measured, table: Table) -> None:
-    """Take note of a list: a row per pair, or many per pair over time."""
+    """Add the measurements of a list with one row per pair, or several rows over time."""
     if not (table.having("from") and table.having("to")):
         table.refuse(f"is neither a list nor a matrix: its first row is {', '.join(table.names[:6])}", _FORM)
     quantities = [column for role in _WHAT if (column := table.column(role)) is not None]
@@ -167,7 +174,7 @@ def _note_unmeasured(found: Measured, table: Table, count: int) -> None:
 
 
 def _checked(table: Table, row: Row, column: Column) -> float | None:
-    """Return a value that holds for the whole run; ``None`` for a rate of 0: it was not measured."""
+    """Return a value that is constant in a run; ``None`` for a rate of 0, which means that it was not measured."""
     value = table.value(row, column)
     if column.role == "rate" and value == 0:
         return None
@@ -179,7 +186,7 @@ def _checked(table: Table, row: Row, column: Column) -> float | None:
 
 
 def _take_matrix(found: Measured, table: Table) -> None:
-    """Take note of a matrix; an empty cell was not measured."""
+    """Add the measurements of a matrix; an empty cell means that the pair was not measured."""
     file = table.file
     names = table.names
     role, scale = _meaning(table, names[0])
@@ -205,7 +212,10 @@ def _take_matrix(found: Measured, table: Table) -> None:
 
 
 def _meaning(table: Table, corner: str) -> tuple[str, float | None]:
-    """Return role and scale of a matrix' numbers, by its first cell or its file's name. Raise ``ScenarioError``."""
+    """Return the role and scale of a matrix' numbers, from its first cell or its file's name.
+
+    Raise ``ScenarioError`` if neither states them.
+    """
     stem = table.file.name.rpartition(".")[0]
     for text in (corner, f"{stem} {corner}", stem):
         known = role_of(text) if text.strip() else None
@@ -220,7 +230,7 @@ def _has_units(table: Table) -> bool:
 
 
 def _both_ways(found: Measured) -> None:
-    """Make delays of round trips, and let what was measured one way count for both."""
+    """Turn round trips into delays, and use values that were measured in one direction for both."""
     trips = found.values.pop("rtt", {})
     delays = found.values["delay"]
     uneven = []
@@ -250,7 +260,7 @@ def _both_ways(found: Measured) -> None:
 def _graph(
     found: Measured, rate_bps: float | None, delay_s: float | None, central: str | None, workers: int
 ) -> Graph[str]:
-    graph = new_graph("", routing="hops")  # the link of a pair stands for the path that was measured
+    graph = new_graph("", routing="hops")  # the link of a pair represents the measured path
     graph.add_nodes_from(found.sites, workers=workers)
     measured = {ends for values in found.values.values() for ends in values}
     for what, values, default in (("rate", found.values["rate"], rate_bps), ("delay", found.values["delay"], delay_s)):
@@ -296,12 +306,12 @@ def _distance_s(graph: Graph[str], site: str) -> float:
 
 
 def _pairs(ends: Iterable[Pair]) -> list[Pair]:
-    """Return every pair once."""
+    """Return every pair once, sorted, whichever direction was given."""
     return sorted({(min(pair), max(pair)) for pair in ends})
 
 
 def _named(pairs: Sequence[Pair], count: int = 0) -> str:
-    """Name the first pairs. ``count``: how many there are, if these are not all."""
+    """Return the first pairs as text, and the number of the others. ``count``: of all, if ``pairs`` is incomplete."""
     shown = ", ".join(f"{a}-{b}" for a, b in pairs[:_NAMED])
     more = max(count, len(pairs)) - _NAMED
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,9 +1,9 @@
-"""Tables with a header, as tools write measurements: columns are known by their names, with units in them.
+"""Reads tables of measurements with a header: recognises columns and their units by name.
 
 A column has one of the ``ROLES``: ``rtt_ms``, ``RTT (ms)`` and ``ping [msec]`` are round trips, ``mbps`` and
-``throughput_mbit_s`` rates, ``timestamp`` and ``t_s`` times, ``src`` and ``from`` the beginning of a path. What a name
-does not tell, ``columns`` does: ``{rate: bw in Mbit/s}``. Cells are separated by commas, semicolons, tabs, bars or
-blanks. Times are numbers, of seconds since 1970, too, or ISO 8601; the first of a file becomes 0.
+``throughput_mbit_s`` rates, ``timestamp`` and ``t_s`` times, ``src`` and ``from`` the beginning of a path. If a name
+does not tell the role or unit, ``columns`` does: ``{rate: bw in Mbit/s}``. Cells are separated by commas, semicolons,
+tabs, bars or blanks. Times are numbers, which may count from 1970, or ISO 8601. The earliest time of a file becomes 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROLES = ("time", "from", "to", "rate", "delay", "rtt", "loss")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MISSING = frozenset({"", "-", "--", "nan", "na", "n/a", "null", "none", "?"})
 _DIMENSIONS = {"time": "time", "rate": "rate", "delay": "time", "rtt": "time", "loss": "share"}
-# In the order in which they count: the words of "round_trip_time" are of a round trip, and one is of a time.
+# The first role with a matching word wins: "round_trip_time" has words of a round trip and of a time.
 _WORDS = {
     "rtt": {"rtt", "rtts", "ping", "pings", "roundtrip", "trip"},
     "delay": {"delay", "owd", "oneway"},
@@ -37,16 +37,16 @@ _WORDS = {
 }
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SPREADS = {"std", "stddev", "sd", "mdev", "var", "min", "max", "jitter", "p5", "p95", "p99", "error", "count"}
-_AMBIGUOUS = "latency"  # which some tools measure there and back, and some one way
-_RIVALS = {"rtt": "delay", "delay": "rtt"}  # who names the one column does not mean the other
-_SINCE_1970 = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e8, 1.0))  # numbers from there on, and their unit in s
+_AMBIGUOUS = "latency"  # some tools mean the round trip, and others one way
+_RIVALS = {"rtt": "delay", "delay": "rtt"}  # if the user names the column of the one, a column of the other is ignored
+_SINCE_1970 = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e8, 1.0))  # the unit (s) of times from a number on
 _NAMES = {"rate": "rate_mbit_s", "rtt": "rtt_ms", "loss": "loss", "time": "time_s", "from": "src", "to": "dst"}
 _EXAMPLE = {"rate": "Mbit/s", "delay": "ms", "rtt": "ms", "loss": "%", "time": "s"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column holds. ``scale``: of its numbers to SI units; ``None`` where no one states a unit."""
+    """A column. ``scale``: the factor from its numbers to SI units; ``None`` if no unit is stated."""
 
     name: str
     number: int
@@ -56,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line; ``time_s`` is since the first time of the file, and 0 without times."""
+    """A row. ``time_s``: seconds since the earliest time of the file; 0 if the table has no times."""
 
     line: int
     cells: tuple[str, ...]
@@ -65,7 +65,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file's columns, rows, and ``notes`` on what was assumed."""
+    """The table of a file.
+
+    names    the names of all columns
+    columns  the columns with a role
+    notes    assumptions that reading made
+    """
 
     file: TextFile
     names: tuple[str, ...]
@@ -74,11 +79,11 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def having(self, *roles: str) -> list[Column]:
-        """Return the columns of these roles."""
+        """Return the columns with one of these roles."""
         return [column for column in self.columns if column.role in roles]
 
     def column(self, *roles: str) -> Column | None:
-        """Return the only column of these roles, or ``None``. Raise ``ScenarioError`` for several."""
+        """Return the only column with one of these roles, or ``None``. Raise ``ScenarioError`` if there are several."""
         found = self.having(*roles)
         if len(found) > 1:
             names = ", ".join(f"'{column.name}'" for column in found)
@@ -87,7 +92,10 @@ class Table:
         return found[0] if found else None
 
     def needed(self, what: str, *roles: str) -> Column:
-        """Return the only column of these roles. Raise ``ScenarioError`` without one."""
+        """Return the only column with one of these roles. Raise ``ScenarioError`` if there is none, or several.
+
+        what  the quantity, for the message
+        """
         found = self.column(*roles)
         if found is None:
             self.refuse(
@@ -96,11 +104,11 @@ class Table:
         return found
 
     def refuse(self, problem: str, cure: str) -> NoReturn:
-        """Raise ``ScenarioError`` with the line of the header."""
+        """Raise ``ScenarioError`` that names the line of the header."""
         self.file.refuse(self.file.rows[0][0], problem, cure)
 
     def pairs(self) -> dict[tuple[str, str], list[Row]]:
-        """Return the rows by the two ends that they name; all below ("", "") where the table names none."""
+        """Return the rows by their two ends; all rows by ``("", "")`` if the table has no columns for both ends."""
         source = self.column("from")
         target = self.column("to")
         if source is None or target is None:
@@ -111,7 +119,10 @@ class Table:
         return found
 
     def value(self, row: Row, column: Column) -> float | None:
-        """Return a cell in SI units, and half of a round trip; ``None`` if it is empty. Raise ``ScenarioError``."""
+        """Return a cell in SI units, halved if it is a round trip; ``None`` if it is empty.
+
+        Raise ``ScenarioError`` if it is not a number, or its unit is unknown.
+        """
         cell = row.cells[column.number]
         if cell.lower() in MISSING:
             return None
@@ -145,7 +156,7 @@ def _with_unit(role: str, name: str) -> str:
 
 
 def number(file: TextFile, row: Row, cell: str) -> float:
-    """Return a cell as a finite number. Raise ``ScenarioError``."""
+    """Return a cell as a finite number. Raise ``ScenarioError`` if it is none."""
     try:
         value = parse_float(cell)
     except ValueError:
@@ -160,13 +171,17 @@ def number(file: TextFile, row: Row, cell: str) -> float:
 
 
 def separator_of(line: str) -> str | None:
-    """Return what separates the cells of a header: the most frequent separator, or ``None`` for blanks."""
+    """Return the most frequent separator of a header line; ``None`` for blanks."""
     found = max(SEPARATORS, key=line.count)
     return found if found in line else None
 
 
 def is_header(line: str) -> bool:
-    """Return whether a line names the columns of a table: it has letters that are of no number, and known words."""
+    """Return whether a line is the header of a table.
+
+    If cells are separated by blanks, one of them must be a known name of a column. Otherwise, one must have a letter
+    other than the ``e`` of numbers.
+    """
     cells = _cells_of(line, separator_of(line))
     lettered = [cell for cell in cells if re.search(r"[a-df-z]", cell.lower())]
     known = [cell for cell in cells if role_of(cell) is not None]
@@ -183,7 +198,7 @@ def _cells_of(line: str, separator: str | None) -> list[str]:
 
 
 def role_of(name: str) -> tuple[str, float | None] | None:
-    """Return role and scale of a column by its name; the scale is ``None`` if the name has no unit."""
+    """Return the role and scale of a column by its name, or ``None``. The scale is ``None`` if the name has no unit."""
     spaced = re.sub(r"(?<=[a-z]{3})(?=[A-Z])", " ", name)
     words = [word for word in re.split(r"[^A-Za-z0-9%/µμ]+", spaced) if word]
     words = [part for word in words for part in ([word] if unit_of(word) else word.split("/"))]
@@ -203,7 +218,7 @@ def role_of(name: str) -> tuple[str, float | None] | None:
 
 
 def _unit_at_end(words: list[str]) -> tuple[tuple[str, float] | None, list[str]]:
-    """Return the unit that the last words are, or ``None``, and the others. ``t`` and ``b`` alone are no units."""
+    """Return the unit that the last words form, if any, and the remaining words."""
     for count in (3, 2, 1):
         text = "/".join(words[-count:])
         text = text.lower() if text.isupper() else text
@@ -213,9 +228,9 @@ def _unit_at_end(words: list[str]) -> tuple[tuple[str, float] | None, list[str]]
 
 
 def read_table(file: TextFile, columns: Mapping[str, str] | None = None) -> Table:
-    """Return the table of a file. ``columns``: by role, the name of a column, or ``NAME in UNIT``.
+    """Return the table of a file. Raise ``ScenarioError`` that names file, line and cure.
 
-    Raise ``ScenarioError`` that names file, line and cure.
+    columns  maps a role to the name of a column, or to ``NAME in UNIT``
     """
     line, text = file.rows[0]
     names = tuple(_cells_of(text, separator_of(text)))
@@ -241,8 +256,10 @@ def read_table(file: TextFile, columns: Mapping[str, str] | None = None) -> Tabl
 
 
 def _of_times(names: tuple[str, ...], unknown: list[str], rows: list[Row], known: list[Column]) -> tuple[str, ...]:
-    """Return a note on the first column that looks like times though its name does not say so: dates, or numbers that
-    grow from row to row of each pair."""
+    """Return a note on the first unknown column that looks like times; empty if there is none.
+
+    Its cells are dates, or numbers that grow from row to row of each pair.
+    """
     ends = [column.number for column in known if column.role in ("from", "to")]
     pairs: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -261,7 +278,7 @@ def _of_times(names: tuple[str, ...], unknown: list[str], rows: list[Row], known
 
 
 def _grows(number: int, pairs: list[list[Row]]) -> bool:
-    """Return whether the numbers of a column grow from row to row of every pair, of which one has several rows."""
+    """Return whether the numbers of a column grow from row to row of each pair, and some pair has several rows."""
     try:
         values = [[parse_float(row.cells[number]) for row in rows] for rows in pairs]
     except ValueError:
@@ -299,14 +316,15 @@ def _columns(file: TextFile, names: tuple[str, ...], chosen: Mapping[str, str]) 
 
 
 def read_matrix(file: TextFile) -> Table | None:
-    """Return a file whose first row and first column have the same names as a table without columns of roles.
+    """Return the table of a matrix file; it has no columns with roles. ``None`` if the file is not a matrix.
 
-    ``None`` for any other. Raise ``ScenarioError`` for rows of another length.
+    A matrix has the same names in its first row and its first column. Raise ``ScenarioError`` if a row has another
+    length than the first one.
     """
     separator = separator_of(file.rows[0][1])
     first = [_cells_of(text, separator) for _, text in file.rows]
     names = first[0]
-    if len(first) > 1 and len(names) == len(first[1]) - 1:  # an empty first cell, before a blank or a tab
+    if len(first) > 1 and len(names) == len(first[1]) - 1:  # the first cell is empty, and was stripped
         names = ["", *names]
     if len(first) < 3 or len({*names[1:]} & {cells[0] for cells in first[1:] if cells}) < 2:
         return None
@@ -314,12 +332,12 @@ def read_matrix(file: TextFile) -> Table | None:
 
 
 def _rows(file: TextFile, names: tuple[str, ...]) -> Iterator[Row]:
-    """Yield all rows. Raise ``ScenarioError`` for one without as many cells as the header has."""
+    """Yield all rows. Raise ``ScenarioError`` for a row that has not as many cells as the header."""
     separator = separator_of(file.rows[0][1])
     for line, text in file.rows[1:]:
         cells = _cells_of(text, separator)
         if separator == "\t" and len(cells) < len(names):
-            cells += [""] * (len(names) - len(cells))  # which lines are read without
+            cells += [""] * (len(names) - len(cells))  # empty cells at the end of a line were stripped
         if len(cells) != len(names):
             many = "expected two numbers" if len(names) == 2 else f"expected {len(names)} cells, found {len(cells)}"
             file.refuse(line, many, f"{len(names)} cells as in the header: {','.join(names)}")
@@ -327,7 +345,7 @@ def _rows(file: TextFile, names: tuple[str, ...]) -> Iterator[Row]:
 
 
 def _from_0(file: TextFile, rows: list[Row], column: Column) -> tuple[list[Row], tuple[str, ...]]:
-    """Return the rows with their times since the first one, and a note if that is not 0."""
+    """Return the rows with times since the earliest one, and a note if the earliest one is not 0."""
     is_date = _DATE.match(rows[0].cells[column.number]) is not None
     scale = 1.0 if is_date else _time_scale(file, rows[0], column)
     times_s = [_time(file, row, row.cells[column.number], is_date) * scale for row in rows]

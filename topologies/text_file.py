@@ -17,7 +17,7 @@ MAX_FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """The text of a file, its rows (line number and text, without comments and empty lines), its name for messages."""
+    """The text of a file. ``rows``: line number and text of each line, without comments and empty lines."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class TextFile:
 
     @classmethod
     def read(cls, path: Path, limit_bytes: int = MAX_FILE_BYTES) -> TextFile:
-        """Read a regular file of at most ``limit_bytes`` in UTF-8. Raise ``ScenarioError``."""
+        """Read a regular UTF-8 file of at most ``limit_bytes``. Raise ``ScenarioError`` if that is not possible."""
         try:
             return cls.of(path.name, read_regular(path, limit_bytes).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
@@ -48,7 +48,7 @@ class TextFile:
         raise ScenarioError(f"{where}: {problem} ({cure})" if cure else f"{where}: {problem}")
 
     def number(self, line: int, text: str, problem: str, cure: str) -> float:
-        """Return a text as a finite number; refuse any other for ``problem``, with ``cure``."""
+        """Return a text as a finite number. Refuse any other text, with the message ``problem`` and ``cure``."""
         try:
             value = parse_float(text)
         except ValueError:
@@ -56,9 +56,9 @@ class TextFile:
         return value if math.isfinite(value) else self.refuse(line, problem, cure)
 
     def numbers(self, columns: int, what: str, cure: str) -> Iterator[tuple[int, list[float]]]:
-        """Yield line number and finite numbers of every row, separated by commas or blanks.
+        """Yield the line number and the finite numbers of every row, which are separated by commas or blanks.
 
-        ``what`` and ``cure`` describe a row of ``columns`` numbers in the error for any other.
+        Refuse a row that has not ``columns`` numbers, with a message that expects ``what`` and suggests ``cure``.
         """
         if not self.rows:
             self.refuse(None, "no rows")

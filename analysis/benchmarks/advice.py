@@ -76,7 +76,7 @@ def _checked(options: Namespace, number: int) -> Row:
 
 
 def _advice(drawn: DrawnScenario, folder: Path, options: Namespace) -> dict[str, Any]:
-    """Return what is kept of the advice; it is asked for if there is none yet."""
+    """Return the stored results of the advice; if there are none, ask for the advice first."""
     path = folder / "advice.json"
     if not path.is_file():
         begin_s = processor_s()
@@ -93,7 +93,7 @@ def _advice(drawn: DrawnScenario, folder: Path, options: Namespace) -> dict[str,
 
 
 def processor_s() -> float:
-    """Return the processor time of this process, and of those that it has waited for."""
+    """Return the processor time (s) of this process and of the ended child processes that it has waited for."""
     taken = os.times()
     return taken.user + taken.system + taken.children_user + taken.children_system
 
@@ -113,7 +113,7 @@ def _means(
     names: Sequence[str],
     first_seed: int,
 ) -> Mapping[str, Mean]:
-    """Return the mean value of each technique in whole runs with three seeds, ``first_seed`` and those after it."""
+    """Return the mean value of each technique in whole runs with ``SEEDS`` seeds, ``first_seed`` and the next ones."""
     if not names:
         return {}
     kept = folder / f"runs-{first_seed}"
@@ -133,7 +133,7 @@ def _means(
 
 
 def _kept_settings(advice: dict[str, Any], folder: Path) -> dict[str, list[str]]:
-    """Return the settings of whole runs by technique: those of the first advice, if it was asked for anew."""
+    """Return the settings of whole runs by technique. If the advice is repeated, those of the first one are kept."""
     path = folder / "settings.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     settings = {**advice["settings"], **kept}
@@ -160,7 +160,7 @@ def value_of(drawn: DrawnScenario, prices: Prices | None, seen: Observation) -> 
 
 
 def limits_of(drawn: DrawnScenario, prices: Prices | None, most: float) -> Limits:
-    """Return when a run has certainly taken more than a value, whatever its bytes cost between these data centres."""
+    """Return the limits at which a run has certainly taken more than ``most``, even at the lowest price of a byte."""
     if drawn.least == TIME:
         return Limits(virtual_s=most)
     if drawn.least == BYTES:
@@ -204,12 +204,12 @@ def _exact(means: Mapping[str, Mean]) -> dict[str, float]:
 
 
 def _regret(values: Mapping[str, float], chosen: str) -> float:
-    """Return how much more the chosen one takes than the best one; NaN where it is not known."""
+    """Return how much more the chosen technique takes than the best one, as a share; NaN if unknown."""
     best = min(values.values(), default=math.inf)
     return values[chosen] / best - 1 if chosen in values and math.isfinite(best) else math.nan
 
 
 def _is_covered(row: Mapping[str, Any], means: Mapping[str, Mean]) -> bool:
-    """Return whether an interval holds the mean; a lower bound lies at the interval's end or above."""
+    """Return whether the interval contains the mean. If only a lower bound is known, the mean is above the interval."""
     mean = means[row["name"]]
     return mean.is_exact and bool(row["low"] <= mean.value <= row["high"])

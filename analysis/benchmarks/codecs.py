@@ -37,7 +37,7 @@ LAYER = 250_000  # elements with one scale
 WARM_UP_ROUNDS = 2
 FOUR_BITS = "4-bit (DGT)"
 TORCH_TOPK = "torch.topk"
-RATIO = 0.01  # of the elements that torch.topk selects
+RATIO = 0.01  # default share of the elements that torch.topk selects
 CLONE = "clone"
 FLOOR = "residual += g"
 
@@ -45,7 +45,7 @@ Step = Callable[[int], Any]
 
 
 def gradients(size: int, seed: int, count: int = 2) -> list[Tensor]:
-    """Return heavy-tailed gradients; layers keep their scale from one gradient to the next."""
+    """Return heavy-tailed gradients; a layer has the same scale in all of them."""
     layers = -(-size // LAYER)
     scales = np.random.default_rng(seed).lognormal(np.log(1e-4), 1.0, layers).astype(np.float32)
     found = []
@@ -64,13 +64,13 @@ def kind_and_options(text: str) -> tuple[str, dict[str, Any]]:
     kind, *pairs = text.split(":")
     options: dict[str, Any] = dict(pair.split("=", 1) for pair in pairs)
     for name, value in options.items():
-        with suppress(ValueError):  # a word
+        with suppress(ValueError):  # a word stays a text
             options[name] = json.loads(value)
     return kind, options
 
 
 def steps_of(name: str, inputs: list[Tensor]) -> dict[str, Step]:
-    """Return ``encode`` and ``decode`` of a codec, which take the number of a repeat."""
+    """Return the functions ``encode`` and ``decode`` of a codec. Their argument is the number of the repeat."""
     size = inputs[0].numel()
     kind, options = kind_and_options(name)
     if kind == FOUR_BITS:

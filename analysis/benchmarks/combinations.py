@@ -58,7 +58,7 @@ training: {model: {kind: mlp, hidden: 24}, data: digits, batch: 16, rounds: 40, 
 device: {step_time: 20 ms, variation: 10 %}
 optimizer: {kind: adam, learning_rate: 0.005}
 """
-# of a model of 1 800 parameters: keys below a codec's bound travel whole, and 40 rounds are few
+# for a model of 1 800 parameters in 40 rounds: with a codec's usual bound, all its keys would travel whole
 SMALL_MODEL: dict[str, dict[str, Any]] = {
     "hfa": {"k1": 3, "k2": 2},
     "diloco": {"h": 3},
@@ -84,25 +84,25 @@ LEARNING_RATES = {
     "muon": 0.02,
     "dcasgd": 0.02,
 }
-OUTSIDE: dict[str, tuple[str, ...]] = {  # axes that the matrix does not have
+OUTSIDE: dict[str, tuple[str, ...]] = {  # axes that are not part of ``testbed matrix``
     "optimizer": tuple(OPTIMIZERS.shipped),
     "split": tuple(SPLITS.shipped),
     "servers": ("1", "2"),
     "loss": ("0 %", "0.5 %"),
 }
-_CHOSEN = 0.5  # how often an option with choices is drawn, too
+_CHOSEN = 0.5  # probability that an option with choices is drawn as well
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnCase:
-    """Values by axis, and all settings that they make up, as after ``--set``."""
+    """A drawn combination: its values, and all settings for it, as after ``--set``."""
 
     values: tuple[str, ...]
     settings: tuple[str, ...]
 
 
 def draw(seed: int, number: int) -> DrawnCase:
-    """Return the combination of this number among those of a seed."""
+    """Return the combination with this number in the sequence of a seed."""
     rng = random.Random(f"{seed} {number}")
     axes = rng.sample([*AXES, *OUTSIDE], rng.choice((3, 3, 3, 4, 5, 6)))
     values = {axis: rng.choice((AXES | OUTSIDE)[axis]) for axis in axes}
@@ -126,7 +126,7 @@ def _outside(values: Combination) -> Iterator[str]:
 
 
 def _options(rng: random.Random, axis: str, kind: str) -> Iterator[str]:
-    """Yield what suits a small model, and perhaps one option with choices."""
+    """Yield the options of a value that suit a small model and, at random, one option with choices."""
     for name, value in SMALL_MODEL.get(kind, {}).items():
         yield f"{axis}.{name}={value}"
     options = fields(options_of(KINDS[axis][kind]))
@@ -140,7 +140,8 @@ def _options(rng: random.Random, axis: str, kind: str) -> Iterator[str]:
 def plan_of(case: DrawnCase, on: str = "simulate") -> Plan:
     """Return the Plan of a combination. Raise ``ScenarioError`` if it is refused.
 
-    Flows carry the bytes of messages alone, which ``wrong_bytes`` compares; packets would add acknowledgements.
+    Simulations are by flows, which carry exactly the bytes of messages that ``wrong_bytes`` compares; packets would add
+    acknowledgements.
     """
     network = ["simulation.network=flows"] if on == "simulate" else []
     return build_plan(loads(BASE, overrides=(*case.settings, *network, f"run.on={on}")), on)
@@ -148,7 +149,7 @@ def plan_of(case: DrawnCase, on: str = "simulate") -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class CombinationEnd:
-    """How a run has ended: what is wrong with it, if anything, and its parameters."""
+    """The end of a run. ``wrong``: what is wrong with it, or empty; ``sha256``: of the parameters of each node."""
 
     wrong: str
     accuracy: float
@@ -167,7 +168,7 @@ def run(plan: Plan) -> CombinationEnd:
         (event["node"], str(event["parameters_sha256"])) for event in events if event.get("parameters_sha256")
     )
     wrong = ""
-    if outcome.exit_code == ScenarioError.exit_code:  # what depends on the sizes of tensors is refused at the start
+    if outcome.exit_code == ScenarioError.exit_code:  # settings that do not fit the sizes of tensors are refused late
         raise ScenarioError(outcome.message if "write " not in outcome.message else f"({outcome.message})")
     if outcome.status != "done":
         wrong = f"{outcome.status}: {outcome.message}"
@@ -179,9 +180,9 @@ def run(plan: Plan) -> CombinationEnd:
 
 
 def wrong_bytes(plan: Plan, events: Sequence[dict[str, Any]]) -> str:
-    """Return which link has carried other bytes than those of the messages that nodes have received over it.
+    """Return, as text, a link whose carried bytes differ from those of the messages received over it; empty for none.
 
-    Datagrams have other headers than TCP, and lost ones arrive nowhere: links may carry more where there are any.
+    With unreliable datagrams, links may carry more: their headers differ from those of TCP, and some are lost.
     """
     told: Counter[str] = Counter()
     for event in events:
@@ -199,7 +200,7 @@ def wrong_bytes(plan: Plan, events: Sequence[dict[str, Any]]) -> str:
 
 
 def repeats_elsewhere(plan: Plan) -> bool:
-    """Return whether a run ends with the same bits in every world: where no decision depends on measured times."""
+    """Return whether a run ends with equal bits in every world: no decision depends on measured times."""
     technique = plan.technique
     tiers = ((technique.sync_tier1, technique.overlay_tier1), (technique.sync_tier2, technique.overlay_tier2))
     return (
@@ -215,7 +216,7 @@ def repeats_elsewhere(plan: Plan) -> bool:
 
 
 def examine(case: DrawnCase, on: str = "simulate") -> Row:
-    """Run one combination, twice; return its row."""
+    """Run a combination, and repeat the run if its bits must be equal; return its row."""
     begin_s = time.process_time()
     accuracy = 0.0
     try:

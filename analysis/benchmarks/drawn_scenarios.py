@@ -35,7 +35,7 @@ LEAST = (TIME, MONEY, BYTES)
 
 @dataclass(frozen=True, slots=True)
 class DrawnScenario:
-    """A scenario, and what is asked of it. ``prices``: the content of a file of prices; empty where none are asked."""
+    """A scenario, and the question about it. ``prices``: the content of a file of prices; empty unless money counts."""
 
     text: str
     accuracy: float
@@ -51,7 +51,7 @@ class DrawnScenario:
 
 
 def draw(seed: int, number: int) -> DrawnScenario:
-    """Return the scenario of this number: the same for the same seed, whatever other numbers are drawn."""
+    """Return the scenario with this number in the sequence of a seed; it does not depend on the other numbers."""
     rng = Random(f"{seed}/{number}")
     sites = rng.choice((3, 3, 4, 5, 6, 8, 11, 16))
     models = MODELS if sites <= 6 else MODELS[:4]
@@ -86,7 +86,7 @@ def draw(seed: int, number: int) -> DrawnScenario:
 
 
 def _prices(rng: Random, names: list[str], size_bytes: int, round_s: float) -> str:
-    """Return prices by which neither transfers nor machines are all that costs, as CSV."""
+    """Return prices as CSV, such that transfers and machines both contribute to the cost."""
     usd_per_gb = [rng.choice((0.02, 0.05, 0.09, 0.14)) for _ in names]
     round_usd = 2 * sum(usd_per_gb[1:]) * size_bytes / 1e9
     share_of_machines = rng.choice((0.2, 0.5, 0.8))
@@ -105,7 +105,7 @@ def _site(rng: Random, name: str, index: int) -> dict[str, Any]:
 
 
 def _links(rng: Random, names: list[str], rate_bps: float) -> Any:
-    """Yield the links: all pairs of few data centres; a star, and a ring around it, of many."""
+    """Yield the links: all pairs of up to 6 data centres; for more, a star with links between neighbours around it."""
     count = len(names)
     pairs = [(0, other) for other in range(1, count)]
     pairs += [

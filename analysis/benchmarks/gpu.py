@@ -50,11 +50,11 @@ SPARSE = "codec={kind: topk, ratio: 0.01, bound: 100}"
 
 
 Finding = tuple[str, str, bool | None]
-"""What was measured, its bound, and whether it is within; ``None``: there is nothing to be within."""
+"""The measurement, its bound, and whether it is within the bound; ``None`` if there is no bound."""
 
 
 class NotMeasuredError(Exception):
-    """A check that this machine cannot make: why, and the command that cures it, if it is not ``LATER``."""
+    """A check that this machine cannot make. ``cure``: the command that makes it possible; by default ``LATER``."""
 
     def __init__(self, why: str, cure: str = "") -> None:
         super().__init__(why)
@@ -85,7 +85,7 @@ def _row(name: str, found: str, bound: str, ok: bool | None) -> Row:
 
 
 class _Bench:
-    """``kind``: ``cuda``, or ``cpu`` for a rehearsal."""
+    """The checks. ``kind``: ``cuda``, or ``cpu`` for a rehearsal."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -126,7 +126,7 @@ class _Bench:
             raise NotMeasuredError("needs a GPU")
 
     def _later(self, bound: str) -> str:
-        """Return a bound that a rehearsal does not compare with."""
+        """Return a bound as text; in a rehearsal, with the command that will compare with it."""
         return f"{bound}; {LATER}" if self.rehearses else bound
 
     # ---- facts and bits -----------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class _Bench:
         memory = self._memory(size)
         copy_ms = self._ms(lambda: other.copy_(gradient))
         ours_ms = self._ms(lambda: memory.take(gradient, k))
-        # GB/s: bytes that each has to move
+        # GB/s, by the bytes that each has to move
         copy = 8 * size / copy_ms / 1e6
         ours = 12.6 * size / ours_ms / 1e6
         return f"{ours:.0f} of {copy:.0f} GB/s, {ours / copy:.0%}", "60 %", ours / copy >= 0.6
@@ -200,7 +200,7 @@ class _Bench:
         return found, "5x", theirs_ms / ours_ms >= 5
 
     def latency(self) -> Finding:
-        """Gradient complete on the device, to the payload in main memory."""
+        """Measure the time from the complete gradient on the device to the payload in main memory."""
         codec, gradient = self._topk(1_000_000 if self.rehearses else 100_000_000)
         times_ms = []
         for _ in range(8):
@@ -221,7 +221,7 @@ class _Bench:
         return codec, gradient
 
     def host_bytes(self) -> Finding:
-        """Copies of an encoding to the host, by the profiler; in a rehearsal, the copies asked for."""
+        """Count the bytes that an encoding copies to the host: by the profiler, or in a rehearsal by the requests."""
         codec, gradient = self._topk(1_000_000)
         codec.encode(0, gradient)
         if isinstance(self.accelerator, HostAccelerator):
@@ -238,7 +238,7 @@ class _Bench:
         return f"{moved} B for a payload of {payload} B", "± 1 %", abs(moved / payload - 1) <= 0.01
 
     def overlap(self) -> Finding:
-        """While a large multiplication runs on the default stream, copies on the codecs' own end before it does."""
+        """Check that copies on the codecs' stream overlap a large multiplication on the default stream."""
         self._needs_gpu()
         matrix = torch.randn(8192, 8192, device=self.device)
         payload = (torch.randn(2_000_000, device=self.device),)
@@ -303,7 +303,7 @@ class _Bench:
         return f"{len(losses)} settings, loss within {worst:.1%}", "5 %", worst < 0.05
 
     def local_step(self) -> Finding:
-        """Compare the step of an HFA worker with the same in plain PyTorch: model, loss, backward, Adam."""
+        """Compare the step of an HFA worker with the same step in plain PyTorch: model, loss, backward, Adam."""
         timed = self.accelerator.timed
         one = self._trainer(self.device)
         plain = self._trainer(self.device)
@@ -348,7 +348,7 @@ class _Bench:
         return self.whole_run("emulate", *overrides)
 
     def predicted(self) -> Finding:
-        """Compare the round of a measured run on loopback with its simulation from a profile."""
+        """Compare the round time of a measured run on loopback with that of its simulation from a profile."""
         with tempfile.TemporaryDirectory() as folder:
             scenario = Path(folder) / "scenario.yaml"
             scenario.write_text(PREDICTED.format(kind=self.kind))
@@ -369,7 +369,7 @@ class _Bench:
 
 
 class HostAccelerator(Accelerator):
-    """For rehearsals: the processor in the place of a GPU, and a count of bytes."""
+    """For rehearsals: the processor instead of a GPU, with a count of copied bytes."""
 
     copied_bytes = 0
 
@@ -418,7 +418,7 @@ def _run(scenario: Path, on: str, *overrides: str) -> dict[str, Any]:
 
 
 def _testbed(*arguments: str) -> dict[str, Any]:
-    """Return the last JSON line of a command; ``error`` without one."""
+    """Return the last JSON line of a command; if there is none, or it is an error, a dict with the key ``error``."""
     command = [sys.executable, "-m", "testbed.cli.main", *arguments]
     try:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=False)

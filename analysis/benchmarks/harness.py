@@ -25,20 +25,21 @@ SANDBOX_DEADLINE_S = 3600.0
 
 T = TypeVar("T", int, float, str)
 Row = dict[str, Any]
-"""One result, by column. Units are part of a column's name. ``ok``: whether it is within its tolerance."""
+"""A result, by column. Names of columns include the unit. The column ``ok`` says whether it is within its tolerance."""
 
 
 def listed(convert: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Return a type for ``add_argument``: values separated by commas."""
+    """Return a ``type`` for ``add_argument`` that parses values separated by commas."""
     return lambda text: tuple(convert(word) for word in text.split(",") if word)
 
 
 def alternate(
     steps: Mapping[str, Callable[[int], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Return the seconds of each step in each repeat, by default on the wall clock.
+    """Return the duration (s) of each step in each repeat, by default on the wall clock.
 
-    Steps alternate (A B A B), so that a slow moment of the machine meets all of them. A step gets the repeat's number.
+    Steps alternate (A B A B), so that a slow moment of the machine affects all of them. The argument of a step is the
+    number of the repeat.
     """
     times_s: dict[str, list[float]] = {name: [] for name in steps}
     for repeat in range(repeats):
@@ -50,9 +51,9 @@ def alternate(
 
 
 def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
-    """Run the benchmark that ``module`` is; returns 1 if a row is not ``ok``, else 0.
+    """Run the benchmark ``module``. Return 1 if a row is not ``ok``, otherwise 0.
 
-    Rows that it yields when it is interrupted are reported with the others, before the ``KeyboardInterrupt`` goes on.
+    Rows that it yields after an interrupt are also reported, before the ``KeyboardInterrupt`` is raised again.
     """
     options = _parser(name, module).parse_args(given)
     if getattr(module, "EMULATED", False) and not is_inside():
@@ -90,7 +91,7 @@ def _in_sandbox(arguments: Sequence[str]) -> int:
 
 
 class _Report:
-    """Prints rows as they come; a column is as wide as its name or its first value, as the others are unknown yet."""
+    """Prints rows as they come. A column is as wide as its name or first value, as later values are still unknown."""
 
     def __init__(self, as_json: bool) -> None:
         self.rows: list[Row] = []

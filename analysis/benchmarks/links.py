@@ -29,17 +29,17 @@ RTTS_MS = (2.0, 20.0, 100.0, 300.0)
 LOSSES = (0.01, 0.05)
 RATE_ERROR = 0.02
 LOSS_ERROR = 0.10
-LAST_TOTAL_BPS = 400e6  # of all links together: more than that a machine's cores may not carry
+LAST_TOTAL_BPS = 400e6  # highest total rate of all links: the machine's cores may not carry more
 
 _PORT = 19_799
 _PAYLOAD_BYTES = 64
 _PER_BURST = 10
 _BURST_GAP_S = 0.001
-_SILENCE_S = 1.0  # after which nothing more is expected to arrive
+_SILENCE_S = 1.0  # time without arrivals after which no more datagrams are expected
 
 
 def row(what: str, setting: str, planned: float, measured: float, error: float, tolerance: float, note: str) -> Row:
-    """``error`` and ``tolerance`` are relative for rates and losses, in milliseconds for round-trip times."""
+    """Return a row. ``error`` and ``tolerance`` are relative for rates and losses, in ms for round-trip times."""
     return {
         "what": what,
         "setting": setting,
@@ -53,10 +53,10 @@ def row(what: str, setting: str, planned: float, measured: float, error: float, 
 
 
 def rate_row(found: Capabilities, rate_bps: float, control: str, links: int, seconds: float) -> Row:
-    """Return the link whose goodput is furthest from the plan, in Mbit/s, of ``links`` that are used at once.
+    """Return the row of the link whose goodput (Mbit/s) is farthest from the plan, of ``links`` used at once.
 
-    Round-trip time 20 ms; the queue holds one bandwidth-delay product and 20 ms more. The first third of each transfer
-    (slow start, the burst of an idle HTB class) does not count.
+    The round-trip time is 20 ms; the queue holds one bandwidth-delay product and 20 ms more. The first third of each
+    transfer (slow start, the burst of an idle HTB class) does not count.
     """
     queue = max(65_536, int(rate_bps * 0.04 / 8))
     settings = pairs_of_sites(
@@ -74,7 +74,7 @@ def rate_row(found: Capabilities, rate_bps: float, control: str, links: int, sec
 
 
 def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) -> Iterator[Row]:
-    """Median and 99th percentile in ms of echoes, every 5 ms on each of ``links`` idle links of 100 Mbit/s."""
+    """Yield rows for the median and 99th percentile (ms) of echoes on idle links of 100 Mbit/s, one every 5 ms."""
     with Emulation(
         pairs_of_sites(links, rate_bps=100e6, delay_s=rtt_s / 2, queue_bytes=500_000), found, no_record
     ) as net:
@@ -95,7 +95,7 @@ def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) ->
 
 
 def loss_row(found: Capabilities, loss: float, packets: int) -> Row:
-    """Return the share of small datagrams lost on a fast link, and whether every datagram is accounted for."""
+    """Return the row for the share of small datagrams lost on a fast link; it is ok only if all are accounted for."""
     settings = pairs_of_sites(1, rate_bps=200e6, delay_s=0.005, queue_bytes=2_000_000, loss=loss)
     with Emulation(settings, found, no_record) as net:
         before = net.counters()["dc0>dc1"]
@@ -112,9 +112,9 @@ def loss_row(found: Capabilities, loss: float, packets: int) -> Row:
 
 
 def count_datagrams(network: Emulation, source: str, target: str, packets: int) -> int:
-    """Send ``packets`` datagrams from a node to a node, about ten per millisecond.
+    """Send ``packets`` datagrams from one node to another, about ten per millisecond.
 
-    Returns how many have arrived when one second has passed in silence.
+    Return how many have arrived when nothing has arrived for one second.
     """
     receiver = socket_in(network.namespace_path(target), socket.SOCK_DGRAM)
     sender = socket_in(network.namespace_path(source), socket.SOCK_DGRAM)
@@ -127,7 +127,7 @@ def count_datagrams(network: Emulation, source: str, target: str, packets: int) 
         begin_s = last_s = time.monotonic()
         while sent < packets or time.monotonic() < last_s + _SILENCE_S:
             due = int((time.monotonic() - begin_s) / _BURST_GAP_S + 1) * _PER_BURST
-            due = min(packets, due, sent + 10 * _PER_BURST)  # after a pause no burst that would fill the queue
+            due = min(packets, due, sent + 10 * _PER_BURST)  # avoids a burst after a pause, which would fill the queue
             while sent < due:
                 sender.send(bytes(_PAYLOAD_BYTES))
                 sent += 1

@@ -15,11 +15,11 @@ import torch
 
 from testbed.kvstore import connect
 
-WARM_UP = 3  # TCP's windows and the allocator's memory grow meanwhile
+WARM_UP = 3  # repeats that do not count, in which TCP's windows and the allocator's memory grow
 
 
 def others_cpu_s(folder: Path) -> dict[str, float]:
-    """Return the processor time so far, in s, of the server and the scheduler, by process."""
+    """Return the processor time so far (s) of the server and the scheduler, by process id."""
     host = os.getppid()
     children = Path(f"/proc/{host}/task/{host}/children").read_text(encoding="ascii").split()
     others = [child for child in children if not (folder / f"worker-{child}").exists()]

@@ -13,7 +13,7 @@ NONE = Choice(kind="none")
 
 
 def links(pairs: dict[tuple[str, str], dict[str, Any]]) -> tuple[LinkPlan, ...]:
-    """Return both directions of each pair, with the same values."""
+    """Return the two directions of a link for each pair, with equal values."""
     found = []
     for (a, b), values in pairs.items():
         settings = {"rate_bps": 20e6, "delay_s": 0.01} | values
@@ -32,7 +32,7 @@ def plan(
     transport: Transport | None = None,
     lan_rate_bps: float = 1e9,
 ) -> Plan:
-    """Return a Plan of sites ``dc0``, …. Routes default to the direct link, or lead through the only router."""
+    """Return a Plan of sites ``dc0``, …. By default, routes are the direct links, or lead through the only router."""
     names = [f"dc{number}" for number in range(sites)]
     site_plans = tuple(
         SitePlan(name=name, index=number, lan_rate_bps=lan_rate_bps, lan_delay_s=1e-4, subnet=f"10.0.{number}.0/24")
@@ -68,7 +68,7 @@ def plan(
 
 
 def _names(kind: type[Any]) -> list[str]:
-    """Return the fields without a default."""
+    """Return the names of the fields without a default."""
     return [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
 
 
@@ -77,7 +77,7 @@ def _path(a: str, b: str, routers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def pairs_of_sites(count: int, transport: Transport | None = None, **link: Any) -> Plan:
-    """Return ``count`` pairs of sites (dc0 and dc1, dc2 and dc3, …), each with one link of its own."""
+    """Return a Plan of ``count`` pairs of sites (dc0 and dc1, dc2 and dc3, …), each pair with its own link."""
     pairs = {(f"dc{2 * number}", f"dc{2 * number + 1}"): link for number in range(count)}
     routes: dict[str, tuple[str, ...]] = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}
     return plan(pairs, sites=2 * count, routes=routes, transport=transport)

@@ -42,7 +42,7 @@ _OPTIONS = (
 
 
 class GraphTransfer(NamedTuple):
-    """One message of whole bytes, which begins ``delay_s`` after the end of all transfers ``after``, or after 0 s."""
+    """A message that begins ``delay_s`` after the end of all transfers ``after``; without these, after time 0."""
 
     source: int
     target: int
@@ -53,7 +53,10 @@ class GraphTransfer(NamedTuple):
 
 @dataclass
 class Graph:
-    """Links are (capacity in bytes/s, latency in s). A path is the source's uplinks and the target's downlinks."""
+    """A graph of transfers. Links are (capacity in bytes/s, latency in s).
+
+    The path of a transfer consists of the source's uplinks (``up``) and the target's downlinks (``down``).
+    """
 
     links: list[tuple[float, float]] = field(default_factory=list)
     up: list[tuple[int, ...]] = field(default_factory=list)
@@ -77,10 +80,11 @@ class Graph:
         return self.up[transfer.source] + self.down[transfer.target]
 
     def text(self) -> str:
-        """Return the graph as ``simgrid_graph.cpp`` reads it.
+        """Return the graph in the format of ``simgrid_graph.cpp``.
 
-        Three counts (links, hosts, transfers); of each link capacity and latency; of each host its uplinks, then its
-        downlinks; of each transfer source, target, delay, bytes and ``after``. Lists begin with their length.
+        First come three counts (links, hosts, transfers); then, for each link, capacity and latency; for each host, its
+        uplinks and its downlinks; for each transfer, source, target, delay, bytes and ``after``. Lists begin with their
+        length.
         """
         lines = [f"{len(self.links)} {len(self.up)} {len(self.transfers)}"]
         lines += [f"{capacity!r} {latency!r}" for capacity, latency in self.links]
@@ -94,10 +98,10 @@ def _numbers(numbers: tuple[int, ...]) -> str:
 
 
 def replay(graph: Graph, compiled: bool) -> list[float]:
-    """Return when each transfer ends, in seconds, on this project's flow network.
+    """Return the end of each transfer (s) on this project's flow network.
 
-    By SimGrid's CM02 model of TCP: the latency of the path passes before the first byte, without using bandwidth, and
-    links are shared by weights 1 / latency (Velho et al., ACM TOMACS 2013).
+    It follows SimGrid's CM02 model of TCP: the latency of the path passes before the first byte, without using
+    bandwidth, and links are shared with weights 1 / latency (Velho et al., ACM TOMACS 2013).
     """
     run = _Replay(graph, compiled)
     run.clock.run()
@@ -138,9 +142,9 @@ class _Replay:
 
 
 def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """Return rounds with two tiers of servers.
+    """Return the transfers of rounds with two tiers of servers.
 
-    Uplinks have 100-1000 Mbit/s and 5-100 ms, ports 10 Gbit/s; the time of a step is lognormal.
+    Uplinks have 100-1000 Mbit/s and 5-100 ms, ports 10 Gbit/s. The duration of a step is lognormal.
     """
     draw = random.Random(f"two-tier/{seed}")
     graph = Graph()
@@ -163,7 +167,7 @@ def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000
 
 
 def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, list[int]]:
-    """Return the local server as its workers reach it, as the WAN reaches it, and its workers."""
+    """Return the hosts of a site: the local server on its LAN, the same server on the WAN, and the workers."""
     rate = draw.choice((100e6, 200e6, 500e6, 1000e6)) / 8
     latency = draw.uniform(0.005, 0.1)
     inside = graph.host((graph.link(1.25e9, 5e-5),), (graph.link(1.25e9, 5e-5),))
@@ -173,9 +177,9 @@ def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, li
 
 
 def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1, steps: int | None = None) -> Graph:
-    """Return a ring all-reduce on uneven links: a rank sends when its last and its left neighbour's have arrived.
+    """Return a ring all-reduce on uneven links. A rank sends when its previous message and that to it have arrived.
 
-    steps  its first ones; ``None``: all, twice as many as there are other ranks
+    steps  number of steps; ``None``: all, which is twice the number of other ranks
     """
     draw = random.Random(f"ring/{seed}")
     graph = Graph()
@@ -191,7 +195,7 @@ def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1, steps: int | N
 
 
 def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
-    """Return transfers between random pairs at random times; every site has one uplink and one downlink."""
+    """Return transfers between random pairs at random times. Every site has one uplink and one downlink."""
     draw = random.Random(f"random/{seed}")
     graph = Graph()
 
@@ -206,7 +210,7 @@ def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
 
 
 def star(sites: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """Return transfers from all sites to one, at the same time."""
+    """Return transfers from all sites to one hub, at the same time."""
     draw = random.Random(f"star/{seed}")
     graph = Graph()
     hub = graph.host((), (graph.link(1.25e8, 1e-5),))
@@ -234,7 +238,7 @@ def installed() -> bool:
 
 
 def compiled_program(folder: Path) -> Path:
-    """Compile SimGrid's side. Raise ``OSError`` or ``CalledProcessError`` without a compiler or the library."""
+    """Compile the SimGrid program. Raise ``OSError`` or ``CalledProcessError`` without a compiler or the library."""
     source = Path(__file__).with_name("simgrid_graph.cpp")
     program = folder / "graph"
     command = ["g++", "-O2", "-std=c++17", "-o", str(program), str(source), "-lsimgrid"]
@@ -243,7 +247,7 @@ def compiled_program(folder: Path) -> Path:
 
 
 def simgrid_times(program: Path, graph: Graph, folder: Path) -> tuple[list[float], float]:
-    """Return when each transfer ends in SimGrid, and the seconds of wall-clock time of its run."""
+    """Return the end of each transfer in SimGrid (s), and the wall-clock time of its run (s)."""
     path = folder / "graph.txt"
     path.write_text(graph.text(), encoding="utf-8")
     command = [str(program), str(path), *(f"--cfg={option}" for option in _OPTIONS), "--log=root.threshold:error"]
@@ -253,7 +257,7 @@ def simgrid_times(program: Path, graph: Graph, folder: Path) -> tuple[list[float
 
 
 def worst_difference(ours: list[float], theirs: list[float]) -> float:
-    """Return the largest relative difference of a transfer's end; infinite if one does not end."""
+    """Return the largest relative difference between the ends of a transfer; infinite if a transfer does not end."""
     differences = [abs(a - b) / b for a, b in zip(ours, theirs, strict=True)]
     return max(differences) if all(map(math.isfinite, differences)) else math.inf
 

@@ -53,7 +53,7 @@ timeouts: {{rendezvous: 24 h, step_deadline: 240 h, run_deadline: 480 h}}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Processor time of one unit and of all that precedes the first one, in seconds; the simulated time of a unit."""
+    """The processor time of a unit, that of everything before the first unit, and the simulated time of a unit (s)."""
 
     processor_s: float
     before_s: float
@@ -62,30 +62,30 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``run`` measures it; the bounds are what it should stay below."""
+    """A case of the benchmark. ``run`` measures it; ``bound_s`` and ``bound_mb`` are bounds of its unit."""
 
     summary: str
     run: Callable[[], Measured]
     bound_s: float
     bound_mb: float = float("inf")
-    messages: int = 0  # of one unit; 0: it has none
+    messages: int = 0  # messages in a unit; 0 if it has none
 
 
 def star(sites: int, workers: int, rounds: int = 4, **settings: object) -> Callable[[], Measured]:
-    """Rounds through the engine's roles; ``settings`` are those of the scenario above."""
+    """Return a function that measures rounds of the scenario ``_STAR`` with ``settings``, by the engine's roles."""
     usual = {"fold": "true", "variation": 0.0, "buckets": 1, "order": "{kind: fifo, slice: whole}", "paradigm": "hips"}
     text = _STAR.format(**{**usual, "sites": sites, "workers": workers, "rounds": rounds, **settings})
     return partial(rounds_of, text, rounds)
 
 
 def ring(nodes: int, rounds: int = 4) -> Callable[[], Measured]:
-    """All-reduces around a ring of data centres with one worker each."""
-    # by default each chunk would be up to eight messages; slices are of servers' keys
+    """Return a function that measures all-reduces around a ring of data centres with one worker each."""
+    # by default, each chunk would be up to eight messages; only keys on servers are cut into slices
     return star(nodes, 1, rounds, paradigm="{kind: allreduce, algorithm: ring, segments: 1}", order="fifo")
 
 
 def rounds_of(text: str, rounds: int) -> Measured:
-    """Measure the rounds of a scenario, ``text``."""
+    """Measure the rounds of the scenario with this text."""
     import torch
 
     from testbed.engine.roles import make_role
@@ -104,7 +104,7 @@ def rounds_of(text: str, rounds: int) -> Measured:
             ends.append((time.process_time(), event["t"]))
 
     with tempfile.TemporaryDirectory() as folder:
-        # compiled from the start: a run of this size would load numba somewhere in its first rounds
+        # compile at the start: otherwise, a run of this size would load numba sometime in its first rounds
         options = SimulationOptions(compiled=True)
         exits = simulate(plan, make_role, Path(folder), on_progress, options)
     for end in exits.values():
@@ -117,7 +117,7 @@ def rounds_of(text: str, rounds: int) -> Measured:
 
 
 def flows(sites: int = 100, each: int = 160) -> Measured:
-    """Measure the flow network alone: flows of ``sites`` classes of different rates into one shared port."""
+    """Measure only the flow network: flows of ``sites`` classes with different rates into one shared port."""
     from testbed.simulation.clock import Clock
     from testbed.simulation.flows.network import FlowClass, FlowNetwork
 
@@ -140,7 +140,7 @@ def flows(sites: int = 100, each: int = 160) -> Measured:
 
 
 def packets(control: str, megabytes: int = 200) -> Measured:
-    """Measure the packet network alone: one long transfer of messages of 1 MB over 100 Mbit/s and 20 ms."""
+    """Measure only the packet network: one long transfer of 1-MB messages over 100 Mbit/s and 20 ms."""
     from testbed.simulation.clock import Clock
     from testbed.simulation.packets.connection import PacketConnection
     from testbed.simulation.packets.engine import PacketEngine
@@ -172,7 +172,7 @@ def packets(control: str, megabytes: int = 200) -> Measured:
 
 
 def star_1000() -> Measured:
-    """Measure the command and all of its processes."""
+    """Measure the command ``testbed run large/star-1000`` with all of its processes."""
     from testbed.results.summary import read_result
 
     with tempfile.TemporaryDirectory() as folder:
@@ -183,12 +183,12 @@ def star_1000() -> Measured:
         subprocess.run(command, check=True, timeout=_TIMEOUT_S, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         round_s = float(read_result(run / "result.json")["round_time_s"])
-        prepared_s = (run / "host.log").stat().st_mtime - begin_s  # it is made when the host process starts
+        prepared_s = (run / "host.log").stat().st_mtime - begin_s  # the log is created when the host process starts
     return Measured(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, prepared_s, round_s)
 
 
 def _messages(workers: int, keys: int = 1) -> int:
-    """Return the pushes and values of one round of FSA over a thousand data centres."""
+    """Return the number of pushes and values in a round of FSA over a thousand data centres."""
     return 2 * 1000 * (workers + 1) * keys
 
 

@@ -42,7 +42,7 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
                         job = Job(options.workers, size_bytes, keys, options.repeats, Path(folder))
                         turn = _measured(code, job)
                         found.setdefault(code, []).append(turn)
-        except KeyboardInterrupt:  # what has been measured by now is worth a table
+        except KeyboardInterrupt:  # still show the measurements so far
             yield from _rows(options, size_bytes, keys, found)
             raise
         yield from _rows(options, size_bytes, keys, found)
@@ -67,7 +67,7 @@ def _rows(options: argparse.Namespace, size_bytes: int, keys: int, found: dict[s
 
 
 def _median(turns: list[Found], name: str) -> float | None:
-    """Return the median over the turns; ``None`` for what a peer does not tell."""
+    """Return the median over the turns; ``None`` for a quantity that a peer does not measure."""
     values = [turn[name] for turn in turns if name in turn]
     return statistics.median(values) if values else None
 

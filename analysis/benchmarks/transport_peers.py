@@ -21,13 +21,13 @@ from typing import Any
 from analysis.benchmarks.push_pull import WARM_UP
 from testbed.realtime.child import WORKER_NICENESS
 
-DEADLINE_S = 600.0  # of one run
-Found = dict[str, Any]  # ``times_s``, and where they are known the other columns of a row
+DEADLINE_S = 600.0  # for one run
+Found = dict[str, Any]  # ``times_s``, and those other columns of a row that are known
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run: ``workers`` processes move ``size_bytes`` in ``keys`` parts, ``repeats`` times after the warm-up."""
+    """A run: ``workers`` processes move ``size_bytes`` in ``keys`` parts, ``repeats`` times after the warm-up."""
 
     workers: int
     size_bytes: int
@@ -62,7 +62,7 @@ def _gloo_worker(rank: int, job: Job) -> None:
 
 
 def _repeat(job: Job, rank: int, barrier: Callable[[], object], step: Callable[[], None]) -> None:
-    """Time the steps; rank 0 writes seconds of each repeat after the warm-up, page faults and processor time."""
+    """Time the steps. Rank 0 writes the duration of each repeat after the warm-up, page faults and processor time."""
     times_s = list[float]()
     faults = 0
     cpu_s = 0.0
@@ -89,7 +89,7 @@ def _faults() -> int:
 
 
 def measure_socket(job: Job) -> Found:
-    """Measure a server without protocol, authentication or events: bytes in, sum, bytes out, over TCP."""
+    """Measure a TCP server without protocol, authentication and events: it receives, sums and sends bytes."""
     fork = multiprocessing.get_context("fork")
     listener = socket.create_server(("127.0.0.1", 0), backlog=job.workers)
     address = listener.getsockname()
@@ -160,7 +160,10 @@ def _socket_server(job: Job, listener: socket.socket) -> None:
 def _move(
     views: dict[socket.socket, memoryview], event: int, portion: Callable[[socket.socket, memoryview], int]
 ) -> None:
-    """Fill, or send, all of every view, as sockets are ready."""
+    """Receive into, or send, all views completely, as their sockets become ready.
+
+    portion  receives into or sends a view; returns the number of bytes
+    """
     with selectors.DefaultSelector() as selector:
         for sock in views:
             selector.register(sock, event, sock)

@@ -21,7 +21,11 @@ from testbed.results import atomic
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """A run with one seed. ``value`` at the goal; ``None``: it was not reached, or not before ``limit``."""
+    """A run with one seed.
+
+    value  the time, bytes or money at the goal; ``None`` if the goal was not reached, or not before ``limit``
+    limit  the value at which the run was to be stopped; ``None`` for no limit
+    """
 
     value: float | None
     limit: float | None
@@ -30,7 +34,7 @@ class WholeRun:
 
     @property
     def at_least(self) -> float:
-        """The value, or what is certain to be below it."""
+        """The value, or a lower bound of it; infinite if the goal was not reached."""
         if self.value is not None:
             return self.value
         return self.limit if self.status == STOPPED and self.limit is not None else math.inf
@@ -38,7 +42,12 @@ class WholeRun:
 
 @dataclass(slots=True)
 class Followed:
-    """A technique. ``high``: up to where its mean matters to judge its interval; ``runs``: by seed."""
+    """A technique and its runs.
+
+    high  the upper end of its interval in the advice: it does not matter by how much its mean is above
+    path  the file that stores its runs
+    runs  by seed
+    """
 
     name: str
     high: float
@@ -48,7 +57,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean over seeds of a technique's value: exactly, or a lower bound."""
+    """The mean of a technique's value over seeds, or a lower bound of it if ``is_exact`` is false."""
 
     value: float
     is_exact: bool
@@ -58,11 +67,12 @@ class Mean:
 class WholeRuns:
     """The whole runs of one scenario's techniques.
 
-    plan_of   returns a technique's Plan with a seed
-    value_of  of what is to be least, when the goal is reached; ``None`` if it is not
-    limits    when a run has certainly taken more than a value
-    guess     the value that the best mean is taken to be as long as none is known
-    techniques  the most promising first
+    seeds       the seeds of the means
+    plan_of     returns a technique's Plan with a seed
+    value_of    returns the time, bytes or money at the goal; ``None`` if the run did not reach it
+    limits      returns the limits at which a run has certainly taken more than a value
+    guess       the assumed lowest mean as long as none is known
+    techniques  the most promising one first
     """
 
     seeds: Sequence[int]
@@ -79,7 +89,7 @@ class WholeRuns:
                 each.runs = {int(seed): WholeRun(**run) for seed, run in kept.items() if int(seed) in self.seeds}
 
     def means(self, jobs: int) -> Mapping[str, Mean]:
-        """Make the runs that are missing, ``jobs`` at once, and return the mean of each technique."""
+        """Make the missing runs, ``jobs`` at once, and return the mean of each technique."""
         by_name = {each.name: each for each in self.techniques}
         asked: dict[tuple[str, int], float] = {}
         for task, seen in pool.simulate_all(self._missing(asked), jobs):
@@ -97,12 +107,12 @@ class WholeRuns:
         return Mean(sum(values) / len(self.seeds), is_exact or any(map(math.isinf, values)))
 
     def _enough(self, each: Followed) -> float:
-        """Return the mean above which nothing more of a technique has to be known."""
+        """Return the value from which on a technique's mean need not be known more exactly."""
         exact = [mean.value for mean in map(self._mean, self.techniques) if mean.is_exact and math.isfinite(mean.value)]
         return max(min(exact, default=self.guess), each.high)
 
     def _missing(self, asked: dict[tuple[str, int], float]) -> Iterator[pool.Task[tuple[str, int]]]:
-        """Yield runs that are to be made, each with what is known by then, and note their limits in ``asked``."""
+        """Yield the runs to make, and note their limits in ``asked``. Each depends on the results so far."""
         while (found := self._next(asked)) is not None:
             each, seed = found
             others = sum(run.at_least for other, run in each.runs.items() if other != seed)
@@ -111,7 +121,7 @@ class WholeRuns:
             yield pool.Task((each.name, seed), self.plan_of(each.name, seed), self.limits(limit))
 
     def _next(self, asked: Mapping[tuple[str, int], float]) -> tuple[Followed, int] | None:
-        """Return the next technique and seed to run; a technique of which no seed is under way, if there is one."""
+        """Return the next technique and seed to run; preferably a technique of which no run is in progress."""
         under_way = {name for name, _ in asked}
         for free in (True, False):
             for each in self.techniques:

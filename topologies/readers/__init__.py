@@ -1,6 +1,6 @@
-"""Read graph files as annotated graphs: GraphML and GML (the Internet Topology Zoo), SNDlib's XML.
+"""Reads graph files as annotated graphs: GraphML and GML (the Internet Topology Zoo), SNDlib's XML.
 
-Errors name the line and the cure. Harmless defects are repaired, with a note in the graph's ``notes``.
+Errors name the line and a cure. Harmless defects are repaired, with a note in the graph's ``notes``.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ READERS: Axis[GraphReader] = Axis("topology", {"graphml": GraphMl, "gml": Gml, "
 
 
 def endings() -> dict[str, str]:
-    """Return the kind of reader of each known ending, such as ``.gml``."""
+    """Return the kind of reader by file ending, such as ``.gml``."""
     return {ending: kind for kind, reader in READERS.items() for ending in reader.endings}
 
 
 def read_graph(path: Path, reading: GraphReading | None = None, reader: str | None = None) -> Graph[str]:
-    """Read a graph file, with the ``reader`` of that kind or the one for its ending.
+    """Read a graph file. Raise ``ScenarioError`` that names file, line and cure.
 
-    Raise ``ScenarioError`` that names file, line and cure.
+    reader  the kind of reader; ``None`` for the one that reads files with this ending
     """
     return parse_graph(TextFile.read(path, MAX_FILE_BYTES), reading or GraphReading(), reader)
 

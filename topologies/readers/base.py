@@ -16,14 +16,14 @@ RATE_UNITS = {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
 class GraphReading:
     """Settings for reading a graph file.
 
-    rate_bps   of links without a rate in the file; None: they are refused
-    delay_s    of links whose ends have no coordinates; None: they are refused
-    stretch    length of a fibre over the great circle between its ends (real ones: 1.2 to 2)
+    rate_bps   of links without a rate in the file; ``None`` refuses them
+    delay_s    of links without a latency whose ends have no coordinates; ``None`` refuses them
+    stretch    length of a fibre over the great circle between its ends (for real fibres, 1.2 to 2)
     rate_unit  of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)
-    sites      the vertices that are data centres, by the names made from their labels; None: all
-    external   keep vertices that the Topology Zoo marks as other networks (Internal 0)
-    central    the data centre of the global server; None: the nearest to all others
-    workers    in each data centre
+    sites      the vertices that are data centres, by the names made from their labels; ``None``: all
+    external   keep vertices that the Topology Zoo marks as belonging to other networks (Internal 0)
+    central    the data centre of the global server; ``None``: the nearest to all others
+    workers    number of workers in each data centre
     """
 
     rate_bps: float | None = None
@@ -37,13 +37,13 @@ class GraphReading:
 
 
 class GraphReader(ABC):
-    """Reads one format into vertices and edges with texts by key; rates and delays are derived from those texts.
+    """Reads one format into vertices and edges with texts by key. Rates and delays are derived from these texts.
 
-    The keys are those of the Internet Topology Zoo: ``label``, ``Latitude``, ``Longitude`` (degrees) and ``Internal``
-    of a vertex; ``LinkSpeedRaw`` (in ``RawGraph.default_unit``) or ``LinkSpeed``/``LinkSpeedUnits`` of an edge. Those
-    of Shadow: ``host_bandwidth_up``, ``host_bandwidth_down`` of a vertex; ``latency``, ``packet_loss`` of an edge.
+    Keys of the Internet Topology Zoo are ``label``, ``Latitude``, ``Longitude`` (degrees) and ``Internal`` of a vertex,
+    and ``LinkSpeedRaw`` (in ``RawGraph.default_unit``) or ``LinkSpeed``/``LinkSpeedUnits`` of an edge. Keys of Shadow
+    are ``host_bandwidth_up`` and ``host_bandwidth_down`` of a vertex, and ``latency`` and ``packet_loss`` of an edge.
 
-    endings  of files that are read by it without being named, in lower case with the dot
+    endings  of files that this reader reads by default, in lower case with the dot
     sample   the text of a small file, which ``testbed check`` reads
     """
 

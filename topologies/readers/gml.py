@@ -11,7 +11,7 @@ import networkx as nx
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
 from topologies.text_file import TextFile
 
-_NUMBER = "testbedNumber"  # a key that no file has: the number of a node or an edge in the file
+_NUMBER = "testbedNumber"  # the key for the number of a node or edge in the file; no file has such a key
 _TOKEN = re.compile(
     r'"(?P<text>[^"]*)"|(?P<comment>#[^\n]*)|(?<!\S)(?P<number>[-+]?[0-9]+)(?P<exponent>[eE][-+]?[0-9]+)(?!\S)'
     r"|\b(?P<list>graph|node|edge)\s*\[|\n"
@@ -21,11 +21,11 @@ _MAX_MESSAGE = 200  # characters: an error of networkx may quote the rest of a l
 
 
 def parse(file: TextFile) -> RawGraph:
-    """Return the graph of the file. Raise ``ScenarioError``, with the line where networkx names one."""
+    """Return the graph of the file. Raise ``ScenarioError``, with the line if networkx names one."""
     text, lines = _repaired(file.text)
     try:
         graph = nx.parse_gml(text, label="id")
-    except Exception as error:  # of many kinds, where a file is broken
+    except Exception as error:  # a broken file raises errors of many kinds
         message = " ".join(str(error).split()) or type(error).__name__
         place = _PLACE.search(message)
         problem = _PLACE.sub("", message)[:_MAX_MESSAGE]
@@ -40,10 +40,10 @@ def parse(file: TextFile) -> RawGraph:
 
 
 def _repaired(text: str) -> tuple[str, list[int]]:
-    """Return the text as networkx demands it, and the line of each node and edge, by the number that each got.
+    """Return the text in a form that networkx accepts, and a list with the line of each numbered node and edge.
 
-    Files of the Topology Zoo have parallel edges without ``multigraph 1``, numbers such as ``1e9``, and texts of
-    several lines. Lines keep their numbers.
+    Files of the Topology Zoo have parallel edges without ``multigraph 1``, numbers such as ``1e9``, and texts over
+    several lines. The repaired text has the same line numbers.
     """
     lines: list[int] = []
     line = 1
@@ -68,7 +68,7 @@ def _repaired(text: str) -> tuple[str, list[int]]:
 
 
 def _texts(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return plain values as texts; of a repeated key the last. Lists, such as ``graphics``, are left out."""
+    """Return plain values as texts; of a repeated key, the last one. Lists such as ``graphics`` are left out."""
     texts = {}
     for key, value in data.items():
         last = value[-1] if isinstance(value, list) and value else value

@@ -1,4 +1,4 @@
-"""GraphML as the Internet Topology Zoo, yEd, networkx and Gephi write it. networkx reads its keys and values."""
+"""GraphML, as the Internet Topology Zoo, yEd, networkx and Gephi write it. networkx parses its keys and values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parse(file: TextFile) -> RawGraph:
         file.refuse(line_of(root), f"not GraphML: {what}", "expected <graphml> with a <graph> in it")
     one_way = sum(edge.get("directed") == "true" for edge in graph.findall("edge"))
     for element in root.iter():
-        element.tag = f"{{{GraphMLReader.NS_GRAPHML}}}{element.tag}"  # ``parse_xml`` leaves out what networkx looks for
+        element.tag = f"{{{GraphMLReader.NS_GRAPHML}}}{element.tag}"  # networkx needs the namespace
     reader = _Reader(file)
     try:
         reader.make_graph(graph, *reader.find_graphml_keys(root))  # type: ignore[no-untyped-call]
@@ -35,9 +35,10 @@ def parse(file: TextFile) -> RawGraph:
 
 
 class _Reader(GraphMLReader):
-    """Gives vertices and edges in the order of the file, with their lines; all values are texts.
+    """Collects vertices and edges in the order of the file, with their lines; all values are texts.
 
-    networkx' own graph has neither. It would also join vertices of the same id, and add one for an edge to nowhere.
+    The graph of networkx has neither order nor lines. It would also merge vertices with the same id, and add a vertex
+    for an edge to an unknown one.
     """
 
     def __init__(self, file: TextFile) -> None:
@@ -49,7 +50,7 @@ class _Reader(GraphMLReader):
         self._defaults: dict[str, dict[str, str]] = {"node": {}, "edge": {}}
 
     def find_graphml_keys(self, graph_element: Element) -> tuple[dict[str, Any], dict[str, str]]:
-        # networkx wants a name for each key, and warns without a type
+        # networkx requires a name for each key, and warns if there is no type
         for key in graph_element.findall(f"{{{self.NS_GRAPHML}}}key"):
             key.set("attr.name", key.get("attr.name") or key.get("id") or "")
             key.set("attr.type", "string")
@@ -70,7 +71,7 @@ class _Reader(GraphMLReader):
         self.edges.append(RawEdge(source, target, line_of(edge_element), values))
 
     def _texts(self, holder: str, element: Element, keys: dict[str, Any]) -> dict[str, str]:
-        """Return the element's values by name; a key's default holds where the element has no value."""
+        """Return the element's values by name; if it has no value for a key, the key's default."""
         try:
             values = self.decode_data_elements(keys, element)  # type: ignore[no-untyped-call]
         except nx.NetworkXError as error:

@@ -1,4 +1,4 @@
-"""A graph as a file holds it: texts by key, and the line of every vertex and edge. ``zoo.py`` interprets them."""
+"""The uninterpreted content of a graph file: texts by key, and the line of each vertex and edge. See ``zoo.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class RawVertex:
-    """A vertex; ``key`` is its id in edges."""
+    """A vertex. ``key``: its id, by which edges refer to it."""
 
     key: str
     line: int
@@ -16,7 +16,7 @@ class RawVertex:
 
 @dataclass(slots=True)
 class RawEdge:
-    """An edge between two keys."""
+    """An edge between two vertices, given by their keys."""
 
     source: str
     target: str
@@ -26,7 +26,7 @@ class RawEdge:
 
 @dataclass(slots=True)
 class RawGraph:
-    """A whole file. ``directed``: an edge is one direction only. ``default_unit``: of its rates."""
+    """The graph of a file. ``directed``: an edge is only one direction of a link. ``default_unit``: of its rates."""
 
     vertices: list[RawVertex]
     edges: list[RawEdge]

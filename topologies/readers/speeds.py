@@ -1,4 +1,4 @@
-"""Find the rate of a link in a file of the Topology Zoo: LinkSpeedRaw, else LinkSpeed with units, else its label."""
+"""Finds the rate of a link in a file of the Topology Zoo: in LinkSpeedRaw, LinkSpeed with units, or its label."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from topologies.readers.raw import RawEdge
 from topologies.text_file import TextFile
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-# Nothing that may be a part of a number stands before one: of "1,000 Mbps", which has two meanings, "000" is no rate.
+# A number must not follow a character of another number: "1,000 Mbps" is ambiguous, and its "000" is not a rate.
 _TIMES = r"(?<![0-9.,])([0-9]+)\s*[x×*]\s*"
 _AGAIN = r"(?:\s*[x×*]\s*([0-9]+)(?!\w|[.,][0-9]))?"
 _NUMBER = r"(?<![0-9.,])([0-9]+(?:\.[0-9]+|,[0-9]{1,2}(?![0-9]))?)(?:\s*-\s*[0-9.,]+)?"
 _LABEL = re.compile(rf"(?:{_TIMES})?{_NUMBER}\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b{_AGAIN}", re.IGNORECASE)
 _SDH = re.compile(rf"(?:{_TIMES}|\b)(OC|STM)-?\s?([0-9]{{1,4}})(?![0-9])c?{_AGAIN}", re.IGNORECASE)
 _SDH_MBIT = {"oc": 51.84, "stm": 155.52}  # rates of OC-1 (SONET) and STM-1 (SDH, ITU-T G.707)
-SLOWEST_BPS = 9600.0  # the Zoo has no slower link: a smaller number is in another unit
+SLOWEST_BPS = 9600.0  # the Zoo has no slower links, so a smaller number must be in another unit
 FASTEST_BPS = 1e14  # 100 Tbit/s, above any single fibre pair of the Zoo
 
 
 def rate_of(file: TextFile, edge: RawEdge, default_unit: str, unit: str | None) -> float | None:
-    """Return bits per second, or ``None`` if the file states no rate. Raise ``ScenarioError`` with the line."""
+    """Return the rate in bit/s; ``None`` if the file states none. Raise ``ScenarioError`` with the line if implausible.
+
+    unit  of LinkSpeedRaw, if the user has named it
+    """
     raw = _raw_speed(file, edge)
     stated = _from_speed(edge) or _from_label(edge.data.get("LinkLabel", ""))
     if raw is None:
@@ -54,7 +57,7 @@ def _raw_speed(file: TextFile, edge: RawEdge) -> float | None:
 
 
 def _from_speed(edge: RawEdge) -> float | None:
-    """Parse LinkSpeed ``2.5`` with LinkSpeedUnits ``G``."""
+    """Return the rate of, for example, LinkSpeed ``2.5`` with LinkSpeedUnits ``G``; ``None`` without these."""
     speed = edge.data.get("LinkSpeed", "")
     units = edge.data.get("LinkSpeedUnits", "").lower()
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", speed) or units[:1] not in _PREFIXES or not units:
@@ -63,9 +66,9 @@ def _from_speed(edge: RawEdge) -> float | None:
 
 
 def _from_label(label: str) -> float | None:
-    """Parse ``10 Gbps``, ``155M``, ``2,5 Gbps``, ``10-20Gbps`` (the lower end), ``OC-48``, ``STM-16``.
+    """Return the rate in a label such as ``10 Gbps``, ``155M``, ``2,5 Gbps``, ``OC-48`` or ``STM-16``, or ``None``.
 
-    Each may be multiplied: ``2 x 10 Gbps``, ``10 Gbps x 2``.
+    Of a range, ``10-20Gbps``, it is the lower end. Rates may be multiplied: ``2 x 10 Gbps``, ``10 Gbps x 2``.
     """
     if found := _SDH.search(label):
         before, unit, number, after = found.groups()

@@ -1,7 +1,7 @@
-"""What a graph file states of links itself, as the network simulator Shadow does: latency, packet loss, bandwidth.
+"""Properties of links that a graph file states, as for the network simulator Shadow: latency, packet loss, bandwidth.
 
 Source: Shadow's network graph specification (shadow.github.io/docs/guide/network_graph_spec.html). Numbers of Shadow 1
-have no units: milliseconds, and KiB/s.
+are without units: milliseconds, and KiB/s.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ _NOTHING = ("", "None", "?")
 
 
 def delay_of(file: TextFile, edge: RawEdge) -> float | None:
-    """Return the one-way delay in s of an edge that states it. Raise ``ScenarioError`` with the line."""
+    """Return the stated one-way delay of an edge (s), or ``None``. Raise ``ScenarioError`` with the line if invalid."""
     found = _stated(file, edge, _DELAYS, "time", "50 ms", _MS)
     return _within(file, edge, "delay", found)
 
 
 def loss_of(file: TextFile, edge: RawEdge) -> float | None:
-    """Return the share of lost packets of an edge that states it. Raise ``ScenarioError`` with the line."""
+    """Return the stated share of lost packets, or ``None``. Raise ``ScenarioError`` with the line if invalid."""
     found = _stated(file, edge, _LOSSES, "share", "0.01", ("share", 1.0))
     return _within(file, edge, "loss", found)
 
 
 def bandwidth_of(file: TextFile, edge: RawEdge) -> float | None:
-    """Return bits per second of an edge that states them with a unit. Raise ``ScenarioError`` with the line."""
+    """Return the stated rate of an edge (bit/s), or ``None``. Raise ``ScenarioError`` with the line without a unit."""
     return _stated(file, edge, _RATES, "rate", "100 Mbit", None)
 
 
 def host_bandwidth_of(file: TextFile, vertex: RawVertex, way: str) -> float | None:
-    """Return bits per second of the hosts at a vertex, ``up`` or ``down``. Raise ``ScenarioError`` with the line."""
+    """Return the stated rate of hosts at a vertex (bit/s), or ``None``. Raise ``ScenarioError`` with the line.
+
+    way  ``up`` or ``down``
+    """
     return _stated(file, vertex, _HOST_RATES[way], "rate", "100 Mbit", _KIB_PER_S)
 
 
@@ -50,7 +53,10 @@ def _stated(
     example: str,
     unit: tuple[str, float] | None,
 ) -> float | None:
-    """Return the first of ``keys`` in SI units; ``unit``: of a number without one, if that is known."""
+    """Return the value of the first of ``keys`` that is stated, in SI units, or ``None``.
+
+    unit  the unit of a number without one; ``None`` refuses such numbers
+    """
     key = next((key for key in keys if holder.data.get(key, "").strip() not in _NOTHING), None)
     if key is None:
         return None

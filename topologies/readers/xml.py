@@ -1,4 +1,4 @@
-"""Parse XML into ``xml.etree`` elements that know their line, and refuse document types (and so entities)."""
+"""Parses XML into ``xml.etree`` elements with line numbers, and refuses document types (and so entities)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from topologies.text_file import TextFile
 
 MAX_FILE_BYTES = 16 << 20
 _MAX_ELEMENTS = 500_000
-_LINE = " line"  # no attribute of a file has a blank in its name
+_LINE = " line"  # no attribute in a file can have this name, as it has a blank
 
 
 def parse_xml(file: TextFile) -> Element:
-    """Return the root element; tags have no namespace. Raise ``ScenarioError`` with the line."""
-    parser = expat.ParserCreate("utf-8")  # whatever encoding is declared: the text is decoded already
+    """Return the root element; tags have no namespace. Raise ``ScenarioError`` with the line if it is not valid."""
+    parser = expat.ParserCreate("utf-8")  # whatever encoding the file declares, as its text is already decoded
     builder = TreeBuilder()
     count = 0
 
@@ -55,5 +55,5 @@ def attribute(file: TextFile, element: Element, name: str) -> str:
 
 
 def text_of(element: Element | None) -> str:
-    """Return an element's own text without surrounding blanks; empty without an element."""
+    """Return an element's own text without surrounding blanks; empty for ``None``."""
     return "" if element is None else (element.text or "").strip()

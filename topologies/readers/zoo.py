@@ -1,10 +1,11 @@
-"""Turn the content of a graph file into an annotated graph, and handle the known defects of the Internet Topology Zoo.
+"""Turns the content of a graph file into an annotated graph, and handles known defects of the Internet Topology Zoo.
 
-Source of the files: Knight et al., "The Internet Topology Zoo", IEEE JSAC 29(9), 2011. Rates come from LinkSpeedRaw,
-else from LinkSpeed and its units, else from LinkLabel, else from what Shadow's files state: ``bandwidth`` of the link,
-or of the hosts at its ends. Delays are those that the file states (``latency``), or come from distance. Refused, with
-line and cure: rates in another unit, invalid coordinates, links without rate or delay. Repaired, with a note: repeated
-labels, parallel links, self-loops, vertices of other networks, vertices without a link, separate parts.
+Source of the files: Knight et al., "The Internet Topology Zoo", IEEE JSAC 29(9), 2011. The rate of a link comes from
+the first of these that the file has: LinkSpeedRaw, LinkSpeed with its units, LinkLabel, or, as in Shadow's files,
+``bandwidth`` of the link or the bandwidths of the hosts at its ends. The delay is stated (``latency``) or computed from
+the distance. Some defects are refused with line and cure: rates in another unit, invalid coordinates, links without
+rate or delay. Others are repaired with a note: repeated labels, parallel links, self-loops, vertices of other networks,
+vertices without a link, unconnected parts.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def annotate(file: TextFile, raw: RawGraph, reading: GraphReading) -> Graph[str]
 
 
 def _names(file: TextFile, raw: RawGraph, reading: GraphReading, notes: list[str]) -> dict[str, str]:
-    """Return a valid and unique name for every vertex that stays, by key."""
+    """Return, by key, a valid and unique name for every vertex that is kept."""
     if not raw.vertices:
         file.refuse(None, "has no vertices", "is the file complete?")
     if len(raw.vertices) > MAX_VERTICES:
@@ -81,7 +82,7 @@ def _names(file: TextFile, raw: RawGraph, reading: GraphReading, notes: list[str
 
 
 def _place(file: TextFile, vertex: RawVertex) -> dict[str, Any]:
-    """Return the vertex' coordinates, if it has any; pixels become ``xy``."""
+    """Return the coordinates of a vertex as attributes, if it has any; pixels become ``xy``."""
     data = vertex.data
     if "x" in data and "y" in data and "Latitude" not in data:
         x, y = (_number(file, vertex.line, name, data[name]) for name in ("x", "y"))
@@ -106,7 +107,7 @@ def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
 
 
 def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str, str], reading: GraphReading) -> None:
-    """Add all links between vertices that stay; ``graph.graph["repairs"]`` lists what was repaired."""
+    """Add all links between vertices that are kept, and list the repairs in ``graph.graph["repairs"]``."""
     vertices = {vertex.key: vertex for vertex in raw.vertices}
     loops = parallel = by_hosts = 0
     for edge in raw.edges:
@@ -144,13 +145,13 @@ def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str
 
 
 def _rate_of_hosts(file: TextFile, source: RawVertex, target: RawVertex) -> float | None:
-    """Return what hosts at the one vertex can send to those at the other, if the file states it."""
+    """Return the rate at which hosts at one vertex can send to hosts at the other; ``None`` if it is not stated."""
     rates = (host_bandwidth_of(file, source, "up"), host_bandwidth_of(file, target, "down"))
     return min((rate for rate in rates if rate), default=None)
 
 
 def _add_direction(graph: Graph[str], a: str, b: str, values: dict[str, Any]) -> None:
-    """Add a link; a parallel one adds its rate to the first."""
+    """Add one direction of a link; that of a parallel link adds its rate to the first one."""
     if not graph.has_edge(a, b):
         graph.add_edge(a, b, queue=None, **values)
     elif values["rate_bps"] is not None:
@@ -158,7 +159,7 @@ def _add_direction(graph: Graph[str], a: str, b: str, values: dict[str, Any]) ->
 
 
 def _mirror(graph: Graph[str], notes: list[str]) -> None:
-    """Give links without a reverse direction an equal one: the Zoo marks some undirected files as directed."""
+    """Add an equal reverse direction to links that lack one: the Zoo marks some undirected files as directed."""
     missing = [(a, b, data) for a, b, data in graph.edges(data=True) if not graph.has_edge(b, a)]
     for a, b, data in missing:
         graph.add_edge(b, a, **data)
@@ -181,7 +182,7 @@ def _keep_largest_part(file: TextFile, graph: Graph[str], notes: list[str]) -> N
 
 
 def _complete(file: TextFile, graph: Graph[str], reading: GraphReading, notes: list[str]) -> None:
-    """Where the file has no value, set delays by distance, and the user's defaults."""
+    """Fill in missing values: delays by distance, and then the user's defaults. Refuse links that still lack one."""
     unknown: dict[str, list[tuple[str, str, int]]] = {"rate_bps": [], "delay_s": []}
     filled = {"rate_bps": 0, "delay_s": 0}
     by_distance = False
@@ -240,7 +241,7 @@ def _choose(file: TextFile, graph: Graph[str], reading: GraphReading) -> None:
 
 
 def _middle(graph: Graph[str], sites: tuple[str, ...]) -> str:
-    """Return the data centre with the least sum of delays to the others."""
+    """Return the data centre with the lowest sum of delays to the others."""
 
     def total(site: str) -> float:
         lengths = nx.single_source_dijkstra_path_length(graph, site, weight="delay_s")

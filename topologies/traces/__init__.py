@@ -1,7 +1,7 @@
 """Rates, delays and losses of a link over time: read from files, made by seeded models, and converted.
 
-``read_trace`` notes which format it detected, and ``Reading.format`` overrules it. Whatever the file's units, a
-``Trace`` holds bits per second, seconds one way, or a share.
+``read_trace`` detects the format and notes it in the trace; ``Reading.format`` overrides the detection. Whatever the
+units of the file, a ``Trace`` has bits per second, seconds one way, or a share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transform traces (shift, scale, speed up, loop, resample) and summarise them."""
+"""Transforms traces (shift, scale, speed up, loop, resample) and summarises them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def looped(trace: Trace, loop: bool) -> Trace:
 
 
 def shifted(trace: Trace, offset_s: float) -> Trace:
-    """Begin at ``offset_s``. A looped trace is rotated, another loses its beginning. Times are whole microseconds then.
+    """Begin at ``offset_s``: rotate a looped trace, and cut the beginning off any other. Round times to microseconds.
 
-    Raise ``ScenarioError`` for an offset beyond the end.
+    Raise ``ScenarioError`` if the offset is beyond the end of a trace that does not loop.
     """
     if not offset_s:
         return trace
@@ -35,7 +35,7 @@ def shifted(trace: Trace, offset_s: float) -> Trace:
             raise ScenarioError(
                 f"offset {offset_s:g} s is beyond the trace's {trace.length_s:g} s (loop it, or start earlier)"
             )
-        start = 0.0  # whole laps, of which the remainder was rounded
+        start = 0.0  # the offset is a multiple of the period, up to rounding
     begins = [round(time - start, 6) for time in trace.times_s]
     first = bisect_right(begins, 0.0) - 1
     steps = [(max(0.0, begin), value) for begin, value in zip(begins[first:], trace.values[first:], strict=True)]
@@ -50,14 +50,17 @@ def shifted(trace: Trace, offset_s: float) -> Trace:
 
 
 def scaled(trace: Trace, factor: float) -> Trace:
-    """Multiply all values by ``factor``, within the limits of a link. Rates below 1 kbit/s become outages."""
+    """Multiply all values by ``factor``, and clip them to the limits of a link. Rates below 1 kbit/s become outages."""
     low, high, _ = LIMITS[trace.what]
     values = (min(high, max(low, value * factor)) for value in trace.values)
     return replace(trace, values=tuple(map(rate_or_outage, values) if trace.what == "rate" else values))
 
 
 def sped_up(trace: Trace, speed: float) -> Trace:
-    """Divide all times by ``speed``: 10 makes ten minutes one. Raise ``ScenarioError`` above ``MAX_LENGTH_S``."""
+    """Divide all times by ``speed``: 10 turns ten minutes into one.
+
+    Raise ``ScenarioError`` if the trace becomes longer than ``MAX_LENGTH_S``.
+    """
     if trace.length_s / speed > MAX_LENGTH_S:
         raise ScenarioError(
             f"speed {speed:g} makes {trace.length_s / speed:g} s, allowed {MAX_LENGTH_S:g} s (choose a larger one)"
@@ -72,15 +75,15 @@ def steps_of(trace: Trace) -> Iterator[tuple[float, float]]:
 
 
 def _durations_s(trace: Trace) -> NDArray[np.float64]:
-    import numpy as np  # which takes a tenth of a second to import, and few scenarios need
+    import numpy as np  # importing it takes a tenth of a second, and few scenarios need it
 
     return np.diff([*trace.times_s, trace.length_s])
 
 
 def resampled(trace: Trace, step_s: float) -> Trace:
-    """Replace the steps by means over steps of ``step_s``; the last may be shorter. The integral stays the same.
+    """Replace the values by means over steps of ``step_s``; the last one may be shorter. The integral is preserved.
 
-    Raise ``ScenarioError`` for too many steps.
+    Raise ``ScenarioError`` if there are too many steps.
     """
     import numpy as np
 
@@ -97,14 +100,14 @@ def resampled(trace: Trace, step_s: float) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Statistics of a trace; those of values are weighted by time."""
+    """Statistics of a trace. Those of its values are weighted by time, except ``changes``."""
 
     steps: int
     outages: int  # steps with a rate of 0
     length_s: float
     loops: bool
     step_s: float  # the median
-    longest_s: float  # far above the median: a gap, over which the previous value holds
+    longest_s: float  # if far above the median, a gap in the measurements: the previous value holds
     mean: float
     deviation: float
     least: float

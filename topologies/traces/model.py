@@ -1,4 +1,4 @@
-"""A trace, and the settings for reading its file."""
+"""The model of a trace, and the settings for reading its file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from statistics import median
 
 from topologies.text_file import TextFile
 
-MAX_POINTS = 50_000  # of a trace that a link follows
-MAX_READ = 1_000_000  # of one that is read to be resampled
-MAX_LENGTH_S = 1e9  # 30 years: longer ones are in another unit, or damaged
-MIN_RATE_BPS = 1000.0  # anything below is an outage: 0
+MAX_POINTS = 50_000  # most steps of a trace that a link follows
+MAX_READ = 1_000_000  # most steps of a trace that is read to be resampled
+MAX_LENGTH_S = 1e9  # 30 years: the times of a longer trace are in another unit, or damaged
+MIN_RATE_BPS = 1000.0  # a lower rate counts as an outage: 0
 WHAT = ("rate", "delay", "loss")
 UNITS = {
     "rate": {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "bytes/s": 8.0, "KB/s": 8e3, "MB/s": 8e6},
@@ -21,22 +21,24 @@ UNITS = {
 }
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 LIMITS = {"rate": (0.0, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
-CONSTANT_LIMITS = LIMITS | {"rate": (MIN_RATE_BPS, 1e12, "bit/s")}  # of a value that holds for a whole run
+CONSTANT_LIMITS = LIMITS | {"rate": (MIN_RATE_BPS, 1e12, "bit/s")}  # limits of values that are constant in a run
 
 
 def rate_or_outage(rate_bps: float) -> float:
-    """Return the rate, or 0, an outage, for one so low that a packet would be under way for seconds."""
+    """Return the rate, or 0 (an outage) if it is so low that a packet would take seconds."""
     return rate_bps if rate_bps >= MIN_RATE_BPS else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``values[i]`` holds from ``times_s[i]`` on; times rise strictly from 0.
+    """A step function of time: ``values[i]`` holds from ``times_s[i]`` on. Times are strictly increasing from 0.
 
     what      ``rate`` (bit/s) | ``delay`` (s, one way) | ``loss`` (share)
-    period_s  time after which it repeats; infinite: the last value stays
-    length_s  duration of the values, whether it repeats or not
-    format    the format of its file; ``unit``: of the values there; ``notes``: what was assumed or repaired
+    period_s  time after which the trace repeats; if infinite, the last value holds for ever
+    length_s  duration of the values, whether the trace repeats or not
+    format    the format of its file
+    unit      the unit of the values in the file
+    notes     assumptions and repairs made when reading the file
     """
 
     times_s: tuple[float, ...]
@@ -51,13 +53,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Settings for reading a file. ``None``: auto-detected, or the format's own.
+    """Settings for reading a file. ``None`` means that they are detected, or the format's own.
 
-    what       ``rate`` | ``delay`` | ``loss``
-    unit       of the values, such as ``kbit/s``; time_unit of the times
-    step_s     width of the bins into which Mahimahi's packets are counted
-    source     the pair to pick from a file of many, with ``target``
-    columns    of a table, (role, name) of columns whose names do not tell: ``("rate", "bw in Mbit/s")``
+    what        ``rate`` | ``delay`` | ``loss``
+    format      the kind of the format
+    unit        of the values, such as ``kbit/s``
+    time_unit   of the times, such as ``ms``
+    step_s      width of the bins in which Mahimahi's packets are counted; for FCC, the duration of each rate
+    source      with ``target``: the pair to read from a file with many
+    columns     (role, name) of columns whose names do not tell their role: ``("rate", "bw in Mbit/s")``
     most_steps  a longer trace is refused
     """
 
@@ -72,18 +76,18 @@ class Reading:
     most_steps: int = MAX_POINTS
 
     def scale(self, default: str) -> float:
-        """Return the factor from the file's values to SI units; ``default`` is the format's own unit."""
+        """Return the factor from the file's values to SI units. ``default``: the format's own unit."""
         return UNITS[self.what][self.unit or default]
 
     def time_scale(self, default: str) -> float:
-        """Return the factor from the file's times to seconds; ``default`` is the format's own unit."""
+        """Return the factor from the file's times to seconds. ``default``: the format's own unit."""
         return TIME_UNITS[self.time_unit or default]
 
 
 def from_durations(
     file: TextFile, steps: list[tuple[int, float, float]], reading: Reading, notes: tuple[str, ...] = ()
 ) -> Trace:
-    """Make a trace from (line, duration in s, value) of consecutive steps. Raise ``ScenarioError``."""
+    """Make a trace from (line, duration in s, value) of consecutive steps. Raise ``ScenarioError`` if it is invalid."""
     if not steps:
         file.refuse(None, "no rows")
     times = []
@@ -106,9 +110,11 @@ def finish(
     length_s: float,
     notes: tuple[str, ...],
 ) -> Trace:
-    """Make a trace, within the bounds that hold for every trace. Raise ``ScenarioError``.
+    """Make a trace. Raise ``ScenarioError`` if it violates the bounds of all traces.
 
-    Rates below ``MIN_RATE_BPS`` become 0, an outage. ``lines`` are the line numbers of the values.
+    Rates below ``MIN_RATE_BPS`` become 0, an outage.
+
+    lines  the line number of each value
     """
     if length_s > MAX_LENGTH_S:
         cure = "are its times in another unit? Correct them, or remove the line"
@@ -132,5 +138,5 @@ def finish(
 
 
 def typical_step_s(times_s: list[float]) -> float:
-    """Return the median step, which is assumed for the last value."""
+    """Return the median step, which is the assumed duration of the last value; 1 s for a single time."""
     return median(b - a for a, b in pairwise(times_s)) if len(times_s) > 1 else 1.0

@@ -1,7 +1,7 @@
-"""Traces from seeded models. Their values are multiples of the link's own rate, delay or loss.
+"""Traces from seeded models, whose values are multiples of the link's own rate, delay or loss.
 
-So one model fits every link and every ``scale``. Random models are seeded with a text, the scenario's seed and the
-link's name, unless ``seed`` fixes it.
+So one model fits every link and every ``scale``. The seed of a random model is its option ``seed``; if that is 0, the
+scenario's seed and the link's name.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class _Ranged:
             yield "step", f"{length_s:g} s in steps of {step_s:g} s", f"1 to {MAX_POINTS} steps are possible"
 
     def extent_s(self) -> tuple[float, float]:
-        """Return the length of a period and of a step, in s."""
+        """Return the length of a period and of a step (s)."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value."""
+    """A constant value."""
 
     factor: float = field(default=1.0, metadata=_HIGH)
 
     def steps(self, _: Random) -> tuple[Steps, float]:
-        """Return (time in s, factor) of every step, and the period in s. ``random`` is for random models."""
+        """Return (time in s, factor) of every step, and the period in s. Only random models use the generator."""
         return [(0.0, self.factor)], math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels in turn, each for ``every``, repeated."""
+    """A repeated sequence of levels, each of which lasts for ``every``."""
 
     levels: str = field(default="1 0.5", metadata={"help": "multiples of the link's own value, separated by blanks"})
     every: float = field(default=10.0, metadata={"help": "how long each level holds", "unit": "s"})
@@ -76,7 +76,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Sine(_Ranged):
-    """A sine between ``low`` and ``high``, first at their mean and rising: the daily cycle of a network."""
+    """A sine between ``low`` and ``high``, which begins at their mean and rises: the daily cycle of a network."""
 
     low: float = field(default=0.5, metadata=_LOW)
     high: float = field(default=1.5, metadata=_HIGH)
@@ -87,7 +87,7 @@ class Sine(_Ranged):
         return self.period, self.step
 
     def steps(self, _: Random) -> tuple[Steps, float]:
-        """See ``Constant``. Each step has the value of the wave at its middle, so that the mean is kept."""
+        """Return the same as ``Constant.steps``. A step has the value in its middle, which preserves the mean."""
         middle = (self.high + self.low) / 2
         swing = (self.high - self.low) / 2
         wave = [
@@ -99,7 +99,7 @@ class Sine(_Ranged):
 
 @dataclass(frozen=True, slots=True)
 class Walk(_Ranged):
-    """A random walk of the logarithm, reflected at ``low`` and ``high``, from their geometric mean on."""
+    """A random walk of the logarithm, reflected at ``low`` and ``high``, that begins at their geometric mean."""
 
     low: float = field(default=0.25, metadata={**_LOW, "above": 0})
     high: float = field(default=1.5, metadata=_HIGH)
@@ -124,7 +124,7 @@ class Walk(_Ranged):
 
 @dataclass(frozen=True, slots=True)
 class Markov(_Ranged):
-    """Gilbert's on/off chain: exponential times at ``high`` and at ``low`` (Gilbert 1960)."""
+    """Gilbert's on/off chain: exponentially distributed times at ``high`` and at ``low`` (Gilbert 1960)."""
 
     low: float = field(default=0.1, metadata=_LOW)
     high: float = field(default=1.0, metadata=_HIGH)
@@ -149,7 +149,7 @@ class Markov(_Ranged):
 
 @dataclass(frozen=True, slots=True)
 class Redraw(_Ranged):
-    """A new value every ``step``, uniform between ``low`` and ``high`` (as NetStorm's links)."""
+    """A new value every ``step``, uniform between ``low`` and ``high``, as for NetStorm's links."""
 
     low: float = field(default=0.2, metadata=_LOW)
     high: float = field(default=1.0, metadata=_HIGH)
@@ -178,7 +178,7 @@ def _reflected(value: float, low: float, high: float) -> float:
 def make(kind: str, options: Any, seed: str) -> tuple[Steps, float]:
     """Return (time in s, factor) of every step, and the period in s.
 
-    ``seed`` is used by random models whose own seed is 0.
+    seed  of random models whose own seed is 0
     """
     steps: tuple[Steps, float] = options.steps(Random(f"{kind}/{getattr(options, 'seed', 0) or seed}"))
     return steps

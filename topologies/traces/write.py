@@ -1,4 +1,4 @@
-"""Write traces: the testbed's CSV for everything, Mahimahi, Pensieve and FCC for rates."""
+"""Writes traces: the testbed's CSV for every quantity; Mahimahi, Pensieve and FCC for rates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from topologies.traces.formats.columns import FCC_STEP_S
 from topologies.traces.formats.own import END
 from topologies.traces.model import Trace, typical_step_s
 
-_RESOLUTION_S = 1e-6  # of times
+_RESOLUTION_S = 1e-6  # resolution of times
 _COLUMNS = {"rate": ("rate_mbit_s", 1e6), "delay": ("delay_ms", 1e-3), "loss": ("loss", 1.0)}
 
 
 def to_text(trace: Trace, kind: str, comments: tuple[str, ...] = ()) -> str:
-    """Return the file's text. Raise ``ScenarioError`` if the format cannot hold the trace."""
+    """Return the text of a file in the format ``kind``. Raise ``ScenarioError`` if the format cannot hold the trace."""
     if kind not in WRITERS:
         raise ScenarioError(f"'{kind}' cannot be written (one of {', '.join(WRITERS)})")
     if kind != "csv" and trace.what != "rate":
@@ -26,7 +26,7 @@ def to_text(trace: Trace, kind: str, comments: tuple[str, ...] = ()) -> str:
 
 
 def differences(trace: Trace, kind: str) -> Iterator[str]:
-    """Yield in what the file, read again, differs from the trace, and what to do about it."""
+    """Yield how the written file, when read again, differs from the trace, and what to do about it."""
     loops = math.isfinite(trace.period_s)
     if loops and not FORMATS[kind].loops:
         yield f"{kind} cannot say that the trace repeats: write 'loop: true' beside 'file' in the scenario"
@@ -55,14 +55,14 @@ def _mahimahi(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
         raise ScenarioError("not one packet of 1500 bytes passes in the whole trace (scale it, or write csv)")
     last_ms = int(lines[-1])
     end_ms = round(trace.length_s * 1000)
-    if end_ms - last_ms > mahimahi.DEFAULT_STEP_S * 1000:  # a part of a packet is left over at most ends
+    if end_ms - last_ms > mahimahi.DEFAULT_STEP_S * 1000:  # usually only a fraction of a packet is left at the end
         problem = f"the last packet passes at {last_ms / 1000:g} s, but the trace ends at {trace.length_s:g} s"
         raise ScenarioError(f"{problem}: a mahimahi file ends with its last packet (write csv or pensieve)")
     yield from lines
 
 
 def _pensieve(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
-    """Pensieve ignores the first line's rate; each further rate holds until its line's time."""
+    """Yield the lines. Pensieve ignores the rate of the first one; every other holds until the time of its line."""
     yield f"0 {_plain(trace.values[0] / 1e6)}"
     now = 0.0
     for duration_s, rate in steps_of(trace):

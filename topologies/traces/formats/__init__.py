@@ -1,4 +1,4 @@
-"""The table of trace formats, their auto-detection, and the reading of a file."""
+"""The table of trace formats, the detection of a file's format, and the reading of a file."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _check_units(file: TextFile, reading: Reading) -> None:
 
 
 def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
-    """Refuse what the format cannot hold, and settings that have no effect on it, for the user expects one."""
+    """Refuse a quantity that the format cannot hold, and settings that have no effect on it."""
     if reading.what not in FORMATS[kind].holds:
         file.refuse(None, f"the format {kind} has no {reading.what}", "give another 'format'")
     given = {
@@ -146,7 +146,7 @@ def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
 
 
 def detect(file: TextFile) -> str:
-    """Return the format of a file, by its first lines. Raise ``ScenarioError`` if they do not state it."""
+    """Return the format of a file. Raise ``ScenarioError`` if its first lines do not tell the format."""
     line, first = file.rows[0]
     if first[0] in "{[":
         return "iperf3"
@@ -170,7 +170,7 @@ def detect(file: TextFile) -> str:
 
 
 def _of_one_column(file: TextFile) -> str:
-    """Tell Mahimahi from FCC: its times are whole numbers that never fall, and rates do fall."""
+    """Return ``mahimahi`` or ``fcc``: Mahimahi's times are whole numbers that never fall, but FCC's rates do fall."""
     values = [text for _, text in file.rows[:2000]]
     whole = all(re.fullmatch(r"[0-9]+", text) for text in values)
     rising = whole and all(float(a) <= float(b) for a, b in pairwise(values))

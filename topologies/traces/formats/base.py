@@ -13,11 +13,11 @@ from topologies.traces.model import WHAT, Reading, Trace
 class TraceFormat(ABC):
     """Reads one format of traces.
 
-    about  one line for tables and messages
-    holds  the quantities that it can hold
-    takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
-    units  the units of a file's values, by quantity, unless the settings name another one
-    loops  whether the tools that it comes from repeat it from its end
+    about   one line about it for tables and messages
+    holds   the quantities that it can hold
+    takes   the settings of a ``Reading`` that have an effect on it, by their names in a scenario
+    units   the unit of a file's values, by quantity, unless the settings name another one
+    loops   whether the tools that use the format repeat a trace from its end
     sample  the text of a small file, which ``testbed check`` reads
     """
 

@@ -1,4 +1,4 @@
-"""Formats of bare numbers in columns: Pensieve's, FCC's and Norway's. They state no units, so values are checked.
+"""Formats of numbers in columns without units: Pensieve's, FCC's and Norway's. Implausible values are refused.
 
 Sources: traces/ of github hongzimao/pensieve; Riiser et al., "Commute path bandwidth traces from 3G networks", MMSys
 2013; FCC, Measuring Broadband America.
@@ -13,12 +13,13 @@ from topologies.text_file import TextFile
 from topologies.traces.model import Reading, Trace, from_durations
 
 FCC_STEP_S = 5.0
-MOST_MBIT = 1000.0  # Pensieve's traces are of phones and homes
+MOST_MBIT = 1000.0  # Pensieve's traces were measured on phones and in homes
 LONGEST_STEP_S = 60.0
 
 
 def parse_pensieve(file: TextFile, reading: Reading) -> Trace:
-    """Parse seconds and Mbit/s. As in Pensieve's simulator, a rate holds from the previous line's time to its own."""
+    """Parse lines of seconds and Mbit/s. As in Pensieve's simulator, a rate holds from the time of the previous line to
+    that of its own."""
     rows = list(file.numbers(2, "two numbers, seconds and Mbit/s", "one pair a line, separated by a blank"))
     if len(rows) < 2:
         file.refuse(rows[0][0], "has one line", "at least two are needed: a rate holds from one line to the next")
@@ -42,7 +43,7 @@ def parse_pensieve(file: TextFile, reading: Reading) -> Trace:
 
 
 def _check_mbit(file: TextFile, rows: list[tuple[int, list[float]]]) -> None:
-    """Refuse rates that are implausible as Mbit/s: they are kbit/s, bytes/s or bit/s."""
+    """Refuse rates that are too high for Mbit/s: they are probably kbit/s, bytes/s or bit/s."""
     middle = median(row[1] for _, row in rows)
     if middle <= MOST_MBIT:
         return
@@ -56,7 +57,7 @@ def _check_mbit(file: TextFile, rows: list[tuple[int, list[float]]]) -> None:
 
 
 def parse_fcc(file: TextFile, reading: Reading) -> Trace:
-    """Parse one number a line: bytes per second, for 5 seconds each."""
+    """Parse one number per line: bytes per second, by default for 5 seconds each."""
     rows = list(file.numbers(1, "one number, bytes/s", "one throughput a line"))
     if reading.unit is None and median(row[0] for _, row in rows) < 1000:
         problem = f"half of the lines are below {median(row[0] for _, row in rows):g} bytes/s: Mbit/s?"
@@ -65,7 +66,7 @@ def parse_fcc(file: TextFile, reading: Reading) -> Trace:
 
 
 def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
-    """Parse the seventh column of one unit (and target) of curr_webget.csv, as 5 seconds each (Pensieve's reading)."""
+    """Parse the rates of one unit and target in curr_webget.csv: the seventh column, 5 s per line as in Pensieve."""
     found: list[tuple[int, float]] = []
     pairs: dict[tuple[str, str], int] = {}
     for line, text in file.rows:
@@ -89,7 +90,7 @@ def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
 
 
 def parse_hsdpa(file: TextFile, reading: Reading) -> Trace:
-    """Parse Norway's (and Belgium's) logs: the last two columns are bytes and the milliseconds that they took."""
+    """Parse logs from Norway or Belgium: the last two columns are bytes, and the milliseconds of their transfer."""
     what = "six numbers: unix s, ms since the start, latitude, longitude, bytes, ms"
     rows = list(file.numbers(6, what, "or give another 'format'"))
     for (_, before), (line, now) in pairwise(rows):

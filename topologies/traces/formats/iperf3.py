@@ -1,4 +1,4 @@
-"""The JSON of ``iperf3 -J``: the measured rate, delay or loss becomes the link's."""
+"""The JSON of ``iperf3 -J``: the measured rate, delay or loss becomes the trace of a link."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ _CURE = "run it again with: iperf3 -c HOST -J -i 1"
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """Parse a report.
-
-    Rate: ``intervals[].sum``. Delay: half of the streams' mean round trip. Loss: share of lost UDP datagrams.
-    """
+    """Parse a report: rates from ``intervals[].sum``, delays as half the mean round trip of the streams, or losses as
+    the share of lost UDP datagrams."""
     report = _load(file)
     steps = []
     for number, interval in enumerate(_intervals(file, report)):
@@ -33,7 +31,7 @@ def parse(file: TextFile, reading: Reading) -> Trace:
 
 def _load(file: TextFile) -> Any:
     try:
-        report = json.loads(file.text, parse_int=float)  # a whole number of any length is a float, or infinite
+        report = json.loads(file.text, parse_int=float)  # integers of any length become floats, perhaps infinite
     except json.JSONDecodeError as error:
         file.refuse(error.lineno, f"not valid JSON: {error.msg}", "was iperf3 interrupted? It must end by itself")
     except RecursionError:

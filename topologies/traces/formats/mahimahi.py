@@ -1,6 +1,7 @@
-"""Mahimahi's traces: one line per packet that may pass, with its time in whole milliseconds. The file loops.
+"""Mahimahi's traces: one line per packet that may pass, with its time in whole milliseconds. The trace repeats.
 
-A packet counts 1500 bytes, so ``1`` alone is 12 Mbit/s (Netravali et al., USENIX ATC 2015; traces/README of mahimahi).
+A packet counts as 1500 bytes, so the single line ``1`` means 12 Mbit/s (Netravali et al., USENIX ATC 2015;
+traces/README of mahimahi).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MAX_DIGITS = 12  # 30 years of milliseconds
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """Count packets in bins of ``step_s``; the last bin takes the remainder."""
+    """Parse a trace: count packets in bins of ``step_s``. The last bin also covers the remainder of the trace."""
     times_ms = list(_times(file))
     end_ms = times_ms[-1]
     line, text = file.rows[-1]
@@ -52,7 +53,7 @@ def _times(file: TextFile) -> Iterator[int]:
 
 
 def write(rates_bps: Iterator[tuple[float, float]]) -> Iterator[str]:
-    """Yield the lines for steps of (duration in s, bit/s). Fractions of a packet are carried over to the next step."""
+    """Yield the lines for steps of (duration in s, bit/s). A fraction of a packet is carried over to the next step."""
     packets = 0.0
     now_ms = 0.0
     sent_at = 0
@@ -61,7 +62,7 @@ def write(rates_bps: Iterator[tuple[float, float]]) -> Iterator[str]:
         while sent_at < round(end_ms):
             sent_at += 1
             packets += rate_bps / PACKET_BITS / 1000
-            whole = int(packets + 1e-9)  # 0.1 + 0.2 + … may stay just below a whole packet
+            whole = int(packets + 1e-9)  # rounded sums such as 0.1 + 0.2 + … may stay just below a whole packet
             yield from [str(sent_at)] * whole
             packets -= whole
         now_ms = end_ms

@@ -1,8 +1,8 @@
-"""Tables of measurements over time (``topologies.table``): one row per step, a header that states the units.
+"""Tables of measurements over time (``topologies.table``): one row per step, and a header that states the units.
 
-One or more columns of rates, delays, round trips (of which half counts) or losses; and, for a file of many links, those
-of their two ends. A row's value holds from its time on; the last one stays. A last row with ``end`` for its value tells
-when the trace ends, from where it may repeat; without it, the last value is assumed to last for the median step.
+A table has columns of rates, delays, round trips (half of which is the delay) or losses. A file of several links also
+has columns of their two ends. A value holds from the time of its row on. If the last row has the value ``end``, the
+trace ends, and may repeat, at its time. Otherwise the last value is assumed to last for the median step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAIRS_NAMED = 12
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """Parse the one column of ``reading.what``, of the one pair ``reading.source`` to ``reading.target``."""
+    """Parse the only column of ``reading.what``, for the pair ``reading.source`` and ``reading.target``."""
     table = read_table(file, dict(reading.columns))
     table.needed("time", "time")
     column = table.needed(reading.what, *ROLES_OF[reading.what])
@@ -34,7 +34,12 @@ def parse(file: TextFile, reading: Reading) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class NetworkTraces:
-    """Traces by (source, target, what), the file's name, and what was assumed."""
+    """The traces of a file.
+
+    name    of the file
+    traces  by (source, target, quantity)
+    notes   assumptions made when reading the file
+    """
 
     name: str
     traces: dict[tuple[str, str, str], Trace]
@@ -63,7 +68,7 @@ def read_network_traces(path: Path, columns: Mapping[str, str] | None = None) ->
 
 
 def trace_of(table: Table, chosen: list[Row], column: Column, reading: Reading) -> Trace:
-    """Make a trace of one column of some rows. Raise ``ScenarioError``.
+    """Make a trace from a column of the chosen rows. Raise ``ScenarioError`` if it is invalid.
 
     Rows without a value are left out; the first value holds from 0 s on.
     """

@@ -1,4 +1,4 @@
-"""Skyplane's grids: one line per pair of regions, with ``throughput_sent`` (bit/s) or ``avg_rtt`` (ms)."""
+"""Skyplane's grids: a line per measurement of two regions, with ``throughput_sent`` (bit/s) or ``avg_rtt`` (ms)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAIR = {"from": "src_region", "to": "dst_region"}
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """Return a constant: the median of the measurements from ``source`` to ``target``."""
+    """Return a constant trace: the median of the measurements from ``source`` to ``target``."""
     header = file.rows[0][1].split(",")
     missing = [name for name in _PAIR.values() if name not in header]
     if missing:
@@ -39,7 +39,7 @@ def parse(file: TextFile, reading: Reading) -> Trace:
 
 
 def _measured(table: Table, column: Column, rows: list[Row]) -> list[tuple[int, float]]:
-    """Return line and value of every measurement that succeeded."""
+    """Return the line and value of every successful measurement."""
     success = table.names.index("success") if "success" in table.names else None
     good = [row for row in rows if success is None or row.cells[success].lower() != "false"]
     return [(row.line, value) for row in good if (value := table.value(row, column)) is not None]
