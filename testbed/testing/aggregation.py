@@ -1,4 +1,4 @@
-"""The contract of an aggregation rule (``docs/axes/aggregation.md``): what it returns, and what it declares."""
+"""The contract of an aggregation rule (``docs/axes/aggregation.md``): its results and its declarations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _CUT = 300
 
 
 def _contributions(members: int, size: int) -> Tensor:
-    """Return float32 [members, elements], all different."""
+    """Return float32 [members, elements], in which all contributions differ."""
     return torch.randn(members, size, generator=torch.Generator().manual_seed(10 * size + members))
 
 
 def _combined(subject: Subject, keys: list[Tensor]) -> list[Tensor]:
-    """Return what a new rule makes of the contributions to each key of one round."""
+    """Return the results of a new rule for the contributions to each key of one round."""
     members = len(keys[0])
     rule = subject.entry(subject.options)
     weights = torch.full((members,), 1 / members)
@@ -31,7 +31,7 @@ def _combined(subject: Subject, keys: list[Tensor]) -> list[Tensor]:
 
 @requirement("return one float32 tensor [elements], of numbers that are finite")
 def it_makes_one_contribution_of_several(subject: Subject) -> None:
-    """Of any number of members, the result is one contribution: float32, as many elements, finite."""
+    """For any number of members, the result is one contribution: float32, with as many elements, all finite."""
     for members in _MEMBERS:
         for values, found in _pairs(subject, members):
             size = values.shape[1]
@@ -42,7 +42,7 @@ def it_makes_one_contribution_of_several(subject: Subject) -> None:
 
 @requirement("return that contribution: the mean of equal values is that value")
 def members_that_agree_have_their_way(subject: Subject) -> None:
-    """Where all members contribute the same, the result is just that."""
+    """If all members contribute the same, the result is this contribution."""
     for members in _MEMBERS:
         keys = [_contributions(1, size).repeat(members, 1) for size in _SIZES]
         for values, found in zip(keys, _combined(subject, keys), strict=True):
@@ -52,7 +52,7 @@ def members_that_agree_have_their_way(subject: Subject) -> None:
 
 @requirement("make new tensors, draw nothing from torch's own random numbers, and keep nothing between two calls")
 def equal_contributions_give_equal_bits(subject: Subject) -> None:
-    """Equal contributions give equal bits, and stay as they are; torch's own random numbers are not drawn from."""
+    """Equal contributions give equal bits. The rule does not change them, and draws no random numbers from torch."""
     keys = [_contributions(5, size) for size in _SIZES]
     before = [values.clone() for values in keys]
     state = torch.random.get_rng_state()
@@ -65,7 +65,7 @@ def equal_contributions_give_equal_bits(subject: Subject) -> None:
 
 @requirement("declare by_element = True where elements are independent of each other, and only there")
 def by_element_is_declared_as_it_behaves(subject: Subject) -> None:
-    """Where ``by_element`` is declared, the parts of a key that is cut give the numbers of the whole."""
+    """If ``by_element`` is declared, the parts of a key give the same numbers as the whole key."""
     values = _contributions(5, _SIZES[-1])
     (whole,) = _combined(subject, [values])
     parts = [_combined(subject, [part.contiguous()])[0] for part in (values[:, :_CUT], values[:, _CUT:])]

@@ -1,4 +1,4 @@
-"""The contract of a codec in both directions (``docs/axes/codec.md``): sizes, damage, memory, and what arrives.
+"""The contract of a codec in both directions (``docs/axes/codec.md``): sizes, damage, memory, and decoded numbers.
 
 The sizes of tensors lie around the bounds of bytes, words and options.
 """
@@ -30,17 +30,17 @@ CONTRIBUTORS = 3
 Parts = tuple[Tensor, ...]
 
 _DTYPES = (torch.float32, torch.float16, torch.int32, torch.int64, torch.uint8)
-_DAMAGES = 3  # of each size
+_DAMAGES = 3  # damaged payloads of each size
 _CUT = 1000
 _FEEDBACK_SIZE = 1024
 _FEEDBACK_ROUNDS = (200, 400, 800, 1600, 3200)
-_ROUNDS = 64  # over which a codec that draws by chance comes close to its mean
-# of what arrives, and what was sent
+_ROUNDS = 64  # over so many rounds, the mean of a random codec comes close to its expectation
+# limits for decoded tensors, in comparison with the encoded ones
 _LEAST_COSINE = 0.05
 _LEAST_SIZE = 0.1
 _MOST_SIZE = 1.5
-_SETTLING_ROUNDS = 600  # of a value
-# with which a codec that waits for a threshold, or for some rounds, is seen to remember
+_SETTLING_ROUNDS = 600  # after so many rounds, a constant value has arrived
+# numbers of tensors and scales that reveal the memory of a codec that waits for a threshold, or for some rounds
 _EARLIER = 12
 _SCALES = (1.0, 10.0, 1e-3, 1e-6)
 
@@ -56,7 +56,7 @@ def numbers(size: int, seed: int = 0) -> Tensor:
 
 
 def shape_of(size: int) -> KeyShape:
-    """Return the shape of a matrix of ``size`` elements, as square as can be; of a prime number, that of a vector."""
+    """Return the shape of a matrix of ``size`` elements, as square as possible; for a prime size, of a vector."""
     rows = next(each for each in range(math.isqrt(size), 0, -1) if size % each == 0)
     return KeyShape((rows, size // rows), MATRIX) if rows > 1 else KeyShape((size,))
 
@@ -85,14 +85,14 @@ class Tier:
         self._sums = subject.entry.pull_on(subject.options, number) == "sparse-sum"
 
     def make(self, size: int = 0) -> Codec:
-        """Return a new end of a connection. ``size``: the key is declared as a matrix of so many elements."""
+        """Return a new end of a connection. With ``size``, the key is declared as a matrix of so many elements."""
         codec = make_codec(self.subject.kind, dict(self.subject.values), self.number, CONTRIBUTORS, seed=7)
         if size and self.subject.entry.by_shape:
             codec.declare(KEY, shape_of(size))
         return codec
 
     def value(self, size: int, seed: int = 0) -> Tensor:
-        """Return a value: with ``sparse-sum`` the sum of what all contributors have sent."""
+        """Return a value of a server; with ``sparse-sum``, the sum of the decoded contributions of all contributors."""
         if not self._sums:
             return numbers(size, seed)
         each = [numbers(size, seed * CONTRIBUTORS + rank) for rank in range(CONTRIBUTORS)]
@@ -100,7 +100,7 @@ class Tier:
 
 
 class Direction:
-    """One direction between two new ends that hold the value ``first``: contributions ``up``, or values down."""
+    """One direction between two new ends that hold the value ``first``: ``up`` for contributions, else for values."""
 
     def __init__(self, tier: Tier, up: bool, size: int, first: Tensor | None = None) -> None:
         self.tier = tier
@@ -111,7 +111,7 @@ class Direction:
         self.begin(tier.value(size, 99) if first is None else first)
 
     def begin(self, value: Tensor) -> None:
-        """Tell both ends, as in the virtual world with one tensor, that they hold ``value``."""
+        """Tell both ends that they hold ``value``. They share one tensor, as in the virtual world."""
         for end in (self.source, self.target):
             end.begin(KEY, value)
 
@@ -120,7 +120,7 @@ class Direction:
         return Direction(self.tier, self.up, size or self.size, first)
 
     def tensor(self, seed: int = 0) -> Tensor:
-        """Return numbers that may travel this way."""
+        """Return a tensor that may travel in this direction."""
         return numbers(self.size, seed) if self.up else self.tier.value(self.size, seed)
 
     def send(self, tensor: Tensor, key: int = KEY) -> Parts:
@@ -132,7 +132,7 @@ class Direction:
         return (self.target.decode if self.up else self.target.decode_value)(KEY, parts, self.size)
 
     def over(self, tensor: Tensor) -> Tensor:
-        """Return what arrives of a tensor."""
+        """Return the decoded tensor after encoding ``tensor``."""
         return self.receive(self.send(tensor))
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ def payloads_have_the_declared_size(subject: Subject) -> None:
 
 @requirement("let a scale of 0 decode to 0")
 def zeros_arrive_as_zeros(subject: Subject) -> None:
-    """A contribution of zeros arrives as zeros."""
+    """A contribution of zeros is decoded to zeros."""
     for way in directions(subject):
         arrived = way.over(torch.zeros(way.size)) if way.up else torch.zeros(0)
         require(not arrived.any(), f"{int(arrived.count_nonzero())} of {way.size} elements are not 0")
@@ -226,7 +226,7 @@ def _damaged(honest: Parts, seed: int) -> Parts:
 
 @requirement("look at number, dtype and size of the parts before using them")
 def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
-    """A payload that cannot have come from the other end raises ValueError, or gives a tensor of the right size."""
+    """For a payload that the other end cannot have sent, decoding raises ValueError or gives the right size."""
     for seed in range(_DAMAGES * len(SIZES)):
         for way in directions(subject, SIZES[seed % len(SIZES)]):
             parts = _damaged(way.send(way.tensor(1)), seed)
@@ -272,7 +272,7 @@ def nothing_given_or_returned_is_changed(subject: Subject) -> None:
 
 @requirement("draw random numbers from context.seed alone, and keep no state outside the object")
 def the_same_numbers_give_the_same_bytes(subject: Subject) -> None:
-    """Two ends of equal options, seed and inputs send equal payloads, also of a slice of a larger tensor."""
+    """Two ends with equal options, seed and inputs send equal payloads, also for a slice of a larger tensor."""
     for way in directions(subject, LARGEST):
         other = way.anew()
         for seed in range(4):
@@ -296,7 +296,7 @@ def keys_share_no_memory(subject: Subject) -> None:
 
 @requirement("call testbed.codec.errors.check_finite(wire_key, tensor) before changing any memory")
 def non_finite_numbers_never_travel_later(subject: Subject) -> None:
-    """Of a tensor with NaN or infinity nothing stays in the memory, or the codec refuses it and all that follow."""
+    """A tensor with NaN or infinity leaves nothing in the memory, or the codec refuses it and all later tensors."""
     for tier in tiers(subject):
         for bad in (math.nan, math.inf, -math.inf):
             codec = tier.make()
@@ -327,7 +327,7 @@ def _refuses(codec: Codec, poisoned: Tensor) -> bool:
 
 @requirement("put all that later payloads and decoding depend on into state(), and take copies in load_state")
 def state_is_taken_over(subject: Subject) -> None:
-    """Ends that load the states of others send what those would, and decode it to the same."""
+    """Ends that load the states of other ends send the same payloads, and decode them to the same numbers."""
     for old in directions(subject, LARGEST):
         for seed in range(3):
             old.over(old.tensor(seed))
@@ -357,7 +357,7 @@ def _with_state_of(old: Codec, way: Direction) -> Codec:
 
 @requirement("declare has_memory as the codec behaves")
 def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
-    """With has_memory = True, and only then, payloads depend on earlier tensors, and the state has something."""
+    """With has_memory = True, and only then, payloads depend on earlier tensors, and the state is not empty."""
     declared = subject.entry.has_memory
     ways = [(way, scale) for scale in _SCALES for way in directions(subject, 1000, LARGEST)]
     depend = any(_depends_on_earlier_tensors(way, scale) for way, scale in ways)
@@ -374,7 +374,7 @@ def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
 
 
 def _depends_on_earlier_tensors(way: Direction, scale: float) -> bool:
-    """Return whether one of the payloads of several tensors is another one than at an end that has sent nothing."""
+    """Return whether, for any of several tensors, the payload differs from that of an end that has sent nothing."""
     for seed in range(_EARLIER + 1):
         tensor = way.tensor(seed) * scale
         if not same(way.send(tensor), way.anew().send(tensor)):
@@ -384,7 +384,7 @@ def _depends_on_earlier_tensors(way: Direction, scale: float) -> bool:
 
 @requirement("declare dense = False")
 def dense_is_declared_as_it_behaves(subject: Subject) -> None:
-    """With dense = True, the payload is one part that can be cut anywhere, and payloads can be summed."""
+    """With dense = True, the payload is one part, which can be cut anywhere and be summed with other payloads."""
     for tier in tiers(subject) if subject.entry.dense else ():
         one = numbers(LARGEST)
         other = numbers(LARGEST, 1)
@@ -400,7 +400,7 @@ def dense_is_declared_as_it_behaves(subject: Subject) -> None:
 
 @requirement("declare elementwise = False")
 def elementwise_is_declared_as_it_behaves(subject: Subject) -> None:
-    """With elementwise = True, the pieces of a tensor give the numbers of the whole, up and down, round by round."""
+    """With elementwise = True, pieces of a tensor are decoded to the same numbers as the whole, in each round."""
     for way in directions(subject, LARGEST) if subject.entry.elementwise else ():
         first = way.anew(_CUT)
         last = way.anew(LARGEST - _CUT)
@@ -413,18 +413,18 @@ def elementwise_is_declared_as_it_behaves(subject: Subject) -> None:
 
 @requirement("declare exact = False")
 def exact_is_declared_as_it_behaves(subject: Subject) -> None:
-    """With exact = True, what is decoded has the bits of what was encoded."""
+    """With exact = True, a decoded tensor has the bits of the encoded tensor."""
     for way in directions(subject) if subject.entry.exact else ():
         tensor = way.tensor()
         require(same((way.over(tensor),), (tensor,)), f"{way}, other numbers arrive of {way.size} elements")
 
 
-# ---- how much arrives: in each round, or, with memory, over the rounds ----------------------------------------------
+# ---- accuracy: in each round or, with memory, over the rounds -------------------------------------------------------
 
 
 @requirement("let decode be the inverse of encode: multiply by the scale that encode has divided by")
 def what_is_sent_arrives(subject: Subject) -> None:
-    """Without memory, the mean over some rounds of what arrives points where the tensor does, and is about as large."""
+    """Without memory, the mean of decoded tensors over some rounds has about the tensor's direction and size."""
     for way in directions(subject, LARGEST) if not subject.entry.has_memory else ():
         tensor = way.tensor()
         arrived = torch.stack([way.over(tensor) for _ in range(_ROUNDS)]).mean(0)
@@ -441,7 +441,7 @@ def what_is_sent_arrives(subject: Subject) -> None:
 def what_is_held_back_is_sent_later(subject: Subject) -> None:
     """With memory, the part of a constant tensor that has not arrived stays bounded over the rounds.
 
-    Where what is held back fades, so it is with the options of to_add_up.
+    A codec whose residual fades is tested with the options of to_add_up.
     """
     kept = _adding_up(subject) if subject.entry.fades else subject
     for tier in tiers(kept) if subject.entry.has_memory else ():
@@ -451,7 +451,7 @@ def what_is_held_back_is_sent_later(subject: Subject) -> None:
 
 @requirement("take what was sent off the residual as it is decoded, and name options that multiply in to_add_up")
 def nothing_is_sent_twice(subject: Subject) -> None:
-    """With memory and the options of to_add_up, of a constant tensor no more arrives than was sent."""
+    """With memory and the options of to_add_up, no more of a constant tensor arrives than was sent."""
     for tier in tiers(_adding_up(subject)) if subject.entry.has_memory else ():
         off = _growing_difference(tier, only_missing=False)
         require(not off, f"what arrived and what was sent differ more and more: {off}")
@@ -462,7 +462,10 @@ def _adding_up(subject: Subject) -> Subject:
 
 
 def _growing_difference(tier: Tier, *, only_missing: bool) -> str:
-    """Return by how many tensors the sum of what arrived is off, in words, if that grows with the rounds."""
+    """Return a text if the difference between the sums of sent and decoded tensors grows with the rounds.
+
+    The difference is given in tensors: 1 is a whole tensor. With ``only_missing``, only what is lacking counts.
+    """
     tensor = torch.randn(_FEEDBACK_SIZE, generator=torch.Generator().manual_seed(0))
     tensor *= 0.5 / float(tensor.norm())  # below every bound on norms
     codec = tier.make()
@@ -481,12 +484,12 @@ def _growing_difference(tier: Tier, *, only_missing: bool) -> str:
     return f"{off[-2]:.4g} tensors after {_FEEDBACK_ROUNDS[-2]} rounds, {off[-1]:.4g} after {_FEEDBACK_ROUNDS[-1]}"
 
 
-# ---- values, which a child receives, and which both ends may mirror -------------------------------------------------
+# ---- values, which children receive, and of which both ends may keep a mirror ---------------------------------------
 
 
 @requirement("send what the child still lacks: value − mirror, and add what was sent to the mirror")
 def a_value_that_stays_arrives(subject: Subject) -> None:
-    """With memory, a value that stays the same arrives within 1 % of its norm, the rest after some rounds."""
+    """With memory, a value that stays the same arrives to within 1 % of its norm after some rounds."""
     for way in directions(subject, 17, 1001, LARGEST) if subject.entry.has_memory else ():
         value = way.tensor()
         off = (float((way.over(value) - value).norm() / value.norm()) for _ in range(_SETTLING_ROUNDS))
@@ -498,7 +501,7 @@ def a_value_that_stays_arrives(subject: Subject) -> None:
     "let value_state return all that a payload depends on, and follow_value remember all that encode_value does"
 )
 def ends_in_equal_states_send_equal_values(subject: Subject) -> None:
-    """An end that follows what another in its state has encoded goes on as if it had encoded that itself."""
+    """An end that follows the payloads of another end in an equal state continues as if it had encoded them itself."""
     for tier in tiers(subject):
         encoder, follower, alone = (Direction(tier, False, LARGEST).source for _ in range(3))
         for seed in range(3):
@@ -519,7 +522,7 @@ def ends_in_equal_states_send_equal_values(subject: Subject) -> None:
 
 @requirement("let begin replace all that is remembered of the key's value")
 def begin_makes_both_ends_agree_again(subject: Subject) -> None:
-    """After begin, what arrives of a value does not depend on what was sent before."""
+    """After begin, the decoded value does not depend on payloads sent before."""
     for tier in tiers(subject):
         arrived = []
         for seed in (0, 1):

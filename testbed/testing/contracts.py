@@ -39,7 +39,7 @@ _WITHOUT_TRAINING = ("topology", "trace")
 
 
 def contract_of(axis: str, *, with_training: bool = True) -> tuple[Requirement, ...]:
-    """Return what a technique of ``axis`` has to do, the cheapest first, and trainings in both worlds last."""
+    """Return the requirements for a technique of ``axis``, the cheapest first, and trainings in both worlds last."""
     trains = with_training and axis not in _WITHOUT_TRAINING
     return CONTRACTS[axis] + (requirements_of(training) if trains else ())
 

@@ -1,4 +1,4 @@
-"""Requirements of what every technique declares: options, and class attributes of the right type."""
+"""Requirements for the declarations of every technique: options, and class attributes of the right type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.testing.subject import Subject
 
 
 def _options(subject: Subject) -> tuple[Any, ...]:
-    """Return the options dataclass of the technique; none where it has that of its base class."""
+    """Return the options dataclass of the technique; empty if it inherits that of its base class."""
     options = options_of(subject.entry)
     return () if options is options_of(subject.axis.base_class()) else (options,)
 
@@ -43,7 +43,7 @@ def every_option_says_what_it_is(subject: Subject) -> None:
 
 @requirement("set it as a class attribute of that type")
 def declarations_have_the_types_of_the_base_class(subject: Subject) -> None:
-    """Each class attribute has the type of the one of the same name in the axis' base class."""
+    """Each class attribute has the type of the attribute with the same name in the axis' base class."""
     base = subject.axis.base_class()
     for name in {name: None for each in reversed(base.__mro__) for name in vars(each) if not name.startswith("_")}:
         default = getattr(base, name)

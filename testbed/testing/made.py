@@ -1,7 +1,7 @@
-"""The short contracts of the other axes: one can be made, and made twice it is the same.
+"""The short contracts of shards, data sets, splits, topology readers and trace formats.
 
-Placements (shard), data sets, splits, topology readers and trace formats are functions of options, seed and file. What
-else they have to do, trainings with them show.
+Such a technique is a function of options, seed and file: it must work, and give the same result twice. Trainings test
+the rest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def every_element_is_placed_once(subject: Subject) -> None:
 
 @requirement("deal every index out at most once, as int64 tensors [samples]")
 def no_sample_is_dealt_twice(subject: Subject) -> None:
-    """Each worker has a share, as int64 indices; no sample is in two shares."""
+    """Each worker gets a share, as int64 indices; no sample is in two shares."""
     for samples, classes, workers in _SPLITS:
         shares = _split(subject, samples, classes, workers)
         if not shares:
@@ -62,7 +62,7 @@ def no_sample_is_dealt_twice(subject: Subject) -> None:
 
 @requirement("correct parse, or give a valid --file, with --set for settings that it needs")
 def a_scenario_can_use_it(subject: Subject) -> None:
-    """A scenario gets a network, or a link that follows a trace, from the file: the class' sample, or --file."""
+    """A scenario can use the network or the trace in the file, which is the class' sample or --file."""
     if subject.values:
         return
     assert subject.file is not None
@@ -83,7 +83,7 @@ def a_scenario_can_use_it(subject: Subject) -> None:
 
 @requirement("draw from the seed alone, and keep no state in the class, the module, or torch's own random numbers")
 def made_twice_it_is_the_same(subject: Subject) -> None:
-    """What is made follows from options, seed and file alone, and torch's own random numbers stay as they were."""
+    """The result depends on options, seed and file alone, and torch's own random numbers stay as they were."""
     made = []
     for number in (1, 2):
         torch.manual_seed(number)
@@ -94,7 +94,7 @@ def made_twice_it_is_the_same(subject: Subject) -> None:
 
 
 def _made(subject: Subject, backwards: bool) -> object:
-    """Return what can be compared with ``==``. One object makes all placements, in one order or the other."""
+    """Return the technique's results for comparison with ``==``. One shard object cuts all cases, in either order."""
     match subject.axis_name:
         case "shard":
             shard = subject.entry(subject.options)
@@ -112,7 +112,7 @@ def _made(subject: Subject, backwards: bool) -> object:
 
 
 def _split(subject: Subject, samples: int, classes: int, workers: int) -> tuple[Tensor, ...]:
-    """Return the shares; none where the split refuses what it cannot deal out."""
+    """Return the shares; empty if the split refuses this case."""
     labels = torch.arange(samples) * 7 % classes
     try:
         return shares_of(labels, subject.kind, dict(subject.values), _SEED, workers)

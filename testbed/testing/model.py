@@ -1,4 +1,4 @@
-"""The contract of a model (``docs/axes/model.md``): shapes, buffers, gradients, and its sizes without numbers."""
+"""The contract of a model (``docs/axes/model.md``): shapes, buffers, gradients, and sizes on the meta device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 def _built(subject: Subject) -> Iterator[tuple[Shape, nn.Sequential]]:
-    """Yield models by the shapes of samples that they accept; some may be refused with ``ScenarioError``, not all."""
+    """Yield a model for each shape of samples. It may refuse some shapes with ``ScenarioError``, but not all."""
     takes = subject.entry.takes
     require(takes in _SHAPES, f"takes is {takes!r}", "declare takes = IMAGES, TEXT or RECORDS")
     refused = []
@@ -94,7 +94,7 @@ def _gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor
 
 @requirement("use no dropout and no other random layer, deterministic operations only; look for 0/0 and log 0")
 def gradients_are_finite_and_repeat(subject: Subject) -> None:
-    """Every parameter has a finite gradient, the same whenever a batch comes again."""
+    """Every parameter has a finite gradient, which is the same whenever a batch is repeated."""
     for shape, model in _built(subject):
         batch = _batch(subject, shape)
         for name, one, other in zip(trained(model), _gradients(model, *batch), _gradients(model, *batch), strict=True):
@@ -104,7 +104,7 @@ def gradients_are_finite_and_repeat(subject: Subject) -> None:
 
 @requirement("let blocks of the nn.Sequential pass on one tensor, and keep nothing between them")
 def blocks_give_the_gradient_of_the_whole(subject: Subject) -> None:
-    """With overlap: layers a step runs block by block, and gives the bits of the whole step."""
+    """With overlap: layers, a step runs block by block; its gradients have the bits of the whole step's."""
     for shape, model in _built(subject):
         inputs, labels = _batch(subject, shape)
         blocks = segments(model)
@@ -119,7 +119,7 @@ def blocks_give_the_gradient_of_the_whole(subject: Subject) -> None:
 
 @requirement("declare tables where nn.Embedding, nn.EmbeddingBag or their functions, and no others, use a parameter")
 def tables_are_declared(subject: Subject) -> None:
-    """With tables = True, and only then, a parameter is used for look-ups alone, whose rows pull: rows sends."""
+    """With tables = True, and only then, some parameter is used for look-ups alone; pull: rows sends its rows."""
     for shape, model in _built(subject):
         found = bool(EmbeddingTables(segments(model), _batch(subject, shape)[0]).widths)
         require(found == subject.entry.tables, f"tables = {subject.entry.tables}, and such a parameter: {found}")

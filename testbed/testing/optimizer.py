@@ -1,4 +1,4 @@
-"""The contract of an optimizer (``docs/axes/optimizer.md``): one per key or slice of a key, kept in checkpoints."""
+"""The contract of an optimizer (``docs/axes/optimizer.md``). Each key, or slice of a key, has its own optimizer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _key(subject: Subject, value: Tensor | None = None, **values: Any) -> KeyOpt
 
 @requirement("subtract lr times the direction, and work on a copy of the gradient")
 def a_step_descends(subject: Subject) -> None:
-    """A first step goes against the gradient, which stays as it was."""
+    """A first step goes against the gradient, and does not change the gradient."""
     for seed in range(1, 6):
         key = _key(subject)
         gradient = numbers(seed)
@@ -41,7 +41,7 @@ def a_step_descends(subject: Subject) -> None:
 
 @requirement("draw no random numbers, and keep state per parameter, not on the class")
 def equal_gradients_give_equal_values(subject: Subject) -> None:
-    """Two optimizers that get equal gradients give equal bits."""
+    """Two optimizers that get equal gradients give values with equal bits."""
     keys = [_key(subject), _key(subject)]
     for seed in range(_STEPS):
         for torchs_seed, key in enumerate(keys):
@@ -52,7 +52,7 @@ def equal_gradients_give_equal_values(subject: Subject) -> None:
 
 @requirement("take the rate from param_groups[0]['lr'] in step()")
 def the_schedule_sets_the_step_size(subject: Subject) -> None:
-    """With a warm-up of ten updates the first step is a tenth as long."""
+    """With a warm-up of ten updates, the first step is a tenth as long."""
     full = _key(subject, torch.zeros(SIZE))
     tenth = _key(subject, torch.zeros(SIZE), warmup=10)
     for key in (full, tenth):
@@ -64,7 +64,7 @@ def the_schedule_sets_the_step_size(subject: Subject) -> None:
 
 @requirement("keep all that the next step depends on in self.state[p] of the torch optimizer, as tensors and numbers")
 def state_goes_through_a_checkpoint(subject: Subject) -> None:
-    """An optimizer that loads the saved state of another makes the steps that it would."""
+    """An optimizer that loads the saved state of another one makes the same steps as that one."""
     old = _key(subject)
     new = _key(subject, numbers(9))
     file = io.BytesIO()
@@ -84,7 +84,7 @@ def state_goes_through_a_checkpoint(subject: Subject) -> None:
 
 
 def _step_and_pull(key: KeyOptimizer, seed: int) -> None:
-    """Make a step with the gradient of one of two members, which mostly pulls the value then."""
+    """Make a step with the gradient of one of two members. In most steps, the member then pulls the value."""
     member = f"site{seed % 2}"
     key.step(numbers(seed + 1), member)
     if seed % 3:
@@ -93,7 +93,7 @@ def _step_and_pull(key: KeyOptimizer, seed: int) -> None:
 
 @requirement("work element by element, or declare whole_tensors = True")
 def slices_step_like_the_whole(subject: Subject) -> None:
-    """Unless whole_tensors is declared, a key that is cut over servers ends where the whole one does."""
+    """Unless whole_tensors is declared, the slices of a key get the same values as the whole key."""
     if subject.entry.whole_tensors:
         return
     whole = _key(subject)
@@ -111,7 +111,7 @@ def slices_step_like_the_whole(subject: Subject) -> None:
     "derive Options from testbed.training.options.optimizers.DcAsgd and declare needs_backups = True, or neither"
 )
 def backups_are_declared_as_they_are_used(subject: Subject) -> None:
-    """Values that members pulled are kept (needs_backups) where the options are those of dcasgd, and only there."""
+    """The values that members pulled are kept (needs_backups) if the options derive from dcasgd's, and only then."""
     compensates = isinstance(subject.options, DcAsgd)
     declared = subject.entry.needs_backups
     require(declared == compensates, f"needs_backups = {declared}, and Options derive from DcAsgd: {compensates}")

@@ -1,4 +1,4 @@
-"""The contract of an order (``docs/axes/order.md``), which cuts what a sharding has placed and ranks the pieces."""
+"""The contract of an order (``docs/axes/order.md``), which cuts the slices of a sharding and ranks the pieces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cases() -> list[tuple[tuple[int, ...], int]]:
 
 
 def covers_once(slices: tuple[Slice, ...], sizes: tuple[int, ...], servers: int) -> None:
-    """Require that slices are numbered, and cover every element of every key once, in order of position."""
+    """Require that the slices are numbered and cover every element of every key once, in order of position."""
     at = f"of {len(sizes)} keys on {servers} servers"
     numbers = [piece.wire_key for piece in slices]
     require(numbers == list(range(len(slices))), f"wire keys {numbers[:12]} {at}", "return numbered(pieces)")
@@ -68,7 +68,7 @@ def every_element_is_sent_once(subject: Subject) -> None:
 
 @requirement("compute cuts and priorities from the arguments and the options alone")
 def every_node_computes_the_same_order(subject: Subject) -> None:
-    """A new object cuts like one that was used before, and both have the same integer as the priority of a key."""
+    """A new object and a used one make the same cuts, and give a key the same priority, an integer."""
     used = _order(subject)
     for sizes, _, placed in _placed():
         same = tuple(used.cut(iter(placed))) == tuple(_order(subject).cut(placed))
@@ -81,7 +81,7 @@ def every_node_computes_the_same_order(subject: Subject) -> None:
 
 @requirement("derive from Dgt, or tell what Dgt does with the same options")
 def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
-    """An order with best_effort opens 1 to MAX_CHANNELS channels, as its options, which are Dgt's, say; others none."""
+    """An order with best_effort has the 1 to MAX_CHANNELS channels of its options, which are Dgt's; others have none."""
     entry: type[Order] = subject.entry
     options = subject.options
     told = {

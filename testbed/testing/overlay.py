@@ -15,11 +15,11 @@ from testbed.testing.subject import Subject
 
 _NODE = "hub/global0"
 _GROUPS = (1, 2, 3, 5, 9)
-_MEMBERS = 5  # of the group in which something changes
+_MEMBERS = 5  # of the group for tests of changes
 _CHUNKS = {0: 1000, 4: 250_000, 7: 31, 9: 250_000}
 _ROUNDS = 4
 _MOST_TRANSFERS = 2000
-_SHARE_MEASURED = 0.5  # of pairs in a round: of the others, earlier measurements count
+_SHARE_MEASURED = 0.5  # of the pairs in a round; for the others, earlier measurements count
 
 
 def _rates(members: int, seed: int) -> Rates:
@@ -48,13 +48,13 @@ def it_is_of_one_of_the_two_kinds(subject: Subject) -> None:
 
 
 def _trees_of(subject: Subject, members: int = _MEMBERS, seed: int = 0) -> Iterator[TreeOverlay]:
-    """Yield a new overlay, none if it is of the other kind."""
+    """Yield a new overlay if it is a TreeOverlay."""
     if issubclass(subject.entry, TreeOverlay):
         yield subject.entry(_setting(members, seed), subject.options)
 
 
 def _shape(overlay: TreeOverlay, members: int = _MEMBERS) -> dict[int, tuple[int, ...]]:
-    """Return the parents in the tree of each chunk. Require that each tree reaches every member."""
+    """Return the parents in each chunk's tree. Require that each tree reaches every member."""
     trees: Mapping[int, Parents] = overlay.trees(_CHUNKS)
     cure = "return {chunk: Parents(…) for chunk in elements}"
     require(set(trees) == set(_CHUNKS), f"trees for {list(trees)}, but chunks {list(_CHUNKS)}", cure)
@@ -71,7 +71,7 @@ def _shape(overlay: TreeOverlay, members: int = _MEMBERS) -> dict[int, tuple[int
 
 
 def _measure(overlay: TreeOverlay, round_: int, share: float = _SHARE_MEASURED) -> bool:
-    """Tell the overlay of a share of the transfers of a round. Return whether it then revises its trees."""
+    """Tell the overlay the rates of a share of a round's transfers. Return whether it then revises its trees."""
     draw = random.Random(round_)
     for (source, target), rate in _rates(_MEMBERS, 10 + round_).items() if overlay.adapts else ():
         if draw.random() < share:
@@ -89,7 +89,7 @@ def trees_reach_every_member(subject: Subject) -> None:
 
 @requirement("keep measured rates behind the trees, replace those in revise, and declare adapts")
 def trees_change_only_when_revised(subject: Subject) -> None:
-    """Measured rates change nothing until revise returns True, for which adapts has to be declared."""
+    """Measured rates change no tree until revise returns True, which requires that adapts is declared."""
     for overlay in _trees_of(subject):
         trees = _shape(overlay)
         for round_ in range(_ROUNDS):
@@ -102,7 +102,7 @@ def trees_change_only_when_revised(subject: Subject) -> None:
 
 @requirement("put the rates behind the trees, and those measured since, into state()")
 def trees_are_taken_over_with_the_state(subject: Subject) -> None:
-    """A new overlay with the state of another has its trees, and revises them as that one does."""
+    """A new overlay that loads the state of another one has the same trees, and revises them in the same way."""
     for old, new in zip(_trees_of(subject), _trees_of(subject), strict=True):
         for round_ in range(_ROUNDS):
             _measure(old, round_)
@@ -128,7 +128,7 @@ class _Transfers:
         self._under_way: list[tuple[float, int, OverlayTransfer]] = []
 
     def round(self, round_: int, up: bool) -> list[OverlayTransfer]:
-        """Return the transfers of all chunks in one direction, by their ends."""
+        """Return the transfers of all chunks in one direction, in the order in which they end."""
         self.begin(round_, up)
         done: list[OverlayTransfer] = []
         while self._under_way:
@@ -140,7 +140,7 @@ class _Transfers:
         return done
 
     def begin(self, round_: int, up: bool) -> None:
-        """Say that all members have their contributions to all chunks, or the root the values."""
+        """Tell the overlay that all members have their contributions to all chunks, or that the root has the values."""
         for chunk in _CHUNKS:
             ready = list(self.nodes[1:] if up else (_NODE,))
             self._random.shuffle(ready)
@@ -173,7 +173,7 @@ class _Transfers:
 
 
 def _gathered(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:
-    """Require that every contribution reaches the root, and is sent by each node once."""
+    """Require that every contribution reaches the root, and that no node sends one twice."""
     held = {node: {node} - {_NODE} for node in nodes}
     for transfer in done:
         once = transfer.up and held[transfer.source]
@@ -197,12 +197,12 @@ def _spread(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:
 
 @requirement("keep who has sent, and who holds the values, by chunk and round")
 def scheduled_transfers_complete(subject: Subject) -> None:
-    """Every contribution reaches the root once, and every member gets the values once, also after a member is lost."""
+    """Every contribution reaches the root once, and every member gets the values once, even if a member is lost."""
     for members, seed in itertools.product(_GROUPS, range(4)) if issubclass(subject.entry, ScheduledOverlay) else ():
         transfers = _Transfers(subject, members, seed)
         transfers.follow(range(_ROUNDS))
         for up in (True, False) if subject.entry.regroups and members > 2 else ():
-            first = _ROUNDS * (2 - up)  # a loss in the middle of this round, which then ends without the overlay
+            first = _ROUNDS * (2 - up)  # a member is lost in this round, which then ends without the overlay
             transfers.begin(first, up)
             transfers.lose(transfers.nodes[-1])
             transfers.follow(range(first + 1, first + _ROUNDS))
@@ -210,7 +210,7 @@ def scheduled_transfers_complete(subject: Subject) -> None:
 
 @requirement("draw from setting.seed alone; put what was measured, and positions of random streams, into state()")
 def transfers_follow_from_events_and_state(subject: Subject) -> None:
-    """Equal events give equal transfers, and so does a new overlay with the state of another."""
+    """Equal events give equal transfers, also from a new overlay that has loaded the state of another one."""
     for seed in range(4) if issubclass(subject.entry, ScheduledOverlay) else ():
         old = _Transfers(subject, _MEMBERS, seed)
         new = _Transfers(subject, _MEMBERS, seed)

@@ -16,7 +16,7 @@ _DRAWN = 40
 
 
 def shapes() -> Iterator[PipelineShape]:
-    """Yield shapes of pipelines, the smallest first; then some whose stages and ways differ."""
+    """Yield shapes of pipelines with random durations: first the smallest, then drawn ones."""
     draw = random.Random(0)
     sizes = [(1, 1), (1, 4), (2, 1), (2, 4), (3, 6), (4, 8)]
     sizes += [(stages, stages * draw.randint(1, 4)) for stages in (draw.randint(1, 6) for _ in range(_DRAWN))]
@@ -46,7 +46,7 @@ def _possible(subject: Subject) -> Iterator[PipelineShape]:
 
 @requirement("return every pass of every micro-batch once for each stage, in an order in which inputs come first")
 def a_pipeline_can_compute_it(subject: Subject) -> None:
-    """Every stage computes each pass once, backward in ascending order, and none waits for ever."""
+    """Every stage computes each pass once, with backward passes in ascending order, and no stage waits for ever."""
     for shape in _possible(subject):
         schedule = _schedule(subject)
         try:
@@ -57,7 +57,7 @@ def a_pipeline_can_compute_it(subject: Subject) -> None:
 
 @requirement("compute tasks from the shape and the options alone")
 def made_twice_a_schedule_is_the_same(subject: Subject) -> None:
-    """A new object has the tasks of one that was used before, so that one scenario makes one Plan."""
+    """A new object and a used one return the same tasks, so that a scenario always makes the same Plan."""
     used = _schedule(subject)
     for shape in _possible(subject):
         same = used.tasks(shape) == _schedule(subject).tasks(shape)
@@ -80,7 +80,7 @@ def grounds() -> Iterator[Ground]:
 
 @requirement("return for every data centre as many stages as it has workers, each stage equally often")
 def every_stage_has_as_many_workers(subject: Subject) -> None:
-    """Each worker has one stage, and each stage as many workers as there are replicas."""
+    """Each worker has one stage, and each stage has as many workers as there are replicas."""
     for ground in grounds():
         placement: Placement = subject.entry(subject.options)
         if [*placement.problems(ground)]:
@@ -95,7 +95,7 @@ def every_stage_has_as_many_workers(subject: Subject) -> None:
 
 @requirement("compute the placement from the ground and the options alone")
 def made_twice_a_placement_is_the_same(subject: Subject) -> None:
-    """A new object places as one that was used before."""
+    """A new object and a used one return the same placement."""
     used: Placement = subject.entry(subject.options)
     for ground in grounds():
         if not [*used.problems(ground)]:

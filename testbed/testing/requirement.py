@@ -1,7 +1,7 @@
-"""What a contract is made of, and what comes of testing a technique against it.
+"""The requirements of contracts, and the results of testing a technique against them.
 
 A requirement is a function that takes a ``Subject`` and raises ``Broken``. Its docstring says what is expected of the
-technique, and its decorator how to cure one that does otherwise::
+technique, and the argument of its decorator how to cure a technique that does not do so::
 
     @requirement("declare exact = False")
     def exact_is_declared_as_it_behaves(subject: Subject) -> None:
@@ -20,11 +20,11 @@ from typing import Any
 from testbed.axes import place_in_code
 from testbed.state import State, Stateful
 
-_OTHER_ARGUMENTS = re.compile(r"\(\) (takes|missing|got) ")  # of a function that was called with others than it takes
+_OTHER_ARGUMENTS = re.compile(r"\(\) (takes|missing|got) ")  # error of a function that takes other arguments
 
 
 class Broken(AssertionError):
-    """A technique does not do what is required: what happened, and what to change if that is more than the cure."""
+    """A technique breaks a requirement. ``cure`` is only needed if it differs from the requirement's own."""
 
     def __init__(self, happened: str, cure: str = "") -> None:
         self.happened = happened
@@ -33,20 +33,20 @@ class Broken(AssertionError):
 
 
 def require(condition: object, happened: str, cure: str = "") -> None:
-    """Raise ``Broken`` unless ``condition`` holds; ``cure`` takes the place of that of the requirement."""
+    """Raise ``Broken`` unless ``condition`` holds. ``cure`` replaces the requirement's own cure."""
     if not condition:
         raise Broken(happened, cure)
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that all techniques of an axis have to do; call it with one. ``cure``: what to change otherwise."""
+    """A requirement for all techniques of an axis; call it with one. ``cure`` says what to change if it is broken."""
 
     test: Callable[[Any], None]
     cure: str
 
     def __call__(self, subject: Any) -> None:
-        """Raise ``Broken`` where the technique does not do it, and whatever the technique raises."""
+        """Raise ``Broken`` if the technique breaks the requirement; exceptions of the technique are passed on."""
         self.test(subject)
 
     @property
@@ -66,13 +66,13 @@ def requirement(cure: str) -> Callable[[Callable[[Any], None]], Requirement]:
 
 
 def requirements_of(*modules: ModuleType) -> tuple[Requirement, ...]:
-    """Return the requirements that modules define, in their order."""
+    """Return the requirements that the modules define, in their order."""
     return tuple(each for module in modules for each in vars(module).values() if isinstance(each, Requirement))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one requirement; ``expected``, ``happened`` and ``cure`` are empty when the technique passed."""
+    """The result of one requirement. ``expected``, ``happened`` and ``cure`` are empty if the technique passed."""
 
     check: str
     passed: bool
@@ -82,7 +82,7 @@ class Result:
 
 
 def results(subject: Any, requirements: Iterable[Requirement]) -> Iterator[Result]:
-    """Yield a result per requirement, in order. Any exception of the technique fails the requirement that met it."""
+    """Yield a result per requirement, in order. A requirement fails if the technique raises any exception in it."""
     for each in requirements:
         try:
             each(subject)
@@ -99,7 +99,7 @@ def results(subject: Any, requirements: Iterable[Requirement]) -> Iterator[Resul
 
 
 def plain_state(part: Stateful) -> State:
-    """Return the state of a part, as a checkpoint gives it back: numbers and texts by name."""
+    """Return the state of a part as a checkpoint returns it. Require that it holds only numbers and texts, by name."""
     state = part.state()
     for name, content in state.items():
         plain = isinstance(name, str) and isinstance(content, int | float | str)

@@ -1,7 +1,7 @@
-"""Drive a synchronisation policy as a server does, by a random schedule, and check every effect against the contract.
+"""Drives a synchronisation policy as a server does, by a random schedule, and checks every effect against the contract.
 
-A *case* describes the tier that the policy serves. A schedule derives from its seed which member pushes next, which is
-lost, which joins and which leaves. It has no clock, so every order of arrival can occur.
+A *case* describes the tier that the policy serves. The seed of a schedule decides which member pushes, is lost, joins
+or leaves next. There is no clock, so pushes may arrive in any order.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from testbed.testing.requirement import Broken, require
 from testbed.testing.subject import Subject
 
 KEYS = 2
-ROUNDS = 7  # that every member pushes
-_ROUND_S = 100.0  # more than one has events
+ROUNDS = 7  # rounds that every member pushes
+_ROUND_S = 100.0  # time from round to round; more than a round has events, which are a second apart
 
 
 @dataclass(frozen=True, slots=True)
 class TierCase:
-    """A tier on which a policy is checked, and what happens to its members.
+    """A tier on which a policy is checked, and the events of its members.
 
-    number            of the tier, 1 or 2; ``top``: whether its aggregates go to no further tier
-    spacing           the policy sees one round of this many: LAN rounds per round that crosses the WAN
-    pushes_per_round  of each member; more than one where its workers do not wait for each other
-    begin             the first round; above 0 after a run was resumed
-    losses            how many times a member is lost and joins again
+    number            number of the tier, 1 or 2
+    top               whether this is the top tier, whose aggregates go no further
+    spacing           LAN rounds per round that crosses the WAN; the policy sees only one in this many rounds
+    pushes_per_round  pushes of each member in a round; more than 1 if its workers do not wait for each other
+    begin             the first round; above 0 for a resumed run
+    losses            number of times that a member is lost and joins again
     ends              whether members finish after different numbers of rounds and then leave on purpose
     slow              whether the first member pushes only when no other member can
     """
@@ -44,7 +45,7 @@ class TierCase:
     slow: bool = False
 
     def tier(self) -> Tier:
-        """Return the tier of three members, with two workers each on tier 2."""
+        """Return the tier, with three members; on tier 2, each has two workers."""
         members = tuple(Member(f"m{rank}", self._workers(rank), self.pushes_per_round) for rank in range(3))
         return Tier(members, self.number, self.top, self.steps_assigned_above)
 
@@ -62,14 +63,14 @@ class _PushState:
     """A push that was handed to the policy."""
 
     member: str
-    incarnation: int  # of the member; it grows by one when the member joins again
+    incarnation: int  # of the member; grows by one when the member joins again
     aggregated: bool = False
     answered: bool = False
-    orphaned: bool = False  # its member was lost before the answer
+    orphaned: bool = False  # the member was lost before the answer
 
     @property
     def waits(self) -> bool:
-        """Whether its member is there and waits for the answer."""
+        """Whether the member has not been lost and waits for the answer."""
         return not self.answered and not self.orphaned
 
 
@@ -77,19 +78,19 @@ class PushSchedule:
     """One run of one policy. ``step`` makes one random move; ``run`` makes all of them and then checks the end."""
 
     def __init__(self, subject: Subject, case: TierCase, seed: int, policy: SyncPolicy | None = None) -> None:
-        """``policy``: one that has come to the first round of ``case``; by default a new one."""
+        """``policy`` is a policy that has come to the first round of ``case``; by default a new one."""
         self._entry: type[SyncPolicy] = subject.entry
         self.case = case
         self.tier = case.tier()
         self.policy: SyncPolicy = policy or self._entry(self.tier, subject.options)
         self._random = random.Random(seed)
-        self.trace: list[object] = []  # all events that the policy was given, and all effects that it returned
-        self.rounds_passed_up: dict[int, set[int]] = {}  # by key: rounds whose aggregate went to the next tier
+        self.trace: list[object] = []  # all events that the policy got, and all effects that it returned
+        self.rounds_passed_up: dict[int, set[int]] = {}  # by key, the rounds whose aggregate went to the next tier
         self.assigned: list[int] = []
         self.aggregated_early = False  # whether a round was aggregated while the push of a member was missing
         names = self.tier.names
         self._incarnations = dict.fromkeys(names, 0)
-        self._since = dict.fromkeys(names, 0)  # the first push that is expected of the member
+        self._since = dict.fromkeys(names, 0)  # the first push expected from each member
         self._lost: set[str] = set()
         self._left: set[str] = set()
         self._losses = case.losses
@@ -98,8 +99,8 @@ class PushSchedule:
         self._next: dict[str, list[int]] = {name: [0] * KEYS for name in names}
         self._answered: dict[str, list[int]] = {name: [0] * KEYS for name in names}
         self._pushes: dict[tuple[int, int], list[_PushState]] = {}  # by key and round
-        self._alarms: list[Alarm] = []  # that have not been called
-        self._after = ""  # what the policy was told last
+        self._alarms: list[Alarm] = []  # alarms that have not rung yet
+        self._after = ""  # the last event that the policy got, for messages
         if case.begin:
             for name in names:
                 self._set_begin(name, case.begin * case.pushes_per_round)
@@ -107,14 +108,14 @@ class PushSchedule:
                 self.policy.regroup(self._first_rounds())
 
     def run(self) -> PushSchedule:
-        """Make all moves, and require that every push was aggregated, and answered unless its member was lost."""
+        """Make all moves. Require that every push was aggregated, and answered unless its member was lost."""
         while self.step():
             pass
         self._check_end()
         return self
 
     def step(self) -> bool:
-        """Make one move. Return whether there was one to make."""
+        """Make one move. Return ``False`` if no move is left."""
         if self._losses and self._random.random() < 0.04 and len(self._present()) > 1:
             self._losses -= 1
             self._lose(self._random.choice(self._present()))
@@ -177,7 +178,7 @@ class PushSchedule:
         self._regroup(f"loss of {member}")
 
     def _join(self, member: str) -> None:
-        """Let a member begin with the round that nobody has begun."""
+        """Let a member join with the first round that no member has begun."""
         count = self.case.pushes_per_round
         begun = max((max(self._next[name]) for name in self.tier.names if name not in self._lost), default=0)
         self._lost.discard(member)
@@ -190,7 +191,7 @@ class PushSchedule:
         self._regroup(f"join of {member}")
 
     def _regroup(self, why: str) -> None:
-        """Tell the policy who takes part. Where all wait for all, rounds that are not complete are pushed once more."""
+        """Tell the policy which members take part. If members wait for all, they push incomplete rounds again."""
         if self._entry.waits:
             for where, pushes in self._pushes.items():
                 self._pushes[where] = [push for push in pushes if push.aggregated]
@@ -242,7 +243,7 @@ class PushSchedule:
         self._require(answered, f"no reply to {held} with their aggregate", "reply, or declare holds = True")
 
     def _require(self, condition: object, happened: str, cure: str) -> None:
-        """Require something of the effects that follow what the policy was told last."""
+        """Require ``condition`` of the effects that the policy returned for its last event."""
         require(condition, f"{self.case.name}, after {self._after}: {happened}", cure)
 
     def _aggregate(self, effect: Aggregate) -> list[_PushState]:
@@ -266,7 +267,7 @@ class PushSchedule:
         return found
 
     def _take(self, name: str, key: int, round_: int, shown: str) -> _PushState:
-        """Note that something has become of a push: it is a part of an aggregate, or nothing is made of it."""
+        """Note that a push was used: it is part of an aggregate, or was discarded."""
         pushes = [push for push in self._pushes.get((key, round_), []) if push.member == name]
         self._require(pushes, f"{shown}, but {name} has not pushed", "wait for the push, or leave the member out")
         waiting = [push for push in pushes if not push.aggregated]
@@ -299,7 +300,7 @@ class PushSchedule:
         self._require(not push.answered, f"{shown} a second time", "reply once")
         self._require(push.aggregated, f"{shown} before the aggregate with its push", "put Aggregate before Reply")
         push.answered = True
-        self._answered[name][key] += not push.orphaned  # that one is ignored by a member that has joined again
+        self._answered[name][key] += not push.orphaned  # a member that has joined again ignores replies to old pushes
 
     def _check_steps(self, effect: Reply, shown: str) -> None:
         workers = {worker.name for member in self.tier.members for worker in member.workers}
@@ -331,7 +332,7 @@ class PushSchedule:
                 self._require(behind, shown, "name the members that are behind, whose pushes would release it")
 
     def _has_pushed(self, name: str, key: int) -> bool:
-        """Return whether a push of a member waits."""
+        """Return whether a push of the member for this key waits for its answer."""
         return any(
             push.member == name and push.waits
             for (other, _), pushes in self._pushes.items()
@@ -340,7 +341,7 @@ class PushSchedule:
         )
 
     def _is_behind(self, name: str, key: int, round_: int) -> bool:
-        """Return whether a member has finished at most as many rounds as the one whose push of ``round_`` waits."""
+        """Return whether a member has finished no more rounds than the member whose push of ``round_`` waits."""
         count = self.case.pushes_per_round
         finished = self._next[name][key] // count if name in self._present() else round_ + 1
         return finished * self.case.spacing <= round_ // count

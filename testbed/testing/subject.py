@@ -1,4 +1,4 @@
-"""The technique to check: found by its kind, on the axis whose base class it derives from."""
+"""Finds the technique to check by its kind, on the axis from whose base class it derives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A technique with the options to check it with; those not in ``values`` have their defaults.
+    """A technique to check.
 
-    Of a trace format, what is read is by default the first quantity that it ``holds``.
-
-    ``file``: what a topology reader or trace format reads; for others ``None``.
+    values  options that differ from their defaults. A trace format reads by default the first quantity that it
+            ``holds``
+    file    the file for a topology reader or trace format; ``None`` for other techniques
     """
 
     axis: Axis[Any]
@@ -33,7 +33,7 @@ class Subject:
 
     @property
     def entry(self) -> type[Any]:
-        """The class that states the properties."""
+        """The class of the technique."""
         return self.axis[self.kind]
 
     @property
@@ -47,9 +47,9 @@ class Subject:
 
 
 def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> Subject:
-    """Return the technique ``kind``; a file is relative to the working directory. Imports its code.
+    """Return the technique ``kind``, and import its code. A file is relative to the working directory.
 
-    Without ``axis``, search all axes. Raise ``AxisError`` when no axis, or more than one, has it.
+    Without ``axis``, all axes are searched. Raise ``AxisError`` if no axis, or more than one, has the technique.
     """
     found: list[Subject] = []
     problems: list[AxisError] = []
@@ -80,7 +80,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> 
 
 
 def with_file(subject: Subject, path: Path | None = None) -> Subject:
-    """Return the subject with the file to read: ``path``, or the class' sample. Raise ``ScenarioError``."""
+    """Return the subject with the file that it reads: ``path``, or the class' sample. Raise ``ScenarioError``."""
     if subject.axis not in (READERS, FORMATS):
         if path is not None:
             raise ScenarioError(f"--file {path}: has no effect on the axis {subject.axis_name}; leave it out")

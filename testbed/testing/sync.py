@@ -1,4 +1,4 @@
-"""The contract of a synchronisation algorithm (``docs/axes/sync.md``): random schedules on every tier it declares."""
+"""The contract of a synchronisation algorithm (``docs/axes/sync.md``), by random schedules on every declared tier."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _TIER_1 = TierCase("tier 1", number=1, top=False)
 
 
 def tier_cases(subject: Subject) -> list[TierCase]:
-    """Return the tiers that the algorithm declares, as cases to check."""
+    """Return a case for each kind of tier that the algorithm declares."""
     entry: type[SyncPolicy] = subject.entry
     found = [_TIER_1] if 1 in entry.tiers else []
     if 2 in entry.tiers:
         found.append(TierCase("tier 2", number=2, top=True, spacing=entry.lan_rounds(subject.options)))
         found.append(TierCase("one tier", number=2, top=True))
-        if not entry.waits and entry.contribution is Contribution.GRADIENT:  # others stand above one that waits
+        if not entry.waits and entry.contribution is Contribution.GRADIENT:  # others need a waiting algorithm below
             found.append(TierCase("tier 2 over workers that do not wait", number=2, top=True, pushes_per_round=2))
     return found
 
 
 @requirement("compute a whole number from 1 from options and round alone")
 def local_steps_are_pure_and_at_least_one(subject: Subject) -> None:
-    """The local_steps of a round are the same whole number from 1 whenever they are asked for; with gradients, 1."""
+    """For each round, local_steps always returns the same whole number of at least 1; with gradients, it returns 1."""
     entry: type[SyncPolicy] = subject.entry
     steps = {round_: entry.local_steps(subject.options, round_) for round_ in _ROUNDS}
     again = {round_: entry.local_steps(subject.options, round_) for round_ in reversed(_ROUNDS)}
@@ -45,7 +45,7 @@ def local_steps_are_pure_and_at_least_one(subject: Subject) -> None:
 
 @requirement("correct the declaration; docs/axes/sync.md lists them")
 def declarations_are_valid(subject: Subject) -> None:
-    """Declarations have values that the engine knows, and go together."""
+    """Declarations have values that the engine knows, and do not contradict each other."""
     entry: type[SyncPolicy] = subject.entry
     options = subject.options
     rounds = entry.lan_rounds(options)
@@ -69,7 +69,7 @@ def declarations_are_valid(subject: Subject) -> None:
 
 @requirement("forget a round when it is complete, and reply to each of its members")
 def every_push_is_aggregated_once_and_answered_once(subject: Subject) -> None:
-    """Whatever the order of arrival, each push is aggregated once, in rank order, and then answered once."""
+    """In any order of arrival, each push is aggregated once, in rank order, and then answered once."""
     for case in tier_cases(subject):
         for seed in SEEDS:
             PushSchedule(subject, case, seed).run()
@@ -78,7 +78,7 @@ def every_push_is_aggregated_once_and_answered_once(subject: Subject) -> None:
 
 @requirement("let regroup forget rounds that are not complete, and wait for each member from its first round on")
 def members_are_lost_and_join_again(subject: Subject) -> None:
-    """Where members are lost and join again, nothing waits for one that is lost, and no other push is forgotten."""
+    """When members are lost and join again, nothing waits for a lost member, and no other push is forgotten."""
     for case in tier_cases(subject):
         for seed in SEEDS:
             PushSchedule(subject, replace(case, losses=2), seed).run()
@@ -86,7 +86,7 @@ def members_are_lost_and_join_again(subject: Subject) -> None:
 
 @requirement("let on_members_left release members that wait for them")
 def members_that_leave_are_not_waited_for(subject: Subject) -> None:
-    """With waits = False members may end before others, which then do not wait for them."""
+    """With waits = False, members may end before others, and the others then do not wait for them."""
     for case in tier_cases(subject) if not subject.entry.waits else ():
         for seed in SEEDS:
             PushSchedule(subject, replace(case, ends=True), seed).run()
@@ -94,7 +94,7 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
 
 @requirement("put all that decisions depend on besides the round into state()")
 def state_is_taken_over(subject: Subject) -> None:
-    """A run may begin at a later round: after regroup and load_state a new instance decides as the one before."""
+    """If a run begins at a later round, a new instance decides like the old one after regroup and load_state."""
     if not subject.entry.pauses:
         return
     for case in tier_cases(subject):
@@ -114,7 +114,7 @@ def state_is_taken_over(subject: Subject) -> None:
 
 @requirement("declare waits = True")
 def waits_is_declared_as_it_behaves(subject: Subject) -> None:
-    """With waits = False, something is aggregated while a member is missing; all schedules show waits = True."""
+    """With waits = False, some aggregate is made while a member is missing. (All schedules check waits = True.)"""
     if not subject.entry.waits:
         slow = [PushSchedule(subject, replace(case, slow=True), 0).run() for case in tier_cases(subject)]
         require(any(each.aggregated_early for each in slow), "every aggregate held all members")
@@ -122,7 +122,7 @@ def waits_is_declared_as_it_behaves(subject: Subject) -> None:
 
 @requirement("assign steps in Reply, or declare assigns_steps = False")
 def assigned_steps_are_declared(subject: Subject) -> None:
-    """With assigns_steps = True, replies assign steps, but on tier 1 not where the tier above does."""
+    """With assigns_steps = True, replies assign steps; on tier 1 they do not if the tier above assigns steps."""
     entry: type[SyncPolicy] = subject.entry
     assigned = any(PushSchedule(subject, case, 0).run().assigned for case in tier_cases(subject))
     require(assigned or not entry.assigns_steps or subject.values, "no reply assigns any")
@@ -147,7 +147,7 @@ def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
 
 @requirement("keep state on self; use no random numbers, clocks, or sets in iteration order")
 def instances_share_no_state(subject: Subject) -> None:
-    """Two servers may live in one process: an instance that is told the same decides the same beside another."""
+    """An instance decides the same if another one lives in the same process, as two servers may."""
     for case in tier_cases(subject):
         alone = [PushSchedule(subject, case, seed).run().trace for seed in (4, 5)]
         both = [PushSchedule(subject, case, seed) for seed in (4, 5)]

@@ -1,7 +1,7 @@
-"""A short training with the technique, in the virtual world and in real processes on loopback.
+"""Short trainings with the technique, in the virtual world and in real processes on loopback.
 
-Four workers in three data centres train a small perceptron on digits. Local steps have to be as declared, parameters
-equal to the bit: in a second virtual run, and in real processes where the order of arrival decides nothing.
+Four workers in three data centres train a small perceptron on digits. They must make the declared local steps. A second
+virtual run must give the same parameters to the bit, and so must real processes unless the order of arrival matters.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MODELS = {
 
 
 def _settings(subject: Subject) -> dict[str, Any]:
-    """Return what the technique changes in the scenario, by key."""
+    """Return the settings with which the scenario uses the technique, by path."""
     entry = subject.entry
     axis = subject.axis_name
     chosen = {"kind": subject.kind, **subject.values}
@@ -85,7 +85,7 @@ def _tiers(entry: Any, chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(subject: Subject) -> int:
-    """Return a number of rounds after which all nodes hold one model: the last one crosses the WAN."""
+    """Return a number of rounds, the last of which crosses the WAN, so that all nodes end with one model."""
     every = int(subject.entry.lan_rounds(subject.options)) if subject.axis_name == "sync" else 1
     return every * -(-ROUNDS // every)
 
@@ -103,7 +103,8 @@ def _trained(axis: str, kind: str, values: str, on: str, number: int) -> dict[st
         run = folder / "run"
         run.mkdir()
         (run / "plan.json").write_bytes(to_json(plan))
-        execute = session.run if plan.facilities.has_processes else host.attempt  # in one per node, or in this process
+        # in one process per node, or in this process
+        execute = session.run if plan.facilities.has_processes else host.attempt
         outcome = execute(plan, run, lambda event: None)
         require(not outcome.exit_code, f"the training on {on} failed: {outcome.message}", "see the message")
         found = list(events.read(run / "events"))
@@ -116,9 +117,9 @@ def _trained(axis: str, kind: str, values: str, on: str, number: int) -> dict[st
 
 
 def _require_declared_steps(subject: Subject, rounds: int, steps: dict[str, list[tuple[int, int]]]) -> None:
-    """Require that every worker made all rounds, with the local steps that are declared, unless replies assign them.
+    """Require that every worker made all rounds, with the declared local steps unless replies assign steps.
 
-    Workers that do not wait for each other share their rounds out among them.
+    Workers that do not wait for each other may make different numbers of rounds.
     """
     is_sync = subject.axis_name == "sync"
     shares = is_sync and not subject.entry.waits
@@ -133,7 +134,7 @@ def _require_declared_steps(subject: Subject, rounds: int, steps: dict[str, list
 
 
 def trained(subject: Subject, on: str, number: int = 0) -> dict[str, str]:
-    """Return the hash of the parameters by node after a training, kept for later; another ``number`` is another one."""
+    """Train, and return the hash of the parameters by node. Results are cached; a new ``number`` trains once more."""
     return _trained(subject.axis_name, subject.kind, json.dumps(dict(subject.values)), on, number)
 
 
@@ -142,11 +143,11 @@ def order_of_arrival_matters(subject: Subject) -> bool:
     entry = subject.entry
     options = subject.options
     match subject.axis_name:
-        case "sync":  # each push is applied as it arrives, or local steps follow from measured times
+        case "sync":  # pushes are applied as they arrive, or local steps depend on measured times
             return not entry.waits or bool(entry.assigns_steps)
-        case "order":  # what travels unreliably may be lost
+        case "order":  # best-effort messages may be lost
             return bool(entry.best_effort and not entry.repairs_losses(options))
-        case "overlay":  # sums are rounded along trees that follow measured rates
+        case "overlay":  # the rounding of sums depends on trees, which depend on measured rates
             measured = entry.adapts or issubclass(entry, ScheduledOverlay)
             return bool(measured and subject.values.get("merge") == "sum")
     return False
@@ -166,7 +167,7 @@ def trainings_repeat_to_the_bit(subject: Subject) -> None:
 
 @requirement("see `testbed run` with this technique")
 def trainings_are_equal_in_both_worlds(subject: Subject) -> None:
-    """A training in real processes does so, too, with the same parameters unless the order of arrival matters."""
+    """A training in real processes makes the declared steps, with the same parameters unless arrival order matters."""
     real = trained(subject, "local")
     if not order_of_arrival_matters(subject):
         _require_equal(trained(subject, "simulate"), real)
