@@ -3,8 +3,8 @@
 import signal
 import sys
 
-# Until a verb takes interrupts (``interrupts``), nothing has begun that has to be ended: the process ends at once.
-# Python's own handler would print where in the imports, or in the parser, it was.
+# Until a verb takes interrupts (``interrupts``), there is nothing to clean up, so Ctrl-C ends the process at once.
+# Python's own handler would print a traceback of the imports or of the parser.
 if (
     sys.argv[0].rpartition("/")[2] in ("testbed", "-m")
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -54,7 +54,7 @@ def _table() -> str:
     from testbed.realtime.cores import fill_memory_at_once
 
     torch.set_num_threads(1)
-    fill_memory_at_once()  # as in the nodes of exact runs
+    fill_memory_at_once()  # as nodes of exact runs do
     return write_costs(measure(), f"{platform.machine()}, PyTorch {torch.__version__}")
 
 

@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 def _figure(arguments: argparse.Namespace) -> tuple[Any, str, Sequence[Requirement]]:
     """Return the study. Raise ``ScenarioError`` when there is none."""
     from analysis.studies.study import find
-    from testbed.testing import figure  # which loads pandas and matplotlib
+    from testbed.testing import figure  # loads pandas and matplotlib
     from testbed.testing.requirement import requirements_of
 
     for option, value in (("--set", arguments.options), ("--file", arguments.file)):
@@ -95,7 +95,7 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _show(result: Result, before: Sequence[Result]) -> None:
-    """Print a result; what an earlier one of ``before`` has said about the same fault is not said again."""
+    """Print a result. If an earlier result in ``before`` has described the same fault, only refer to it."""
     print(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}", flush=True)
     if result.passed:
         return

@@ -50,12 +50,12 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _carried() -> dict[str, Any]:
-    """Measure a step of the quickstart's model and a message; return how many such workers this machine carries."""
+    """Measure a step of the quickstart's model and a message. Return how many such workers this machine can run."""
     from testbed.execution import capacity
     from testbed.plan.build import build_plan
     from testbed.scenario.load import load
 
-    hop_s = capacity.measured_hop_s()  # first: it forks, and torch has threads
+    hop_s = capacity.measured_hop_s()  # before torch starts threads, as it forks
     plan = build_plan(load("quickstart"))
     step_s = capacity.measured_step_s(plan)
     cores = capacity.usable_cores()
@@ -80,7 +80,7 @@ def _told(carried: Mapping[str, Any]) -> str:
 
 
 def _gpus(found: Mapping[str, Any]) -> str:
-    """Return which GPUs there are, and whether torch can use them; or the cure."""
+    """Return the GPUs of this machine, and whether torch can use them, or the cure."""
     named = ", ".join(
         f"GPU {gpu['index']}: {gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, driver {gpu['driver']}"
         for gpu in found["gpus"]
@@ -93,7 +93,10 @@ def _gpus(found: Mapping[str, Any]) -> str:
 
 
 def _which(name: Callable[[], str]) -> dict[str, Any]:
-    """Return whether what ``name`` names is here; ``told`` is which one, or why not and the cure."""
+    """Return whether something is available, and a text (``told``) with its name, or with the reason and the cure.
+
+    ``name`` returns its name, or raises ``CapabilityError``.
+    """
     try:
         return {"there": True, "told": f"yes, {name()}"}
     except CapabilityError as error:

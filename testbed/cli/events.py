@@ -11,7 +11,7 @@ from typing import Any
 
 HELP = "print the events of a run, finished or in progress"
 _POLL_EVERY_S = 0.5
-_NAMED = 40  # there are fewer kinds
+_NAMED = 40  # all kinds of events are fewer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def _print(events: Iterable[dict[str, Any]], nodes: tuple[str, ...]) -> int:
 
 
 def _say_what_there_is(events: Path, arguments: argparse.Namespace) -> None:
-    """Name the kinds and nodes that were asked for and of which the run has no event."""
+    """Name the requested kinds and nodes for which the run has no event."""
     from testbed.results.events import read
     from testbed.suggest import nearest_or_all
 

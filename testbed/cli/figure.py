@@ -85,20 +85,20 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         from testbed.cli.sweep_progress import progress
 
         if not arguments.json:
-            with suppress(OSError):  # as to a pipe without a reader, which must not end the runs
+            with suppress(OSError):  # a pipe without a reader must not end the runs
                 print(f"{job.directory.name}: {counted(len(job.points), 'run')}, {job.at_once}", flush=True)
         return progress(job, quiet=arguments.json)
 
     verdict = make(name, study, request, watch)
     if arguments.json:
         return {"kind": "figure", "directory": str(request.out), **verdict}
-    with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe
+    with suppress(OSError, SystemExit):  # rich exits at a closed pipe
         _print(verdict, request.out)
     return 0
 
 
 def _of_sweep(arguments: argparse.Namespace) -> Outcome:
-    """Draw a sweep that has been run. Raise ``ScenarioError`` for options of studies."""
+    """Draw a sweep that has been run. Raise ``ScenarioError`` for options that only studies have."""
     from analysis.sweeps.output import pictures
     from analysis.sweeps.stored import compare_sweep, load_sweep
 

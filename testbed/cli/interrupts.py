@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and the end of the terminal: every verb leaves its files in order, whatever ends it."""
+"""Handles Ctrl-C, SIGTERM and the end of the terminal, so that a verb leaves its files in order whatever ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 
 @dataclass(slots=True)
 class Interrupts:
-    """Count of Ctrl-C, SIGTERM and SIGHUP. While ``deferred`` they are only counted: results are being written."""
+    """Counts Ctrl-C, SIGTERM and SIGHUP. While ``deferred``, they are only counted, as results are being written."""
 
     count: int = 0
     terminated: bool = False
@@ -30,14 +30,14 @@ class Interrupts:
             raise KeyboardInterrupt(signal.Signals(number).name)
 
     def admit(self) -> None:
-        """Defer no longer. Raise ``KeyboardInterrupt`` for what was deferred."""
+        """Stop deferring. Raise ``KeyboardInterrupt`` if there have been any interrupts."""
         self.deferred = False
         if self.count:
             raise KeyboardInterrupt
 
 
 def _leave_terminal() -> None:
-    """Write to nowhere what would go to a terminal: it has been closed, and every write would be an error."""
+    """Redirect output from the closed terminal to ``/dev/null``, as every write to the terminal would fail."""
     for descriptor in (1, 2):
         if stat.S_ISCHR(os.fstat(descriptor).st_mode):
             with open(os.devnull, "w") as nowhere:
@@ -46,9 +46,9 @@ def _leave_terminal() -> None:
 
 @contextmanager
 def take_interrupts() -> Iterator[Interrupts]:
-    """Raise ``KeyboardInterrupt`` with the signal's name for each of them, unless the caller defers them.
+    """Raise ``KeyboardInterrupt`` with the signal's name for each interrupt in the block, unless the caller defers it.
 
-    Only the main thread gets signals; elsewhere this changes nothing.
+    Only the main thread gets signals; in other threads, this changes nothing.
     """
     taken = Interrupts()
     if threading.current_thread() is not threading.main_thread():
@@ -64,5 +64,5 @@ def take_interrupts() -> Iterator[Interrupts]:
 
 def _numbers() -> tuple[signal.Signals, ...]:
     both = (signal.SIGINT, signal.SIGTERM)
-    below_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # where a run outlives its terminal
+    below_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # the run is meant to outlive its terminal
     return both if below_nohup else (*both, signal.SIGHUP)

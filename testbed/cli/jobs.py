@@ -1,4 +1,4 @@
-"""What ``testbed run`` does with a file of several jobs."""
+"""The part of ``testbed run`` for a file with several jobs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _refuse(arguments: argparse.Namespace) -> None:
 
 
 def _tell_failures(ended: dict[str, SessionResult]) -> None:
-    with suppress(OSError):  # no one reads it
+    with suppress(OSError):  # nobody reads the output
         for name, outcome in ended.items():
             if outcome.status not in COMPLETED:
                 print(f"testbed: {name}: " + outcome.message.replace("\n", "\n         "), file=sys.stderr)

@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         with suppress(OSError):
-            sys.stdout.reconfigure(errors="replace")  # tables have characters that latin-1, say, does not have
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # a daemon may pass that on: no child could be waited for
+            sys.stdout.reconfigure(errors="replace")  # tables have characters that latin-1, for example, lacks
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # inherited from a daemon; one could not wait for children
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     given = sys.argv[1:] if argv is None else list(argv)
     at = given.index("--") if given[:1] == ["shell"] and "--" in given else len(given)
@@ -76,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
     code = 0
     try:
-        # by SIGTERM, too, a verb removes its temporary files and ends what it has started; and without the second,
-        # the collector takes a fifth of the time of a large run
+        # taking interrupts lets a verb clean up its files and processes after SIGTERM, too; without relaxed garbage
+        # collection, the collector takes a fifth of the time of a large run
         with take_interrupts(), relaxed_garbage_collection():
             outcome = arguments.execute(arguments)
         if isinstance(outcome, int):
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 143 if error.args in (("SIGTERM",), ("SIGHUP",)) else 130
         _report(arguments, "interrupted", code, error)
     except BrokenPipeError:
-        pass  # `testbed show RUN | head` is no error
+        pass  # `testbed show RUN | head` is not an error
     except Exception as error:
         code = _report(arguments, *unforeseen(error), error)
     _leave_closed_pipes()
@@ -122,9 +122,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def unforeseen(error: Exception) -> tuple[str, int]:
-    """Return message and exit code of an error that no verb expects: an unusable path, or a defect.
+    """Return message and exit code for an error that no verb expects.
 
-    It is of a technique from outside, or of the testbed.
+    The error is an unusable path, or a defect of a user's technique or of the testbed.
     """
     if isinstance(error, OSError) and (ours := of_os(error, unnamed="output")) is not None:
         return str(ours), ours.exit_code
@@ -149,23 +149,23 @@ def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseE
 
 
 def _open_closed_streams() -> None:
-    """Let standard streams that are closed (`>&-`) lead nowhere: else what is opened next would take their place."""
+    """Connect closed standard streams (`>&-`) to ``/dev/null``; otherwise the next opened file would replace them."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)  # the least that is free
+            descriptor = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, that of the stream
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, mode, closefd=False))
 
 
 def _leave_closed_pipes() -> None:
-    """Write to nowhere what is left for a pipe without a reader: at its exit, Python makes an error of it."""
+    """Discard output left for a pipe without a reader; otherwise Python would report an error at its exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except OSError:
-            pass  # a full disk, say, of which Python tells at its exit
+            pass  # a full disk, for example; Python reports it at its exit
 
 
 if __name__ == "__main__":

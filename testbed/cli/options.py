@@ -1,8 +1,8 @@
-"""Arguments that several verbs share, files that they write where the user asks, and what a verb returns.
+"""Arguments that several verbs share, functions that write files where the user asks, and the outcome of a verb.
 
-A verb is a module with ``HELP``, ``execute`` and, if it has arguments of its own, ``add_arguments``; its docstring is
-the text of ``testbed VERB --help``. Plain argparse is enough: with click or typer the same options take as many lines,
-and a verb would have a parameter for each option.
+A verb is a module with ``HELP``, ``execute`` and, if it has arguments of its own, ``add_arguments``. Its docstring is
+the text of ``testbed VERB --help``. Plain argparse is enough: click or typer would take as many lines, and a verb would
+need a parameter for each option.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from testbed.scenario.schema import Scenario
 
 PICTURES = (".png", ".svg", ".pdf")
-# the exit code; or, with --json, the object to print, alone (exit code 0) or after an exit code
+# the exit code; with --json, the object to print (exit code 0), or a pair of exit code and object
 Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 
 
 def whole(text: str) -> int:
-    """Parse the whole number of an option; unlike ``int``, refuse ``1_0`` and digits of other scripts."""
+    """Parse the whole number of an option. Unlike ``int``, refuse ``1_0`` and digits of other scripts."""
     try:
         return parse_whole(text)
     except ValueError:
@@ -40,7 +40,7 @@ def whole(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """Parse the one seed of a run; of several, name the verb that takes them."""
+    """Parse the seed of a run. If there are several, the error names the verb that takes them."""
     if "," in text:
         raise argparse.ArgumentTypeError(
             f"'{text}' is a list, but this takes one seed; write `testbed sweep … --seeds {text}`"
@@ -49,7 +49,7 @@ def seed(text: str) -> int:
 
 
 def seeds(text: str) -> int | tuple[int, ...]:
-    """Parse a number of seeds, or the seeds themselves, separated by commas."""
+    """Parse a number of seeds, or a list of seeds separated by commas."""
     if "," not in text:
         return whole(text)
     return tuple(whole(each.strip()) for each in text.removesuffix(",").split(","))
@@ -63,7 +63,7 @@ def decimal(text: str) -> float:
 
 
 def measured(text: str | None, option: str, parse: Callable[[str], float]) -> float | None:
-    """Return the value of an option with a unit; ``None`` without the option. Raise ``ScenarioError``."""
+    """Return the value of an option with a unit; ``None`` if the option is not given. Raise ``ScenarioError``."""
     try:
         return None if text is None else parse(text)
     except UnitError as error:
@@ -71,12 +71,12 @@ def measured(text: str | None, option: str, parse: Callable[[str], float]) -> fl
 
 
 def scenario_file(text: str) -> Path:
-    """Parse the path of a scenario. What comes from a pipe is kept in its place: verbs read it again."""
+    """Parse the path of a scenario. The content of a pipe replaces the pipe, so that verbs can read it again."""
     path = Path(text)
     if (path == Path("/dev/stdin") or path.parent == Path("/dev/fd")) and not path.is_file():
         from testbed.scenario.reading.document import MAX_BYTES
 
-        with suppress(OSError):  # the reader of the scenario says why that is not possible
+        with suppress(OSError):  # reading the scenario later reports the problem
             with path.open("rb") as pipe:
                 content = pipe.read(MAX_BYTES + 1)
             kept = os.memfd_create("scenario")
@@ -87,7 +87,7 @@ def scenario_file(text: str) -> Path:
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
-    """Add the scenario file, and the options that change it without editing it."""
+    """Add the scenario file, and the options that change the scenario without editing the file."""
     parser.add_argument("scenario", type=scenario_file, help="scenario file (YAML), or the name of a shipped scenario")
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument(
@@ -115,7 +115,7 @@ def add_cluster(
 
 
 def add_log(parser: argparse.ArgumentParser) -> None:
-    """Add ``--log``: a tuple of trackers."""
+    """Add ``--log``, a tuple of experiment trackers."""
     parser.add_argument(
         "--log",
         type=_trackers,
@@ -130,13 +130,13 @@ def _trackers(text: str) -> tuple[str, ...]:
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add run directories, or the directory of a sweep."""
+    """Add an argument for run directories, or the directory of a sweep."""
     about = "run directories, the first is the base; or the directory of a sweep"
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=about)
 
 
 def add_base(parser: argparse.ArgumentParser) -> None:
-    """Add ``--base``, by which a point of a sweep is named."""
+    """Add ``--base``, which names a point of a sweep."""
     parser.add_argument(
         "--base",
         action="append",
@@ -147,7 +147,7 @@ def add_base(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add ``--target``, the accuracy or loss whose times are compared."""
+    """Add ``--target``, the accuracy or loss for times to target."""
     parser.add_argument(
         "--target",
         metavar="TARGET",
@@ -171,9 +171,9 @@ def base_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def sweep_among(paths: Sequence[Path], base: Sequence[str]) -> Path | None:
-    """Return the directory of the sweep, if one is given; ``None`` for runs.
+    """Return the directory of the sweep if ``paths`` is one; ``None`` for runs.
 
-    Raise ``ScenarioError`` for a sweep beside something else, and for a base of runs.
+    Raise ``ScenarioError`` if a sweep is given with other paths, or a base with runs.
     """
     from testbed.results.sweep_index import is_sweep
 
@@ -197,7 +197,7 @@ def read_scenario(arguments: argparse.Namespace) -> Scenario:
 
 
 def read_jobs(arguments: argparse.Namespace) -> ReadJobs:
-    """Load and validate a scenario file, with jobs or without, as ``read_scenario`` does."""
+    """Do as ``read_scenario`` with a scenario file that may have jobs."""
     from testbed.scenario.jobs import load_jobs
 
     seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
@@ -220,7 +220,7 @@ def check_jobs(jobs: int | None) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of results that take minutes. Raise ``ScenarioError`` if nothing can be written there."""
+    """Make the folder for results before minutes of work. Raise ``ScenarioError`` if it cannot be written to."""
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ScenarioError(f"{folder}: cannot be written; give another place")

@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _costs(plan: Plan, worker: NodePlan, measure: Any) -> Any:
-    """Return the rows of the processor, on which servers may be, and those of the GPU, if workers have one."""
+    """Return the rows of the processor, which servers may use, and those of the GPU if workers have one."""
     from testbed.placing import place_of
 
     device = place_of(plan, worker)

@@ -86,7 +86,7 @@ def _page() -> Iterator[Page]:
 
 
 def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[ReadJobs, HostProcess | None]:
-    """Read the scenario or its jobs, and start meanwhile the host process of the back end that they seem to name."""
+    """Read the scenario or its jobs. Meanwhile, start the host process of the back end that they seem to name."""
     from testbed.execution import session
     from testbed.shipped import likely_back_end
 
@@ -96,7 +96,7 @@ def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[ReadJobs, Ho
     scenario = jobs.jobs[0].scenario
     if scenario.is_program or not session.same_host(kind, scenario.run.on):
         hosts.close()
-        early = None  # a program's host does not import torch
+        early = None  # the host of a program needs no torch, which ``early`` imports
         if not scenario.is_program:
             early = hosts.enter_context(session.early_host(scenario.run.on))
     return jobs, early
@@ -144,11 +144,11 @@ def _run(
             run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
         )
     if outcome.status not in ("done", "reduced"):
-        with suppress(OSError):  # no one reads it
+        with suppress(OSError):  # nobody reads the output
             print("testbed: " + outcome.message.replace("\n", "\n         "), file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if not arguments.json:
-        with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the run keeps its code
+        with suppress(OSError, SystemExit):  # rich exits at a closed pipe; the exit code is that of the run
             _print_summary(stored, told=outcome.status not in ("done", "reduced"))
     if page and outcome.exit_code != INTERRUPTED.exit_code:
         interrupts.deferred = False
@@ -157,7 +157,7 @@ def _run(
 
 
 def _check_resume(arguments: argparse.Namespace, plan: Plan) -> None:
-    """Check, before anything is created, that there is a checkpoint, of this job, and that it is not overwritten."""
+    """Check, before anything is created, that a checkpoint of this job exists and will not be overwritten."""
     from testbed.execution import resume
 
     if arguments.resume is None:

@@ -12,8 +12,8 @@ from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 HELP = "list the shipped scenarios, or copy one"
-_FOLDER = re.compile(r"\b(?:cwd|trace): ([\w-]+)")  # a folder that a program runs in, or of a job's trace
-_BESIDE = ("*.py", "*.csv", "*.gml", "*.graphml", "traces", "topologies")  # what scenarios name
+_FOLDER = re.compile(r"\b(?:cwd|trace): ([\w-]+)")  # the working directory of a program, or the folder of a job's trace
+_BESIDE = ("*.py", "*.csv", "*.gml", "*.graphml", "traces", "topologies")  # files and folders that scenarios name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def _about(file: Path) -> str:
 
 
 def _beside(source: Path) -> list[Path]:
-    """Return the files that the scenario names, from its own folder and below it."""
+    """Return the files in or below the scenario's folder that the scenario names."""
     text = source.read_text(encoding="utf-8")
     folders = [source.parent / name for name in _FOLDER.findall(text)]
     patterns = (*_BESIDE, *(folder.name for folder in folders))

@@ -89,21 +89,21 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
 
 
 def _watched(plan: Plan, command: list[str], interrupts: Interrupts) -> int:
-    """Run the shell; then say how well the network kept to the plan."""
+    """Run the shell, then print the fidelity of the network."""
     from testbed.plan.model import to_json
     from testbed.results import fidelity, tables
 
     with tempfile.TemporaryDirectory(prefix="testbed-shell-") as events:
         code = _run(plan, events, command, interrupts)
         frames = {name: table.to_pandas() for name, table in tables.build(Path(events)).items()}
-    if len(frames["links"]):  # else it has ended before the network was up, and has said why
+    if len(frames["links"]):  # otherwise the shell ended before the network was up, and has said why
         report = fidelity.assess(frames, json.loads(to_json(plan)), {})
         print("\n  ".join([f"fidelity: {report['status']}", *report["reasons"]]), file=sys.stderr)
     return code
 
 
 def _by_hand(plan: Plan, command: list[str]) -> Plan:
-    """Return the Plan of a run in which programs are started by hand."""
+    """Return the Plan of a run in which the user starts programs by hand."""
     from testbed.settings.job import Program
 
     program = Program(
@@ -147,7 +147,7 @@ def _run(plan: Plan, events: str, command: list[str], interrupts: Interrupts) ->
     from emulation.sandbox import Sandbox
     from testbed.plan.model import to_json
 
-    interrupts.deferred = True  # a terminal's end may be several signals, and none may disturb the removal of files
+    interrupts.deferred = True  # closing a terminal may send several signals, which must not disturb the clean-up
     descriptor = os.memfd_create("plan")
     os.write(descriptor, to_json(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -160,7 +160,7 @@ def _run(plan: Plan, events: str, command: list[str], interrupts: Interrupts) ->
 
 
 def _wait(sandbox: Sandbox, interrupts: Interrupts) -> int:
-    """Wait for the shell inside, or for a signal that ends it; Ctrl-C is for the shell, to which it goes as well."""
+    """Wait for the shell in the sandbox, or for a signal that ends it. The shell gets Ctrl-C as well and handles it."""
     code = None
     while code is None and not interrupts.terminated:
         with suppress(subprocess.TimeoutExpired):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "show a run: result, traffic, time, provenance, errors"
 WAITS_SHOWN = 12
-IDLE = "mail"  # the wait of a node for its next message, whatever it is
+IDLE = "mail"  # name of a node's wait for its next message of any kind
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _jobs(arguments: argparse.Namespace) -> Outcome:
-    """Show the jobs of a run that has several."""
+    """Show the jobs of a run with several jobs."""
     from analysis.jobs import load_jobs
     from testbed.display.jobs import summary_of_jobs
 
@@ -103,7 +103,8 @@ def _errors(run: StoredRun) -> list[Any]:
     from testbed.results.events import STOPPED
 
     warnings = run.tables["warnings"]
-    errors = warnings[(warnings["kind"] == "error") & (warnings["cause"] != STOPPED)]  # not those who only followed
+    # without nodes that were only stopped after the failure of another
+    errors = warnings[(warnings["kind"] == "error") & (warnings["cause"] != STOPPED)]
     if errors.empty:
         return []
     columns = (errors[name] for name in ("t_s", "node", "message", "cause"))
@@ -112,7 +113,7 @@ def _errors(run: StoredRun) -> list[Any]:
 
 
 def _waits(run: StoredRun) -> list[Any]:
-    """Return which node waited for what, longest in total first."""
+    """Return the waits of all nodes, the longest in total first."""
     waits = run.tables["waits"]
     waits = waits[waits["waiting_for"] != IDLE]
     if waits.empty:

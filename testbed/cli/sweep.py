@@ -112,7 +112,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _tell_what_is_left(job: SweepJob) -> None:
-    """Print how many runs are done, by their directories, and how to go on."""
+    """Print how many runs are done, according to their directories, and how to go on."""
     from testbed.results.rundir import RunDirectory
 
     states = [RunDirectory(job.path(point)).status().state for point in job.points]
@@ -185,7 +185,7 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
     if as_json:
         found = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
         return code, {**found, "left_out": dict(job.left_out)} if job.left_out else found
-    with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the sweep keeps its code
+    with suppress(OSError, SystemExit):  # rich exits at a closed pipe; the exit code is that of the sweep
         _print(job, rows, failed, took_s)
     return code
 

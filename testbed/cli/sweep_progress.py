@@ -1,4 +1,4 @@
-"""The progress of a sweep: a bar with an estimate on a terminal, a line now and then elsewhere."""
+"""Shows the progress of a sweep: a bar with an estimate on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class SweepProgress:
         self.states[point.id] = state
         if not self._running:
             self._running = state == "running"
-            self._remaining.skip(self.count(*FINISHED))  # an earlier command has run them
+            self._remaining.skip(self.count(*FINISHED))  # runs of an earlier command
         self._remaining.take(self.count(*FINISHED), time.monotonic())
 
     def warn(self, text: str) -> None:
-        """Tell the user of a machine of a cluster, or of a run that is tried again."""
+        """Tell the user about a machine of a cluster, or about a run that is tried again."""
         with suppress(OSError):
             print(f"warning: {text}", file=sys.stderr, flush=True)
 
@@ -54,7 +54,7 @@ class SweepProgress:
 
 
 class _Lines(SweepProgress):
-    """For pipes and files: a line per tenth of the sweep, at most once in ten seconds; failures at once."""
+    """For pipes and files: prints a line per tenth of the sweep, at most every ten seconds, and failures at once."""
 
     def __init__(self, total: int) -> None:
         super().__init__(total)

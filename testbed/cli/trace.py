@@ -135,7 +135,7 @@ def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:
 
 
 def _time(text: str | None, option: str) -> float | None:
-    """Return the seconds of an option, or ``None`` without it. Raise ``ScenarioError`` unless they are above 0."""
+    """Return the seconds of an option; ``None`` if it is not given. Raise ``ScenarioError`` unless they are above 0."""
     value = measured(text, option, parse_duration)
     if value is not None and value <= 0:
         raise ScenarioError(f"{option}: {text} is not above 0")

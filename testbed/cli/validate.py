@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _sweep(arguments: argparse.Namespace) -> Outcome:
-    """Check every run of a file's sweep; what only a run before its first step refuses, with the first of its seeds."""
+    """Check every run of a file's sweep. Checks just before a run's first step are made for the first seed only."""
     from testbed.execution import capacity
     from testbed.execution.sweep_points import points_of
     from testbed.launch import check_before_training
@@ -107,7 +107,7 @@ def _jobs(arguments: argparse.Namespace, read: ReadJobs) -> Outcome:
 
 
 def _technique(scenario: Scenario) -> dict[str, str]:
-    """Return what the scenario has in the sections of its preset, and which optimizer runs where; empty without one."""
+    """Return the values in the sections that the preset sets, and where the optimizer runs; empty without a preset."""
     if scenario.technique is None:
         return {}
     from testbed.scenario.presets import find_preset, in_one_line

@@ -123,7 +123,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
-    """Return every grid point on both back ends, without those where a run failed; standard error names the cause."""
+    """Return every grid point on both back ends, except points with a failed run; standard error names the cause."""
     check_jobs(arguments.jobs)
     for option, least in (("rounds", 1), ("warm_up", 0), ("repeats", 1)):
         if (number := getattr(arguments, option)) < least:
@@ -172,7 +172,7 @@ def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
 
 
 def _paths_of_links(scenario: Path) -> tuple[str, str]:
-    """Return the paths of the rate and the delay of all links: of a generator, or of links that are written out."""
+    """Return the paths of the settings for the rate and delay of all links, with a generator or written-out links."""
     from testbed.scenario.reading.document import Mapping as Node
     from testbed.scenario.reading.files import read_document
     from testbed.shipped import path_of
@@ -224,7 +224,7 @@ def _results(
 
 
 def _costs_text(path: Path) -> str:
-    """Return a table of costs as a value of ``simulation.costs``, wherever its file lies."""
+    """Return a table of costs as a value of ``simulation.costs``. Its file may lie anywhere."""
     from testbed.costs import read_costs
     from topologies.text_file import TextFile
 
@@ -232,7 +232,7 @@ def _costs_text(path: Path) -> str:
 
 
 def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any], warm_up: int) -> Result | None:
-    """Return the result of a run, its mean round without the first ``warm_up``; ``None`` if there is none."""
+    """Return the result of a run, with its mean round after ``warm_up`` rounds; ``None`` if there is none."""
     from testbed.results import tables
     from testbed.results.pipelines import rounds_of_replicas
     from testbed.results.summary import covered_round_time_s

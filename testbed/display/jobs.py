@@ -1,4 +1,4 @@
-"""The summary of a run with several jobs: a line for each job, and what each has sent over the links."""
+"""The summary of a run with several jobs: a line for each job, and the bytes that each has sent over the links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINKS_SHOWN = 16
 
 
 def summary_of_jobs(stored: StoredJobs) -> list[RenderableType]:
-    """Return the table of jobs, and that of the links that carried most."""
+    """Return a table of the jobs, and a table of the links that carried most bytes."""
     carried = any(stored.sent(name) for name in stored.jobs)
     return [_jobs(stored), _links(stored)] if carried else [_jobs(stored)]
 
@@ -71,7 +71,7 @@ def _longer(factor: float | None) -> str:
 
 
 def _links(stored: StoredJobs) -> Table:
-    """Return the bytes of messages of each job on the links that carried most."""
+    """Return a table with the bytes of each job's messages on the links that carried most."""
     by_job = {name: stored.sent(name) for name in stored.jobs}
     totals: dict[str, int] = {}
     for sent in by_job.values():

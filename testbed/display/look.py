@@ -61,7 +61,7 @@ def progress_bar(unit: str) -> Progress:
 
 
 def json_line(value: Any) -> str:
-    """Return a value as JSON, which has no NaN and no infinity: they are null."""
+    """Return a value as JSON. NaN and infinity, which JSON does not have, become null."""
     return json.dumps(_finite(value))
 
 

@@ -21,7 +21,7 @@ _FORMAT = '<pre style="line-height:1.25;font-family:monospace;white-space:pre;ov
 
 @dataclass(frozen=True)
 class Widget:
-    """A page in a frame of a notebook, which needs no server. ``page``: HTML that holds everything itself."""
+    """A page in a frame of a notebook. It needs no server, as ``page`` is HTML that includes everything."""
 
     page: str = field(repr=False)
     height: int
@@ -37,7 +37,7 @@ def is_notebook() -> bool:
 
 
 def as_output(figure: Figure) -> Figure:
-    """Return ``figure``. In a notebook, see to it that figures are shown as pictures, as importing pyplot would do."""
+    """Return ``figure``. In a notebook, make sure that figures are shown as pictures, as importing pyplot would do."""
     if is_notebook():
         from IPython import get_ipython
         from IPython.core.pylabtools import select_figure_formats

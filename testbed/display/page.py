@@ -1,4 +1,4 @@
-"""The page of a run in a browser: where it is, and who serves it while the run runs."""
+"""Shows the page of a run in a browser, and serves it while the run runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.plan.model import Plan
 
 
 def show(url: str, *, browser: bool) -> None:
-    """Say where the page is, and open it in a browser if this machine has a screen."""
+    """Print the page's address and, if ``browser``, open it in a browser."""
     _tell(f"view: {url}")
     if browser:
         webbrowser.open(url)
@@ -26,7 +26,7 @@ def _tell(text: str) -> None:
 
 
 class Page(Follower):
-    """The page of a run that begins, served by a process of its own. It ends when this process does."""
+    """The page of a run that begins, served by a separate process, which ends when this process ends."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "analysis.view"]
@@ -54,5 +54,5 @@ class Page(Follower):
 
     def close(self) -> None:
         assert self._server.stdin is not None
-        self._server.stdin.close()  # at which it ends
+        self._server.stdin.close()  # the server ends at this
         self._server.wait()

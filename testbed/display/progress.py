@@ -1,4 +1,4 @@
-"""The progress of a run: a live table on a terminal or in a notebook, plain lines elsewhere, JSON lines for scripts."""
+"""Shows the progress of a run: a live table on a terminal or in a notebook, else plain lines, or JSON for scripts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Event = Mapping[str, Any]
 Clock = Callable[[], float]
 LINE_EVERY_S = 10.0
 _NOTEBOOK_S = 0.25
-ROWS_SHOWN = 16  # what a terminal has room for, with the bar below
+ROWS_SHOWN = 16  # so many rows and the bar below fit on a terminal
 _ALWAYS = ("stage", "train", "warning")
 
 
 class Display:
-    """Takes progress events between ``__enter__`` and ``__exit__``, and shows nothing; the base of the others."""
+    """Takes progress events between ``__enter__`` and ``__exit__``, and shows nothing; the base of other displays."""
 
     def __enter__(self) -> Self:
         return self
@@ -38,7 +38,7 @@ class Display:
 
 
 class JsonLines(Display):
-    """Every event as one line of JSON. ``job``: whose it is, if that is one of several."""
+    """Prints every event as one line of JSON. ``job`` names the job if the run has several."""
 
     def __init__(self, out: TextIO, job: str = "") -> None:
         self._out = out
@@ -49,9 +49,9 @@ class JsonLines(Display):
 
 
 class RunClock:
-    """The one clock of a run's lines: virtual or wall-clock seconds since its start, by its progress events.
+    """The clock of all lines of a run: virtual or wall-clock seconds since the run's start, from its progress events.
 
-    An event without a time gets that of the event before.
+    An event without a time gets the time of the event before.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -67,7 +67,7 @@ class RunClock:
 
 
 class _Estimating(Display):
-    """Keeps the state of the run, and the estimate of its remaining time; the base of those that show both."""
+    """Keeps the state of the run and an estimate of its remaining time; the base of displays that show both."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan = plan
@@ -76,7 +76,7 @@ class _Estimating(Display):
         self._remaining = Remaining(self._state.total)
 
     def _take(self, event: Event) -> float:
-        """Update both by an event; return the present time."""
+        """Update state and estimate by an event. Return the present time."""
         self._state.take(event)
         now_s = self._clock()
         if event["kind"] == "train":
@@ -86,15 +86,15 @@ class _Estimating(Display):
         return now_s
 
     def _left(self, now_s: float) -> str:
-        """Return the estimate of the remaining time, if any is left; it is wall-clock time on every back end."""
+        """Return the estimated remaining time as text, or an empty text; it is wall-clock time on every back end."""
         left_s = self._remaining.at(now_s)
         return "" if not left_s else f"at most {numbers.seconds(left_s)} left"
 
 
 class PlainLines(_Estimating):
-    """Stages and warnings as they come, and the state at each tenth of the run, at most once in ten seconds.
+    """Prints stages and warnings as they come, and the state at each tenth of the run, at most every ten seconds.
 
-    ``job``: whose they are, if that is one of several.
+    ``job`` names the job if the run has several.
     """
 
     def __init__(self, plan: Plan, out: TextIO, clock: Clock, job: str = "") -> None:
@@ -103,7 +103,7 @@ class PlainLines(_Estimating):
         self._job = f"{job}: " if job else ""
         self._run_clock = RunClock(plan)
         self._last_s = clock()
-        self._shown = self._tenth = 0  # rounds of the last line of progress, and the tenth that it was in
+        self._shown = self._tenth = 0  # completed rounds and tenths of the run in the last line of progress
 
     def __exit__(self, *error: object) -> None:
         self._end(self._clock())
@@ -119,13 +119,13 @@ class PlainLines(_Estimating):
             self._last_s = now
         if event["kind"] in _ALWAYS or is_recovered(self._plan, event):
             self._print(describe(event))
-        elif event["kind"] == "ended":  # before others that run beside it
+        elif event["kind"] == "ended":  # the job ends while others still run
             self._end(now)
         elif self._is_due() and now - self._last_s >= LINE_EVERY_S:
             self._print_state(now)
 
     def _is_due(self) -> bool:
-        """Return whether another tenth is complete. A program's length is unknown: its state is always due."""
+        """Return whether another tenth is complete; always true for a program, whose length is unknown."""
         total = self._state.total
         return not total or self._state.completed * 10 // total > self._tenth
 
@@ -140,7 +140,7 @@ class PlainLines(_Estimating):
 
 
 class LiveTable(_Estimating):
-    """One row per data centre, a line for the stage, and a progress bar with an estimate."""
+    """Shows one row per data centre, the stage, and a progress bar with an estimate."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         from rich.live import Live
@@ -173,7 +173,7 @@ class LiveTable(_Estimating):
 
 
 class NotebookTable(Display):
-    """One row per data centre, replaced in place at most four times a second; removed at the end."""
+    """Shows one row per data centre. The table is replaced at most four times a second, and removed at the end."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -208,7 +208,7 @@ class NotebookTable(Display):
 
 
 def choose(plan: Plan, *, as_json: bool, quiet: bool) -> Display:
-    """Return the display that fits standard output. ``quiet``: none, also beside the result as JSON."""
+    """Return the display that fits standard output. With ``quiet``, nothing is shown, even with ``as_json``."""
     if quiet:
         return Display()
     if as_json:
@@ -220,18 +220,18 @@ def choose(plan: Plan, *, as_json: bool, quiet: bool) -> Display:
 
 
 def choose_for_job(plan: Plan, job: str, *, as_json: bool, quiet: bool) -> Display:
-    """Return the display of one of several jobs: lines that name it, as a live table has room for one run."""
+    """Return the display for one of several jobs: lines that name the job, as a live table has room for one run."""
     if quiet:
         return Display()
     return JsonLines(sys.stdout, job) if as_json else PlainLines(plan, sys.stdout, time.monotonic, job)
 
 
 class Logged(Display):
-    """Passes events to another display, and writes all but the frequent ones to ``log`` in the run directory.
+    """Passes events to another display, and writes all except frequent ones to ``log`` in the run directory.
 
-    Evaluations are written in the format of GeoMX' demos; their time is that of the evaluated values. If the other
-    display cannot be written to any more, the run goes on without it: Ctrl-C ends the reader of a pipe (``tee``), too,
-    the terminal of a run in the background may be closed, and the disk of a file become full.
+    Evaluations are written in the format of GeoMX' demos, with the time at which the evaluated values were copied. If
+    the other display can no longer be written to, the run goes on without it: Ctrl-C may also end the reader of a pipe
+    (``tee``), someone may close the terminal of a run in the background, and a disk may become full.
     """
 
     def __init__(self, inner: Display, path: Path, plan: Plan) -> None:
@@ -247,7 +247,7 @@ class Logged(Display):
     def __exit__(self, *error: object) -> None:
         with suppress(OSError):
             self._inner.__exit__(*error)
-        with suppress(OSError):  # of a full disk, which ``show`` has raised
+        with suppress(OSError):  # of a full disk; ``show`` has raised it already
             self._file.close()
 
     def show(self, event: Event) -> None:
@@ -265,7 +265,7 @@ class Logged(Display):
 
 
 def is_recovered(plan: Plan, event: Event) -> bool:
-    """Return whether the event is an error after which the run goes on; one that ends the run is printed at its end."""
+    """Return whether the event is an error after which the run may go on; other errors are printed at the run's end."""
     return event["kind"] == "error" and plan.recovery.on_failure != "abort"
 
 
@@ -302,12 +302,12 @@ def one_line(known: state.RunState) -> str:
     if not known.total and known.loss is None:
         return f"running {numbers.seconds(known.t - known.train_t)}  {moved}"
     steps, samples = known.work()
-    drawn = f", {numbers.spanned(*samples, 'sample')}" if any(samples) else ""  # a user's script does not say
+    drawn = f", {numbers.spanned(*samples, 'sample')}" if any(samples) else ""  # unknown for a user's script
     work = f"{numbers.spanned(*steps, 'step')}{drawn} per {known.maker}"
     parts = [
         _rounds(known) if known.total else f"step {max(0, known.completed - 1)}",
         *([work] if known.total else []),
-        *([] if known.loss is None else [f"loss {numbers.short(known.loss)}"]),  # a script need not tell any
+        *([] if known.loss is None else [f"loss {numbers.short(known.loss)}"]),  # a script need not report a loss
         *([] if known.accuracy is None else [f"accuracy {numbers.share(known.accuracy)}"]),
         moved,
     ]
@@ -317,13 +317,13 @@ def one_line(known: state.RunState) -> str:
 
 
 def _rounds(known: state.RunState) -> str:
-    """Return completed rounds of all; where workers share them, on the mean, and those of a worker."""
+    """Return the completed rounds. If workers share the rounds, return the mean, and the range over the workers."""
     share = f" on the mean, {numbers.span(*known.rounds())} per worker" if known.shared_by else ""
     return f"{known.completed}/{known.total} rounds{share}"
 
 
 def site_table(known: state.RunState, title: str) -> Table:
-    """Return one row per data centre; of very many, those with the fewest rounds."""
+    """Return a table with one row per data centre; if there are very many, only those with the fewest rounds."""
     clock = f", virtual time {numbers.seconds(known.t)}" if known.simulated_rate else ""
     rows = list(known.rows.items())
     if len(rows) > ROWS_SHOWN:

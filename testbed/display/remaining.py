@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from math import exp
 
-_SMOOTHED = 0.3  # of all rounds: memory of the estimated time of a round
-_MEAN_ROUNDS = 5  # first rounds, whose mean is the estimate
+_SMOOTHED = 0.3  # share of all rounds over which the estimated time of a round is smoothed
+_MEAN_ROUNDS = 5  # for so many first rounds, their mean is the estimate
 
 
 class Remaining:
     """Estimates the remaining time of a run, as an upper bound, from the times at which its rounds were completed.
 
-    The time of a round is a mean that is exponentially smoothed over about a third of the run,
-    and starts at the mean of the first rounds. The time before training is not part of it.
+    The estimated time of a round starts at the mean of the first rounds, and is then smoothed exponentially over about
+    a third of the run. The time before training does not count.
     """
 
     def __init__(self, total: int) -> None:
@@ -25,11 +25,11 @@ class Remaining:
         self._round_s: float | None = None
 
     def begin(self, now_s: float) -> None:
-        """Start the estimate when training begins. ``now_s``: on any clock, which the other methods use too."""
+        """Start the estimate when training begins. ``now_s`` is the time on any clock, the same in all methods."""
         self._began_s = self._at_s = now_s
 
     def skip(self, completed: int) -> None:
-        """Let that many rounds count as completed before the estimate began: nothing is known of their times."""
+        """Let this many rounds count as completed before the estimate began, as their times are unknown."""
         self._before, self._done = completed, max(self._done, completed)
 
     def take(self, completed: int, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The state of a run in progress, from its progress events: one row per data centre. Pure."""
+"""The state of a run in progress, from its progress events: one row per data centre. Does no input or output."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from testbed.ids import data_center_of
 from testbed.plan.asynchronous import shares_rounds
 from testbed.plan.model import Plan
 
-_OF_PRESENT = ("round", "loss", "waiting_for")  # fields of nodes that take part
+_OF_PRESENT = ("round", "loss", "waiting_for")  # fields only of nodes that take part
 Ends = tuple[tuple[int, int], tuple[int, int]]
 """The least and the most training steps of a worker, and the least and the most samples."""
 
 
 @dataclass(slots=True)
 class NodeRow:
-    """The latest fields of the events of each node of one data centre, without those that were ``None``.
+    """The nodes of one data centre.
 
-    ``work``: training steps and samples of each worker so far.
+    nodes  the latest fields of each node's events, without those that were ``None``
+    work   training steps and samples of each worker so far
     """
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     work: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def of(self, name: str) -> list[Any]:
-        """Return the values of a field, of the nodes that have one."""
+        """Return the values of a field of all nodes that have it."""
         return [latest[name] for latest in self.nodes.values() if name in latest]
 
     @property
     def completed(self) -> int:
-        """Rounds that all of its workers have completed."""
+        """Rounds that all workers of the data centre have completed."""
         return int(min(self.of("round"), default=-1)) + 1
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of its workers."""
+        """Mean loss of the data centre's workers."""
         return fmean(losses) if (losses := self.of("loss")) else None
 
     def ends(self) -> Ends:
-        """Return the least and the most training steps of its workers so far, and likewise their samples."""
+        """Return the least and the most training steps of a worker so far, and the least and the most samples."""
         return _ends(self.work.values())
 
     @property
     def waits(self) -> str:
-        """What its slowest waiting worker waits for; empty if none waits."""
+        """The name of the wait of the slowest worker that waits; empty if none waits."""
         slowest_first = sorted(
             self.nodes, key=lambda node: ("round" not in self.nodes[node], self.nodes[node].get("round", 0), node)
         )
@@ -56,10 +57,12 @@ class NodeRow:
 
 @dataclass(slots=True)
 class RunState:
-    """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s.
+    """The state of a run, from its events.
 
-    shared_by  how many workers make ``total`` rounds on the mean, as none waits for the others; 0: each makes them
-    tellers    of a pipeline: the workers of its last stage, which know of a replica's samples; else all workers do
+    t          time of the last event on the run's clock, in s
+    shared_by  number of workers that share the rounds because they do not wait for each other: ``total`` is then the
+               mean over them; 0 if every worker makes ``total`` rounds
+    tellers    workers that report samples: in a pipeline, those of the last stage; empty: all workers
     """
 
     total: int  # rounds; 0: unknown, as a user's program decides
@@ -69,20 +72,20 @@ class RunState:
     t: float = 0.0
     train_t: float = 0.0  # when training began
     simulated_rate: float | None = None  # virtual seconds per second
-    computes: bool = True  # else losses are not numbers of a training
+    computes: bool = True  # if not, losses are meaningless
     shared_by: int = 0
     tellers: frozenset[str] = frozenset()
-    before: int | None = None  # rounds that were completed before this run; known when it has completed one
-    _reached: Counter[int] = field(default_factory=Counter)  # data centres, by the rounds that they have completed
+    before: int | None = None  # rounds completed before this run; known from the first completed round on
+    _reached: Counter[int] = field(default_factory=Counter)  # number of data centres by their completed rounds
     _gone: set[str] = field(default_factory=set)  # nodes that were lost or have left
-    _copies: dict[str, int] = field(default_factory=dict)  # by node that represents several workers
+    _copies: dict[str, int] = field(default_factory=dict)  # number of workers, by node that represents several
     _made: int = 0  # rounds of all workers together
 
     @property
     def completed(self) -> int:
-        """Rounds that all workers have completed, or on the mean where they share them.
+        """Rounds that all workers have completed; if workers share the rounds, the mean over the workers.
 
-        Data centres that have completed none do not count.
+        Data centres that have not completed a round do not count.
         """
         if self.shared_by:
             return (self.before or 0) + self._made // self.shared_by
@@ -95,7 +98,7 @@ class RunState:
         return fmean(losses) if losses else None
 
     def wan_bytes(self) -> int:
-        """Return the bytes that all data centres have sent over the WAN: each counts once."""
+        """Return the bytes that all data centres have sent over the WAN. Each byte counts once."""
         return sum(sum(row.of("wan_up_bytes")) for row in self.rows.values())
 
     def rounds(self) -> tuple[int, int]:
@@ -104,7 +107,7 @@ class RunState:
         return min(made, default=0), max(made, default=0)
 
     def work(self) -> Ends:
-        """Return the least and the most training steps of a ``maker`` so far, and likewise its samples."""
+        """Return the least and the most training steps of a ``maker`` so far, and the least and the most samples."""
         return _ends(
             work
             for row in self.rows.values()
@@ -114,7 +117,7 @@ class RunState:
 
     @property
     def maker(self) -> str:
-        """Who makes a training step: a worker, or of a pipeline a replica."""
+        """``worker`` or, in a pipeline, ``replica``: the unit that makes a training step."""
         return "replica" if self.tellers else "worker"
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -139,7 +142,7 @@ class RunState:
                 self._take_work(str(event.get("node", "")), event)
 
     def _take_change(self, node: str, begins: bool) -> None:
-        """A node has joined, or is gone: then nothing depends on its rounds, and it waits for nothing."""
+        """Record that a node has joined or is gone. The rounds and waits of a gone node no longer count."""
         if begins:
             self._gone.discard(node)
             return
@@ -157,7 +160,7 @@ class RunState:
             known.pop("round", None)  # a status has round 0 before the first round, too
         if not self.computes:
             known.pop("loss", None)
-        if node in self._gone:  # what it has reported may come later than its loss
+        if node in self._gone:  # its reports may arrive after it was lost
             known = {name: value for name, value in known.items() if name not in _OF_PRESENT}
         row = self.rows.get(data_center_of(node))
         if row is None:
@@ -174,7 +177,7 @@ class RunState:
             work[1] += int(known.get("samples", 0))
 
     def _move(self, before: int, after: int) -> None:
-        """Update the counts when a data centre has completed a round. Counting all of them again would be too slow."""
+        """Update the counts when a data centre has completed a round; counting all again would be too slow."""
         if before != after:
             self._reached[after] += 1
             self._reached[before] -= 1

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from analysis.load import StoredRun
     from analysis.sweeps.points import Case, Point
 
-LINES_SHOWN = 8  # of reasons, and of notes
+LINES_SHOWN = 8  # limit for reasons, and for notes
 FAULTS_SHOWN = 12
-ROWS_SHOWN = 40  # of data centres, and of nodes
+ROWS_SHOWN = 40  # limit for data centres, and for nodes
 
 _AGREEMENT = {True: "identical on all workers", False: "not the same on all workers", None: ""}
-_UNKNOWN = "not "  # begins the remark of a row that stays although it has no value
+_UNKNOWN = "not "  # rows without a value are left out unless their remark begins with this word
 
 
 def summary_of(run: StoredRun, *, told: bool = False) -> list[RenderableType]:
-    """Return the answer, the traffic, the faults, the time per round, and the fidelity, as far as there are any.
+    """Return the results, the traffic, the faults, the time per round, and the fidelity, as far as they exist.
 
-    ``told``: the message of a run that has failed has been shown already.
+    ``told`` means that the message of a failed run has been shown already.
     """
     from rich.text import Text
 
@@ -44,7 +44,7 @@ def summary_of(run: StoredRun, *, told: bool = False) -> list[RenderableType]:
     message = [] if told or not result["message"] else [Text(result["message"])]
     if not result["rounds"] and run.program is None:
         head = f"{run.title}: {result['status']} before the first round was complete"
-        trusted = trust(run) if result["status"] in COMPLETED else []  # why a run that has not failed did nothing
+        trusted = trust(run) if result["status"] in COMPLETED else []  # explains a run that did nothing without failing
         head = f"{head}, after {numbers.seconds(result['duration_s'])}"
         return [Text(head), *faults(run), *message, *map(Text, trusted)]
     shown: list[RenderableType] = [answer(run), *traffic(run), *faults(run)]
@@ -83,13 +83,13 @@ def answer(run: StoredRun) -> Table:
 
 
 def _samples_per_s(result: Mapping[str, Any], maker: str) -> str:
-    """Return what samples are counted per, and their rate. ``maker`` of a step: a worker, or a pipeline's replica."""
+    """Return the remark about samples, with their rate. ``maker`` is ``worker`` or, in a pipeline, ``replica``."""
     rate = result.get("samples_per_s")
     return f"per {maker}" if rate is None else f"per {maker}; {numbers.short(rate)} per second by all of them"
 
 
 def _learning(target: Target | None, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the scores at the end of a run, and when the target was reached, with the score of that moment."""
+    """Return the scores at the end of a run, and the time at which the target was reached, with its score."""
     final = [(each, score_text(each, result.get(each)), "test set, at the end") for each in (ACCURACY, LOSS)]
     if target is None:
         return final
@@ -105,7 +105,7 @@ def _learning(target: Target | None, result: Mapping[str, Any]) -> list[tuple[st
 
 
 def _rounds(result: Mapping[str, Any], most: int) -> tuple[str, str, str]:
-    """Return the rounds of every worker; where they differ, of the slowest and of the fastest."""
+    """Return the rounds of all workers or, if they differ, of the slowest and of the fastest worker."""
     about = f"of at most {most}" if result["rounds"] <= most else f"as the script says; training.rounds is {most}"
     if "rounds_per_worker" in result:
         about = f"of the slowest worker and of the fastest; at most {most} on the mean of all"
@@ -113,7 +113,7 @@ def _rounds(result: Mapping[str, Any], most: int) -> tuple[str, str, str]:
 
 
 def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return where the run has gone on from, if it began with a checkpoint of another one."""
+    """Return the round from which the run went on, if it began with a checkpoint of another run."""
     if "resumed_round" not in result:
         return []
     about = "rounds, steps, samples and bytes count from there"
@@ -121,7 +121,7 @@ def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _agreement(result: Mapping[str, Any]) -> str:
-    """Return whether workers end with equal parameters; in a pipeline those of different stages have different ones."""
+    """Return whether workers end with equal parameters; in a pipeline, whether replicas do."""
     told = _AGREEMENT[result["parameters_agree"]]
     if not told or not result.get("stages"):
         return told
@@ -131,7 +131,7 @@ def _agreement(result: Mapping[str, Any]) -> str:
 
 
 def _of_pipeline(told: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return how much of a step the stages of a pipeline wait, what goes between them, and what one of them holds."""
+    """Return the results of a pipeline: waiting of stages, bytes between them, and memory of a stage."""
     if told is None:
         return []
     activations = sum(told["activation_bytes"].values())
@@ -145,7 +145,7 @@ def _of_pipeline(told: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
 
 
 def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return how long the first rounds were beside simulated ones, where that has been looked at."""
+    """Return the duration of the first rounds in comparison with simulated ones, if this was measured."""
     first = (fidelity or {}).get("first_rounds")
     if not first:
         return []
@@ -155,7 +155,7 @@ def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, st
 
 
 def _frames(run: StoredRun) -> list[tuple[str, str, str]]:
-    """Return how messages between processes are protected; virtual time has no frames."""
+    """Return how messages between processes are protected. Runs without processes have no frames."""
     transport = run.plan["transport"]
     how = transport["mac"] + (", TLS" if transport["tls"] else "")
     where = "authentication code" + (", none in shared memory" if transport["shared_memory"] else "")
@@ -163,7 +163,7 @@ def _frames(run: StoredRun) -> list[tuple[str, str, str]]:
 
 
 def _about_rounds(result: Mapping[str, Any]) -> str:
-    """Return what the time of a round is, and, of a simulation, between which times exact runs lie."""
+    """Return the remark about the time of a round; for a simulation, with the interval of exact runs."""
     about = "mean, without evaluation beside training"
     if (found := result.get("round_s")) is None:
         return about
@@ -172,7 +172,7 @@ def _about_rounds(result: Mapping[str, Any]) -> str:
 
 
 def _of_trace(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return how long a job took that was traced elsewhere, and its ranks."""
+    """Return the rows for a job that was traced elsewhere: its duration and its ranks."""
     assert run.traced is not None
     ended = run.tables["rounds"].groupby("node")["t_s"].max() - run.start_s
     first = ended.idxmin()
@@ -190,7 +190,7 @@ def _of_trace(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str,
 
 
 def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return what is known of a user's program: processes and times, and what it has reported."""
+    """Return the rows for a user's program: processes, times, and reported numbers."""
     nodes = run.tables["nodes"]["node"].nunique()
     logs = "output in logs/" if (run.path / "logs").is_dir() else ""
     rows = [("processes", str(nodes), logs), ("run time", numbers.seconds(result["training_s"]), "run's clock")]
@@ -203,7 +203,10 @@ def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, st
 
 
 def traffic(run: StoredRun) -> list[RenderableType]:
-    """Return the bytes over the WAN, each counted once: by the other end where all went to or from one data centre."""
+    """Return the bytes over the WAN by data centre, each counted once.
+
+    If all bytes went to or from one data centre, the table shows the others.
+    """
     from rich.text import Text
 
     from testbed.results.summary import wan_bytes_of
@@ -291,7 +294,7 @@ def time_split(run: StoredRun) -> Table:
 
 
 def trust(run: StoredRun) -> list[str]:
-    """Return how far to trust the run, with the reasons, and what else is worth knowing."""
+    """Return the fidelity of the run with its reasons, and the notes."""
     assert run.result is not None
     verdict = run.result["fidelity"]
     lines = [f"fidelity: {verdict['status']}", *_listed(verdict["reasons"])]
@@ -322,7 +325,7 @@ def _of_whole_runs(target: Target) -> str:
 
 
 def comparison_table(rows: list[dict[str, Any]]) -> Table:
-    """Return one row per run. Without a target the speed-up is that of what the heading names."""
+    """Return a table with one row per run. Without a target, the heading says which time the speed-up compares."""
     target = target_of_row(rows[0])
     measure = learning_of(target)
     to_target = f">to {target.name}" if target else ">to target"
@@ -364,7 +367,7 @@ def _scores(measure: str, final: float | None, at_target: float | None) -> str:
 
 
 def advice_table(advice: Advice) -> Table:
-    """Return one row per technique that was simulated: what it takes to the goal, with its interval."""
+    """Return a table with one row per simulated technique: its cost to reach the goal, with its interval."""
     from analysis.advise.output import cells, columns
 
     rows = [cells[:-1] for cells in cells(advice) if any(cell != numbers.MISSING for cell in cells[1:-1])]
@@ -372,7 +375,7 @@ def advice_table(advice: Advice) -> Table:
 
 
 def advice_reasons(advice: Advice) -> Iterator[str]:
-    """Yield what the table's signs mean, and what is to be said of single techniques: why they were left out."""
+    """Yield the meaning of the table's signs, and the reasons why techniques were left out."""
     from analysis.advise.advice import BEATEN
     from analysis.advise.conclusion import reasons
 
@@ -382,7 +385,7 @@ def advice_reasons(advice: Advice) -> Iterator[str]:
 
 
 def sweep_table(cases: Sequence[Case]) -> Table:
-    """Return one row per point: medians over seeds with their range, and ratios to the base of its case.
+    """Return a table with one row per point: medians over seeds with their range, and ratios to the base of its case.
 
     Ratios are paired by seed, as runs of one seed have the same data and the same first values.
     """

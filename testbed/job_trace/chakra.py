@@ -1,8 +1,8 @@
-"""Reads Chakra's execution traces: protobuf as they are kept, and JSON as Chakra's own tools write and read them.
+"""Reads Chakra's execution traces, in protobuf or in the JSON of Chakra's own tools.
 
-Protobuf (``.et``) may be compressed by gzip. JSON is either what Chakra's jsonizer prints, one message after the other
-by protobuf's JSON mapping, or the object ``workload_graph`` of Chakra's feeder. Sizes are as ASTRA-sim reads them:
-``comm_size`` is what a rank puts into a collective operation.
+Protobuf files (``.et``) may be compressed by gzip. JSON is either the output of Chakra's jsonizer, one message after
+the other in protobuf's JSON mapping, or the object ``workload_graph`` of Chakra's feeder. Sizes have the meaning that
+ASTRA-sim gives them: ``comm_size`` is the data that one rank puts into a collective operation.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from testbed.errors import CapabilityError, ScenarioError
 from testbed.job_trace import model, schema
 from testbed.job_trace.model import RankTrace, TraceNode, whole
 
-VERSION = (0, 0, 4)  # the oldest that has process groups, and the newest there is
+VERSION = (0, 0, 4)  # the oldest version that has process groups, and the newest that exists
 _VERSION = re.compile(r"(?:.*chakra\.)?(\d+(?:\.\d+)*)")
-_FIRST_TAGS = (b"\x0a", b"\x12")  # with which a message GlobalMetadata can begin: its version, or an attribute
+_FIRST_TAGS = (b"\x0a", b"\x12")  # a message GlobalMetadata begins with one of these: its version, or an attribute
 _KINDS = {
     schema.COMP_NODE: model.COMPUTE,
     schema.MEM_LOAD_NODE: model.MEMORY,
@@ -36,14 +36,14 @@ _KINDS = {
 }
 _OPERATIONS = tuple(name.removesuffix("_BLOCK").lower() for name in schema.COLLECTIVES)
 _GROUPS = "process_group:init"
-_SPOILT = (ValueError, KeyError, TypeError, OverflowError, AttributeError)  # what JSON of other types leads to
-_AS_WRITTEN = ("string", "bytes", "bool", "double", "float")  # in JSON, where whole numbers may be texts
+_SPOILT = (ValueError, KeyError, TypeError, OverflowError, AttributeError)  # raised by JSON with unexpected types
+_AS_WRITTEN = ("string", "bytes", "bool", "double", "float")  # types taken from JSON as they are; integers may be texts
 
 
 def check_version(version: str, where: str, cure: str) -> None:
-    """Raise ``ScenarioError`` unless the schema is the one that is read, or not stated.
+    """Raise ``ScenarioError`` unless the schema has the version that is read, or states no version.
 
-    cure  what to do, with ``{}`` in the place of "a newer" or "an older"
+    cure  advice with ``{}`` in place of "a newer" or "an older"
     """
     match = _VERSION.fullmatch(version)
     if version and not match:
@@ -57,7 +57,7 @@ def check_version(version: str, where: str, cure: str) -> None:
 
 @dataclass(slots=True)
 class Record:
-    """A message ``Node`` of a file, whatever it was written in."""
+    """A message ``Node`` of a file in any of the formats."""
 
     id: int
     name: str
@@ -70,7 +70,7 @@ class Record:
 
 
 def read(path: Path, rank: int) -> RankTrace:
-    """Return what the file says of ``rank``. Raise ``ScenarioError``, naming file, rank and node."""
+    """Return the trace of ``rank`` in a file. Raise ``ScenarioError``, which names file, rank and node."""
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -91,7 +91,7 @@ class _Reader:
         self._file = file
         self._rank = rank
         self._where = f"{file}: rank {rank}"
-        self._from_pytorch = False  # converted, so that control dependencies are the call stack
+        self._from_pytorch = False  # converted from PyTorch's trace, in which control dependencies are the call stack
 
     def trace(self, records: Iterator[Record]) -> RankTrace:
         found = list(records)
@@ -155,7 +155,7 @@ class _Reader:
             )
 
     def _length(self, data: bytes, at: int, last: str) -> tuple[int, int]:
-        """Return the varint at this place, and where it ends."""
+        """Return the varint at this place, and the place where it ends."""
         value = 0
         for shift in range(0, 64, 7):
             if at >= len(data):
@@ -208,7 +208,7 @@ class _Reader:
             text = text[at:].lstrip()
 
     def _of_message(self, node: Mapping[str, Any]) -> Record:
-        """Return a node by protobuf's JSON mapping: whole numbers of 64 bits are texts."""
+        """Return a node in protobuf's JSON mapping, in which 64-bit integers are texts."""
         place = f"{self._where}, node {node.get('id', 0)} '{node.get('name', '')}'"
         type_ = node.get("type", "INVALID_NODE")
         if type_ not in schema.NODE_TYPES:
@@ -260,7 +260,7 @@ class _Reader:
                 raise ValueError(f"is_cpu_op is {on_host}, which is neither true nor false")
             operation = ""
             if kind == model.COLLECTIVE and "comm_type" not in attributes and on_host:
-                kind = model.COMPUTE  # the call that launches it
+                kind = model.COMPUTE  # the call that launches a collective operation
             elif kind == model.COLLECTIVE:
                 operation = self._operation(attributes["comm_type"], place)
             is_sized = kind in (model.SEND, model.RECEIVE, model.COLLECTIVE) and operation != model.BARRIER
@@ -300,7 +300,7 @@ class _Reader:
         return _OPERATIONS[number]
 
     def _after(self, record: Record, ids: Container[int], place: str) -> tuple[int, ...]:
-        """Return the nodes that it waits for: of PyTorch's, control dependencies are only who has called whom."""
+        """Return the nodes for which this one waits. With PyTorch, control dependencies only tell the caller."""
         after = record.data_deps if self._from_pytorch else (*record.data_deps, *record.ctrl_deps)
         for other in after:
             if other not in ids:
@@ -316,7 +316,7 @@ class _Reader:
         return str(attributes.get("pg_name", model.EVERYONE))
 
     def _groups(self, record: Record) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the process groups that PyTorch has noted at the start."""
+        """Yield the process groups that PyTorch recorded at the start."""
         found: Any = record.values
         with suppress(ValueError, SyntaxError):
             found = ast.literal_eval(found)
@@ -332,7 +332,7 @@ class _Reader:
 
 
 def _told(error: Exception) -> str:
-    """Return what was wrong in a file, as Python's own messages about types are about this program."""
+    """Return the problem in the file in words; Python's own messages about types would describe this program."""
     if isinstance(error, KeyError):
         return f"it lacks {error}"
     if isinstance(error, (TypeError, AttributeError)):
@@ -350,7 +350,7 @@ def _value(attribute: Any) -> Any:
 
 
 def _attributes(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same of a message in protobuf's JSON mapping."""
+    """Return the attributes of a message in protobuf's JSON mapping."""
     found: dict[str, Any] = {}
     for each in message.get("attr", ()):
         for key, value in each.items():

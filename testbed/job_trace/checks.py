@@ -1,4 +1,4 @@
-"""Refuses a job's trace that could not be played to its end, with file, rank and node."""
+"""Refuses a job's trace that could not be played to its end. Messages name file, rank and node."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from testbed.errors import ScenarioError
 from testbed.job_trace.model import COLLECTIVE, COMPUTE, MEMORY, RECEIVE, SEND, JobTrace, RankTrace, Rates, TraceNode
 from testbed.job_trace.order import in_order, operations_of
 
-MOST_BYTES = 10**12  # that a node may have, and that a rank may send in a round
-MOST_S = 30 * 86_400.0  # that a node may take: no run lasts longer
+MOST_BYTES = 10**12  # limit for the size of a node, and for the bytes that a rank sends in a round
+MOST_S = 30 * 86_400.0  # limit for the duration of a node; no run lasts longer
 _Channel = tuple[int, int, int]  # sender, receiver, tag
 
 
 def check(job: JobTrace, rates: Rates) -> None:
-    """Raise ``ScenarioError`` for the first kind of problem that is found; all of that kind are listed, up to a few."""
+    """Raise ``ScenarioError`` for the first kind of problem that is found, with up to five problems of this kind."""
     for problems in (
         _amounts(job, rates),
         _ranks(job),
@@ -31,7 +31,7 @@ def check(job: JobTrace, rates: Rates) -> None:
 
 
 def _amounts(job: JobTrace, rates: Rates) -> Iterator[str]:
-    """No size, duration or number of operations is negative, no number at all, or far above what a job can have."""
+    """Sizes, durations and numbers of operations must not be negative, NaN, or impossibly large."""
     for trace in job.ranks:
         for node in trace.nodes:
             if not 0 <= node.size_bytes <= MOST_BYTES:
@@ -48,7 +48,7 @@ def _amounts(job: JobTrace, rates: Rates) -> Iterator[str]:
 
 
 def _ranks(job: JobTrace) -> Iterator[str]:
-    """Every message has another rank of the job as its peer, and every group is known and has its member."""
+    """The peer of every message must be another rank of the job. Every group must be known and include the rank."""
     size = len(job.ranks)
     for trace in job.ranks:
         for node in trace.nodes:
@@ -68,7 +68,7 @@ def _ranks(job: JobTrace) -> Iterator[str]:
 
 
 def _messages(job: JobTrace) -> Iterator[str]:
-    """Of each tag between two ranks as many messages are sent as received, and of the same sizes."""
+    """For each tag between two ranks, as many messages must be sent as received, with the same sizes."""
     sent: dict[_Channel, list[TraceNode]] = defaultdict(list)
     received: dict[_Channel, list[TraceNode]] = defaultdict(list)
     for trace in job.ranks:
@@ -95,7 +95,7 @@ def _messages(job: JobTrace) -> Iterator[str]:
 
 
 def _collectives(job: JobTrace) -> Iterator[str]:
-    """The members of a group make the same operations in the same order."""
+    """The members of a group must make the same operations in the same order."""
     by_group: dict[str, list[tuple[RankTrace, list[TraceNode]]]] = defaultdict(list)
     for trace in job.ranks:
         for group, nodes in operations_of(trace).items():
@@ -143,7 +143,7 @@ def _durations(job: JobTrace, rates: Rates) -> Iterator[str]:
 
 
 def _circle(job: JobTrace) -> Iterator[str]:
-    """Follow the whole job, messages and collectives included; what is never reached waits for itself."""
+    """Nodes must not wait for themselves: following the whole job, messages and collectives included, reaches all."""
     left = in_order(job)
     if left:
         trace, node = left[0]

@@ -1,4 +1,4 @@
-"""A job's execution trace in memory, whatever file it was read from. Sizes are in bytes, durations in seconds."""
+"""A job's execution trace in memory, independent of the file format. Sizes are in bytes, durations in seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 COMPUTE = "compute"
-MEMORY = "memory"  # moved to or from memory, which takes the compute queue
+MEMORY = "memory"  # data moved to or from memory, which occupies the compute queue
 SEND = "send"
 RECEIVE = "receive"
 COLLECTIVE = "collective"
-NOTHING = "nothing"  # metadata, and what takes no time
+NOTHING = "nothing"  # metadata, and nodes that take no time
 ALL_REDUCE = "all_reduce"
 REDUCE = "reduce"
 ALL_GATHER = "all_gather"
@@ -29,16 +29,17 @@ EVERYONE = ""  # the group of all ranks
 class TraceNode(msgspec.Struct, frozen=True, gc=False):
     """One piece of work of one rank. It begins when the nodes ``after`` have ended.
 
-    id          in its file
+    id          number of the node in its file
     kind        ``COMPUTE``, ``MEMORY``, ``SEND``, ``RECEIVE``, ``COLLECTIVE`` or ``NOTHING``
-    duration_s  that the trace states; 0: none
-    operations  of a computation whose duration follows from the device's rate
-    size_bytes  of a message; of a collective operation what this rank puts in; of others the memory that they touch
-    peer        the other rank of a message; of a collective with a root, that rank, or -1 for the group's first
-    tag         of a message; messages of one tag between two ranks keep their order
-    operation   of a collective: ``ALL_REDUCE``, …
-    group       of a collective: name of its process group, or ``EVERYONE``
-    on_host     whether the processor beside the accelerator does it
+    duration_s  duration that the trace states; 0: none
+    operations  operations of a computation whose duration follows from the device's rate
+    size_bytes  size of a message; for a collective operation, the data that this rank puts in; for other work, the
+                memory that it reads or writes
+    peer        the other rank of a message; the root of a collective with a root, -1 for the group's first rank
+    tag         tag of a message; messages with one tag between two ranks keep their order
+    operation   for a collective: ``ALL_REDUCE``, …
+    group       for a collective: name of its process group, or ``EVERYONE``
+    on_host     whether the host's processor does the work, rather than the accelerator
     """
 
     id: int
@@ -57,9 +58,9 @@ class TraceNode(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """What one rank does. Nodes are in the order of the file.
+    """The work of one rank. Nodes are in the order of the file.
 
-    groups  ranks of the process groups that the file declares, by name; an empty tuple: all ranks
+    groups  process groups that the file declares: ranks by name; an empty tuple means all ranks
     """
 
     rank: int
@@ -68,20 +69,20 @@ class RankTrace:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def place(self, node: TraceNode) -> str:
-        """Return where a node is, for a refusal."""
+        """Return the place of a node, for error messages."""
         name = f" '{node.name}'" if node.name else ""
         return f"{self.file}: rank {self.rank}, node {node.id}{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a device does in a second, for work of which a trace states no duration. 0: unknown."""
+    """Rates of a device, for work whose duration the trace does not state. 0: unknown."""
 
     operations_per_s: float = 0.0
     memory_bytes_per_s: float = 0.0
 
     def duration_s(self, node: TraceNode) -> float:
-        """Return how long a computation takes: what the trace states, or the longer one of computing and memory."""
+        """Return the duration of a node: that of the trace or else, for work, the longer of computing and memory."""
         if node.duration_s or node.kind not in (COMPUTE, MEMORY):
             return node.duration_s
         computing_s = node.operations / self.operations_per_s if node.operations and self.operations_per_s else 0.0
@@ -101,7 +102,7 @@ class JobTrace:
 
 
 def whole(value: Any) -> int:
-    """Return a whole number, which JSON may have as a text. Raise ``ValueError`` for a fraction, or a truth value."""
+    """Return a whole number, which may be a text in JSON. Raise ``ValueError`` for a fraction or a truth value."""
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError(f"{value} is not a whole number")
     return int(value)

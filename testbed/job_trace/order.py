@@ -1,4 +1,4 @@
-"""In which order a trace's nodes can be done: within a rank, and over the whole job."""
+"""Finds an order in which a trace's nodes can be done, within a rank and over the whole job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.job_trace.model import COLLECTIVE, RECEIVE, SEND, JobTrace, RankTra
 
 
 def followers(nodes: Sequence[TraceNode]) -> tuple[list[list[int]], list[int]]:
-    """Return, by place in ``nodes``, the places of those that wait for a node, and for how many each one waits."""
+    """Return two lists by place in ``nodes``: the places of the nodes that wait for it, and how many it waits for."""
     place_of = {node.id: place for place, node in enumerate(nodes)}
     after: list[list[int]] = [[] for _ in nodes]
     for place, node in enumerate(nodes):
@@ -21,9 +21,9 @@ def followers(nodes: Sequence[TraceNode]) -> tuple[list[list[int]], list[int]]:
 
 
 def sequence(nodes: Sequence[TraceNode]) -> list[int]:
-    """Return the places of all nodes, each after those that it waits for, and as they stand where that is open.
+    """Return the places of all nodes, each after the nodes for which it waits, and otherwise in the order of ``nodes``.
 
-    Nodes of a circle, and those that wait for them, come last.
+    Nodes on a circle of dependencies, and nodes that wait for them, come last.
     """
     after, missing = followers(nodes)
     ready = [place for place, count in enumerate(missing) if not count]
@@ -51,7 +51,7 @@ def operations_of(trace: RankTrace) -> dict[str, list[TraceNode]]:
 
 
 def numbered(nodes: Sequence[TraceNode]) -> list[int]:
-    """Return for each message the number of those before it with the same peer and tag; 0 for other nodes."""
+    """Return, for each send or receive, the number of earlier ones with the same peer and tag; 0 for other nodes."""
     counts: Counter[tuple[str, int, int]] = Counter()
     numbers = []
     for node in nodes:
@@ -62,23 +62,24 @@ def numbered(nodes: Sequence[TraceNode]) -> list[int]:
 
 
 def in_order(job: JobTrace) -> list[tuple[RankTrace, TraceNode]]:
-    """Follow all ranks together. Return the nodes that are never reached: those on circles, and all that wait for them.
+    """Follow all ranks together. Return the nodes that are never reached: those on circles, and nodes waiting for them.
 
-    A receive waits for its send, an operation for all members of its group, and for the group's operation before it.
+    A receive waits for its send. A collective operation waits for all members of its group, and for the group's
+    previous operation.
     """
     walk = _Walk(job)
     return walk.left()
 
 
 class _Walk:
-    """Nodes are known as (rank, place)."""
+    """Walks through a job. Nodes are named by (rank, place)."""
 
     def __init__(self, job: JobTrace) -> None:
         self._job = job
         self._after: list[list[list[int]]] = []
         self._missing: list[list[int]] = []
         self._numbers = [numbered(trace.nodes) for trace in job.ranks]
-        self._operation: list[dict[int, int]] = []  # by rank and place: its number in the group
+        self._operation: list[dict[int, int]] = []  # by rank and place, the number of the operation in its group
         self._arrived: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         self._sent: set[tuple[int, int, int, int]] = set()  # sender, receiver, tag, number
         self._parked: dict[tuple[int, int, int, int], tuple[int, int]] = {}
@@ -119,7 +120,7 @@ class _Walk:
         ]
 
     def _ended(self, rank: int, place: int) -> list[tuple[int, int]]:
-        """Return the nodes that end as this one has all that it waits for at its own rank."""
+        """Return the nodes that end now that this node waits for nothing more at its own rank."""
         node = self._job.ranks[rank].nodes[place]
         number = self._numbers[rank][place]
         if node.kind == SEND:

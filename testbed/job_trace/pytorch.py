@@ -1,15 +1,16 @@
-"""Reads what PyTorch writes of a rank, in one step: the execution trace and the profiler's times of the same run.
+"""Reads the files that PyTorch writes for a rank: its execution trace, and the profiler's times of the same run.
 
-``torch.profiler.ExecutionTraceObserver`` notes operators, tensors and process groups; the profiler (Kineto) notes when
-each ran, on which thread of the host or stream of the GPU. Both name an operator by the number of its record function.
+``torch.profiler.ExecutionTraceObserver`` records operators, tensors and process groups. The profiler (Kineto) records
+when each operator ran, and on which thread of the host or stream of the GPU. In both files, the number of its record
+function identifies an operator.
 
-* A thread of the host is a chain of pieces of work, cut where it launches a kernel or a communication, and where it
-  waits. Time between operators is Python's, and counts as work.
-* Kernels of a stream follow each other, and each its launch. A communication follows its launch, and on a GPU the last
-  kernel launched before it by the same thread.
-* PyTorch does not record who waits for a communication. The calling thread does, if the call was synchronous;
-  else the thread or stream that stood still until it ended; else, as gradients are needed there, the next optimizer
-  step.
+* A thread of the host is a chain of pieces of work, which is cut where the thread waits, or launches a kernel or a
+  communication. The time between operators is Python's, and counts as work.
+* A kernel follows its launch, and the kernel before it on its stream. A communication follows its launch and, on a GPU,
+  the last kernel that the same thread launched before it.
+* PyTorch does not record what waits for a communication. If the call was synchronous, the calling thread does. If not,
+  the thread or stream that stood still until the communication ended does. If there is none, the next optimizer step
+  does, as it needs the gradients.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from testbed.job_trace import chakra, model
 from testbed.job_trace.model import RankTrace, TraceNode, whole
 
 STOOD_STILL_US = 100.0
-_OPERATIONS = (  # those whose name contains another one's come first
+_OPERATIONS = (  # an operation whose name contains the name of another one comes before it
     model.ALL_REDUCE,
     model.ALL_GATHER,
     model.REDUCE_SCATTER,
@@ -61,7 +62,7 @@ class _Inputs(msgspec.Struct):
 
 
 class _Operator(msgspec.Struct):
-    """A node of the execution trace. ``record``: number of its record function; -1: none."""
+    """A node of the execution trace. ``record`` is the number of its record function; -1: none."""
 
     name: str
     id: int
@@ -78,7 +79,7 @@ class _Operator(msgspec.Struct):
 
 
 class _Observed(msgspec.Struct):
-    """The file of the observer."""
+    """The content of the observer's file."""
 
     schema: str
     nodes: list[_Operator]
@@ -104,14 +105,14 @@ class _Recorded(msgspec.Struct):
 
 
 class _Profiled(msgspec.Struct):
-    """The file of the profiler."""
+    """The content of the profiler's file."""
 
     events: list[_Recorded] = msgspec.field(name="traceEvents")
 
 
 @dataclass(slots=True)
 class _Event:
-    """What ran from ``begin_us`` to ``end_us`` on a thread or stream."""
+    """An activity on a thread or stream (``lane``) from ``begin_us`` to ``end_us``."""
 
     name: str
     lane: str
@@ -122,14 +123,14 @@ class _Event:
 
     @classmethod
     def of(cls, told: _Recorded) -> _Event:
-        """Raise ``msgspec.ValidationError`` if its arguments have other types than PyTorch's profiler writes."""
+        """Convert an event. Raise ``msgspec.ValidationError`` if its arguments do not have the profiler's types."""
         arguments = msgspec.convert(told.args or {}, _Arguments)
         return cls(told.name, f"{told.pid}/{told.tid}", told.ts, told.ts + told.dur, told.cat, arguments)
 
 
 @dataclass(slots=True)
 class _Communication:
-    """An operation of a process group, or a message. ``call``: by which the thread ``call.lane`` asked for it."""
+    """An operation of a process group, or a message. With ``call``, the thread ``call.lane`` asked for it."""
 
     node: TraceNode
     call: _Event
@@ -143,7 +144,7 @@ class _Communication:
 
 @dataclass(slots=True)
 class _Piece:
-    """A part of a thread's work, or a kernel. ``after``: the pieces and communications that it waits for."""
+    """A part of a thread's work, or a kernel. It waits for the pieces and communications in ``after``."""
 
     name: str
     begin_us: float
@@ -155,20 +156,23 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Wait:
-    """A thread does nothing ``from_us`` on, ``until_us`` something has ended."""
+    """A thread does nothing from ``from_us`` to ``until_us``, when ``what`` ends.
+
+    If ``what`` is an event, the thread waits for the work of the event's thread up to the event's end.
+    """
 
     from_us: float
     until_us: float
-    what: _Piece | _Communication | _Event | None  # an event: the thread of which it is, until then
+    what: _Piece | _Communication | _Event | None
 
 
 def read(trace: Path, times: Path, rank: int) -> RankTrace:
-    """Return what both files say of ``rank``. Raise ``ScenarioError`` if they cannot be read, or are not of one run."""
+    """Return the trace of ``rank`` in both files. Raise ``ScenarioError`` if they are damaged, or of different runs."""
     return _Linked(trace, times, rank).trace()
 
 
 class _Linked:
-    """Both files of one rank."""
+    """Links the events of both files of one rank."""
 
     def __init__(self, trace: Path, times: Path, rank: int) -> None:
         self._file = str(trace)
@@ -209,7 +213,7 @@ class _Linked:
             raise ScenarioError(f"{path}: rank {self._rank}: {error}; write it again") from error
 
     def _groups_of(self, nodes: list[_Operator]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the process groups that PyTorch has noted at the start."""
+        """Yield the process groups that PyTorch recorded at the start."""
         for node in nodes:
             if _GROUPS in node.name:
                 try:
@@ -220,7 +224,7 @@ class _Linked:
                     raise ScenarioError(f"{place}: its process groups cannot be read: {error}") from error
 
     def trace(self) -> RankTrace:
-        """Return nodes in the order in which they began."""
+        """Return the trace, with nodes in the order in which they began."""
         communications = list(self._communications())
         kernels = self._kernels(communications)
         threads = self._threads()
@@ -273,14 +277,14 @@ class _Linked:
         )
 
     def _group_of(self, called: int, began: int) -> str:
-        """Return the process group that PyTorch has noted between the call and the operation; of Gloo it notes none."""
+        """Return the process group that PyTorch recorded between call and operation; for Gloo, it records none."""
         for id_, node in self._nodes.items():
             if called < id_ <= began and node.name == "record_param_comms":
                 return str(node.attribute("pg_name") or model.EVERYONE)
         return model.EVERYONE
 
     def _kernel_of(self, event: _Event, call: _Event) -> _Event | None:
-        """Return the kernel on the GPU that a call of NCCL has launched."""
+        """Return the kernel on the GPU that a call of NCCL launched, or ``None``."""
         external = {each.arguments.external for each in (event, call)} - {None}
         for each in self._events:
             if each.kind == "kernel" and "nccl" in each.name and each.arguments.external in external:
@@ -290,9 +294,9 @@ class _Linked:
     # ---- threads and streams ------------------------------------------------------------------------------------
 
     def _threads(self) -> dict[str, list[_Event]]:
-        """Return the events of each thread that computes, by time: those of a back end's own threads are left out."""
+        """Return the events of each thread that computes, by time, without those inside a back end's communications."""
         threads: dict[str, list[_Event]] = defaultdict(list)
-        busy_us: dict[str, float] = {}  # until when a thread is in a communication
+        busy_us: dict[str, float] = {}  # end of the communication in which a thread is
         for event in self._events:
             if event.kind in _DEVICE:
                 continue
@@ -303,7 +307,7 @@ class _Linked:
         return threads
 
     def _kernels(self, communications: list[_Communication]) -> list[tuple[_Piece, _Event]]:
-        """Return the work of the GPU, with what has launched each. Kernels of a stream follow each other."""
+        """Return the kernels of the GPU, each with the event that launched it; each follows the last of its stream."""
         taken = {each.kernel.begin_us for each in communications if each.kernel}
         launches = {event.arguments.correlation: event for event in self._events if event.kind not in _DEVICE}
         launches.pop(None, None)
@@ -333,7 +337,7 @@ class _Linked:
         kernels: list[tuple[_Piece, _Event]],
         threads: dict[str, list[_Event]],
     ) -> dict[str, list[_Wait]]:
-        """Return where each thread waits."""
+        """Return the waits of each thread."""
         waits: dict[str, list[_Wait]] = defaultdict(list)
         steps = [event for event in self._events if event.name.startswith(_STEP)]
         for each in communications:
@@ -343,12 +347,12 @@ class _Linked:
                 done = [piece for piece, _ in kernels if piece.end_us <= event.end_us]
                 last = max(done, key=lambda piece: piece.end_us, default=None)
                 waits[event.lane].append(_Wait(event.begin_us, event.end_us, last))
-        main, *others = threads  # the first to have an event
+        main, *others = threads  # the main thread has the first event
         for lane in others:
             for begin, end in _bursts(threads[lane]):
                 waits[lane].append(_Wait(begin.begin_us, begin.begin_us, _Event("", main, 0, begin.begin_us)))
                 within = [each for each in threads[main] if begin.begin_us < each.begin_us < end.end_us]
-                if not within:  # as in a backward pass, which has a thread of its own
+                if not within:  # the main thread waits, as during a backward pass, which has a thread of its own
                     until = _Event("", lane, 0, end.end_us)
                     waits[main].append(_Wait(begin.begin_us, end.end_us, until))
         for found in waits.values():
@@ -358,7 +362,7 @@ class _Linked:
     def _cuts(
         self, communications: list[_Communication], kernels: list[tuple[_Piece, _Event]]
     ) -> dict[str, list[float]]:
-        """Return when each thread launches something."""
+        """Return the times at which each thread launches something."""
         cuts: dict[str, list[float]] = defaultdict(list)
         for event in (*(each.call for each in communications), *(launch for _, launch in kernels)):
             cuts[event.lane].append(event.begin_us)
@@ -381,7 +385,7 @@ class _Linked:
 
 
 def _waits_for(each: _Communication, events: list[_Event], steps: list[_Event]) -> Iterator[_Wait]:
-    """Yield where a thread waits for a communication. The call itself is no work."""
+    """Yield the calling thread's waits for a communication. The call itself does not count as work."""
     call = each.call
     if each.synchronous and not each.kernel:
         yield _Wait(call.begin_us, max(call.end_us, each.end_us), each)
@@ -401,7 +405,7 @@ def _waits_for(each: _Communication, events: list[_Event], steps: list[_Event]) 
 
 
 def _bursts(events: list[_Event]) -> Iterator[tuple[_Event, _Event]]:
-    """Yield the first and the last event of each time in which a thread works."""
+    """Yield the first and the last event of each period in which a thread works without long pauses."""
     first = last = events[0]
     for event in events[1:]:
         if event.begin_us - last.end_us > 10 * STOOD_STILL_US:
@@ -412,7 +416,7 @@ def _bursts(events: list[_Event]) -> Iterator[tuple[_Event, _Event]]:
 
 
 def _pieces(events: list[_Event], cuts: list[float], waits: list[_Wait]) -> list[_Piece]:
-    """Return a thread's work, cut where it launches something or waits."""
+    """Return the pieces of a thread's work, cut where it launches something or waits."""
     begin_us = events[0].begin_us
     end_us = max(event.end_us for event in events)
     bounds = {begin_us, end_us, *cuts, *(at for wait in waits for at in (wait.from_us, wait.until_us))}
@@ -428,7 +432,7 @@ def _pieces(events: list[_Event], cuts: list[float], waits: list[_Wait]) -> list
 
 
 def _chain(found: list[_Piece], waits: list[_Wait], pieces: dict[str, list[_Piece]]) -> None:
-    """Let each piece of a thread follow the one before, and what the thread has waited for meanwhile."""
+    """Let each piece of a thread follow the piece before it, and everything for which the thread waited in between."""
     left = deque(waits)
     before: list[_Piece] = []
     for piece in found:
@@ -443,7 +447,7 @@ def _chain(found: list[_Piece], waits: list[_Wait], pieces: dict[str, list[_Piec
 
 
 def _last(pieces: list[_Piece], at_us: float) -> list[_Piece]:
-    """Return the last piece that had ended then, if there is one."""
+    """Return the last piece that had ended at ``at_us``, or an empty list."""
     place = bisect_right(pieces, at_us, key=lambda piece: piece.end_us)
     return pieces[place - 1 : place] if place else []
 
@@ -457,7 +461,7 @@ def _node(made: _Piece | _Communication) -> TraceNode:
 
 
 def _waits(called: _Operator) -> bool:
-    """Return whether the caller of an operation waits for it: messages, and calls with ``async_op`` false."""
+    """Return whether the caller of an operation waits for it, as it does unless ``async_op`` is true."""
     schema = str(called.attribute("op_schema") or "")
     names = [
         part.split()[-1].partition("=")[0] for part in schema.partition("(")[2].partition(")")[0].split(", ") if part
@@ -467,7 +471,7 @@ def _waits(called: _Operator) -> bool:
 
 
 def _bytes_of(values: Any) -> int:
-    """Return the bytes of tensors among an operator's inputs, each [id, storage, offset, elements, bytes, device]."""
+    """Return the bytes of all tensors ([id, storage, offset, elements, bytes, device]) among an operator's inputs."""
     if not isinstance(values, list):
         return 0
     if len(values) == 6 and isinstance(values[5], str):

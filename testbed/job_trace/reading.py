@@ -16,15 +16,15 @@ from testbed.job_trace.checks import MOST_BYTES, check
 from testbed.job_trace.model import ALL_GATHER, COLLECTIVE, GATHER, SEND, JobTrace, RankTrace, Rates, whole
 
 RANK = "{rank}"
-_MOST_TIMES = 8  # that an algorithm sends a tensor: to all others, or log2 p
+_MOST_TIMES = 8  # assumed limit for how often an algorithm sends a tensor: to all others, or log2 p times
 _ENDS = (".et", ".et.gz", ".json", ".json.gz")
 
 
 def files_of(trace: Path) -> list[Path]:
     """Return the files of a job by rank. Raise ``ScenarioError`` if there are none, or one is missing.
 
-    trace  a folder whose files differ by their numbers; a path with ``{rank}``; a path that ends where ASTRA-sim
-           appends ``.0.et``; or one file, of a job of one rank
+    trace  a folder with files whose names contain the rank; a path with ``{rank}``; a path without the ending
+           ``.0.et``, as ASTRA-sim takes it; or the only file of a job with one rank
     """
     if trace.is_file():
         return [trace]
@@ -61,7 +61,7 @@ def files_of(trace: Path) -> list[Path]:
 
 
 def read_rank(trace: str, rank: int, kineto: str = "") -> RankTrace:
-    """Return what one rank does. ``kineto``: as ``trace``, of the times that PyTorch's profiler has measured."""
+    """Return the trace of one rank. ``kineto`` names, like ``trace``, the files of PyTorch's profiler, if any."""
     path = files_of(Path(trace))[rank]
     if not kineto:
         return chakra.read(path, rank)
@@ -72,7 +72,7 @@ def read_rank(trace: str, rank: int, kineto: str = "") -> RankTrace:
 
 
 def read_job(trace: str, kineto: str = "", groups: str = "", rates: Rates = Rates()) -> JobTrace:  # noqa: B008
-    """Return the trace of all ranks. Raise ``ScenarioError`` where it cannot be read, or not be played to its end."""
+    """Return the trace of all ranks. Raise ``ScenarioError`` if it cannot be read, or cannot be played to its end."""
     ranks = tuple(read_rank(trace, rank, kineto) for rank in range(len(files_of(Path(trace)))))
     job = JobTrace(ranks, groups_of(ranks, groups))
     check(job, rates)
@@ -80,7 +80,7 @@ def read_job(trace: str, kineto: str = "", groups: str = "", rates: Rates = Rate
 
 
 def groups_of(ranks: tuple[RankTrace, ...], file: str = "") -> dict[str, tuple[int, ...]]:
-    """Return the process groups by name: of the file, as ASTRA-sim has it, and those that ranks declare."""
+    """Return the process groups by name: those in ``file``, in ASTRA-sim's format, and those that ranks declare."""
     found = _groups_of_file(Path(file)) if file else {}
     for trace in ranks:
         for name, members in trace.groups.items():
@@ -105,7 +105,7 @@ def _groups_of_file(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _members(name: str, ranks: Any) -> tuple[int, ...]:
-    """Return the ranks of a process group. Raise ``ValueError`` for what is none."""
+    """Return the ranks of a process group. Raise ``ValueError`` if they are not a list of different ranks."""
     if not isinstance(ranks, list) or not all(isinstance(rank, int | float | str) for rank in ranks):
         raise ValueError(f"group '{name}' has no list of ranks")
     members = tuple(map(whole, ranks))
@@ -115,7 +115,7 @@ def _members(name: str, ranks: Any) -> tuple[int, ...]:
 
 
 def digest_of(*paths: str) -> str:
-    """Return a digest of all files of these traces, or other files. Empty paths are left out."""
+    """Return a digest of these files and of all files of these traces. Empty paths are left out."""
     files = [file for path in paths if path for file in files_of(Path(path))]
     return _digest(tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files))
 
@@ -131,11 +131,11 @@ def _digest(files: tuple[tuple[str, int, int], ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What deadlines follow from.
+    """Totals of a job, from which deadlines are derived.
 
-    ranks       their number
-    sent_bytes  that the rank which sends most sends, at most
-    work_s      of all ranks, one after another
+    ranks       number of ranks
+    sent_bytes  upper bound of the bytes that one rank sends
+    work_s      duration of the work of all ranks together
     """
 
     ranks: int
@@ -144,7 +144,7 @@ class Totals:
 
 
 def totals_of(job: JobTrace, rates: Rates) -> Totals:
-    """Return them. Raise ``ScenarioError`` at the node with which a rank sends more than a round can have."""
+    """Return the totals. Raise ``ScenarioError`` at the node with which a rank exceeds ``MOST_BYTES`` per round."""
     sent = [0] * len(job.ranks)
     work_s = 0.0
     for trace in job.ranks:
@@ -154,7 +154,7 @@ def totals_of(job: JobTrace, rates: Rates) -> Totals:
                 sent[trace.rank] += node.size_bytes
             elif node.kind == COLLECTIVE:
                 others = len(job.members(node.group)) - 1
-                forwards = node.operation in (ALL_GATHER, GATHER)  # what others put in
+                forwards = node.operation in (ALL_GATHER, GATHER)  # a rank also forwards the data of others
                 sent[trace.rank] += node.size_bytes * (others if forwards else min(_MOST_TIMES, others))
             if sent[trace.rank] > MOST_BYTES:
                 told = f"has {node.size_bytes} bytes, with which its rank sends up to {sent[trace.rank]} in a round"

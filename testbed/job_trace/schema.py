@@ -1,7 +1,7 @@
 """The messages of Chakra's schema for execution traces, described for protobuf by their field numbers.
 
-Source: MLCommons Chakra, schema/protobuf/et_def.proto, of May 2026. A file is a sequence of messages, each after its
-length as a varint: first ``GlobalMetadata``, then one ``Node`` each.
+Source: MLCommons Chakra, schema/protobuf/et_def.proto, of May 2026. A file is a sequence of messages, each preceded by
+its length as a varint: first one ``GlobalMetadata``, then one ``Node`` for each node.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COLLECTIVES = (
     "REDUCE_SCATTER_BLOCK",
     "BARRIER",
 )
-# The value of an attribute is one of these types, or a list of them: fields 3 and 4 are double, 5 and 6 float, …
+# The value of an attribute has one of these types, or is a list of it: fields 3 and 4 are double, 5 and 6 float, …
 VALUE_TYPES = (
     "double",
     "float",
@@ -107,7 +107,7 @@ def messages() -> dict[str, Any]:
 
 
 def _add(message: Any, name: str, number: int, type_: str, choice: int | None = None) -> None:
-    """Add a field to the description of a message; ``choice``: number of the ``oneof`` that it belongs to."""
+    """Add a field to the description of a message. ``choice`` is the number of the ``oneof`` to which it belongs."""
     single = type_.removeprefix("+")
     label = message.field.add(name=name, number=number, label=1 if single == type_ else 3)
     if single in VALUE_TYPES:

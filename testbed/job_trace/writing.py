@@ -1,7 +1,7 @@
-"""Writes a job's trace, for other simulators: Chakra's format (schema 0.0.4), and GOAL.
+"""Writes a job's trace for other simulators, in Chakra's format (schema 0.0.4) or in GOAL.
 
-GOAL (Hoefler, Siebert and Lumsdaine, ICPP 2009) is read by LogGOPSim and ATLAHS: computations in nanoseconds, messages
-in bytes. It has no collective operations.
+GOAL (Hoefler, Siebert and Lumsdaine, ICPP 2009) is read by LogGOPSim and ATLAHS. It states computations in nanoseconds
+and messages in bytes, and has no collective operations.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_chakra(job: JobTrace, folder: Path, name: str, *, as_json: bool = Fals
 
 
 def _message(node: TraceNode, trace: RankTrace) -> dict[str, Any]:
-    """Return a node by protobuf's JSON mapping."""
+    """Return a node in protobuf's JSON mapping."""
     message: dict[str, Any] = {"id": str(node.id), "name": node.name, "type": schema.NODE_TYPES[_TYPES[node.kind]]}
     if node.after:
         message["dataDeps"] = [str(each) for each in node.after]
@@ -90,7 +90,7 @@ def _attributes(node: TraceNode, trace: RankTrace) -> Iterator[tuple[str, str, A
 
 
 def _encoded(messages: list[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield messages of protobuf, each after its length."""
+    """Yield messages in protobuf, each preceded by its length."""
     classes = schema.messages()
     from google.protobuf import json_format
 

@@ -81,7 +81,7 @@ def every_node_computes_the_same_order(subject: Subject) -> None:
 
 @requirement("derive from Dgt, or tell what Dgt does with the same options")
 def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
-    """An order with best_effort has the 1 to MAX_CHANNELS channels of its options, which are Dgt's; others have none."""
+    """An order with best_effort has Dgt's options and the channels they set (1 to MAX_CHANNELS); others have none."""
     entry: type[Order] = subject.entry
     options = subject.options
     told = {
