@@ -383,7 +383,7 @@ def per_rank(frames: Frames) -> pd.DataFrame:
 
 
 class _During:
-    """Splits times of a node into parts. ``ends``: count transfers whose ``source``, ``target`` or both the node is."""
+    """Splits times of a node into parts. ``ends``: a node counts transfers that have it at one of these ends."""
 
     def __init__(self, frames: Frames, ends: tuple[str, ...]) -> None:
         self._computing, self._coding = _computing_and_coding(frames["computes"])

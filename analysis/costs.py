@@ -6,9 +6,9 @@ tensor. All are medians of several calls on one core.
 
 As in a run, there is other work between two calls: without it, a call with a small tensor would be several times
 faster. Codecs encode eight small tensors one after the other, about as many as a model has, because the first of them
-takes longer than the others. Codecs whose keys are cut by default are measured on slices, with as much work as that on
-one slice between two calls: in a run one slice follows another, so their code stays in the caches. Sums and copies have
-a time for each byte that they read. Measured in the kernel of exact runs, the rows are what programs take there.
+takes longer than the others. Codecs whose keys are cut by default are measured on slices, with the work of one slice
+between two calls: in a run one slice follows another, so their code stays in the caches. Sums and copies have a time
+for each byte that they read. If the rows are measured in the kernel of exact runs, they are the costs of such runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ Calls = dict[str, list[tuple[float, int]]]
 
 
 def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) -> dict[str, Row]:
-    """Return the rows of all shipped codecs, optimizers and memory operations; on a GPU, of the codecs with copies."""
+    """Return the rows of all shipped codecs, optimizers and memory operations; on a GPU, only those of the codecs.
+
+    On a GPU, the times include the copies between the GPU and main memory.
+    """
     if device.type != CPU.type:
         return _on_gpu(large, repeats, device)
     rows: dict[str, Row] = {}

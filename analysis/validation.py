@@ -81,9 +81,10 @@ class ValidationPoint:
 class Agreement:
     """How well simulated and measured times agree.
 
-    median         of the absolute errors; ``percentile_95`` and ``worst`` likewise
+    median         of the absolute errors over all points
+    percentile_95  95th percentile of these errors; ``worst``: the largest one
     tau            Kendall's tau of the order of techniques: a mean over cases, rates and delays
-    tau_resolved   the same, where times that differ by less than ``RESOLUTION`` are ties
+    tau_resolved   the same, if times that differ by less than ``RESOLUTION`` count as ties
     points         number of points
     """
 

@@ -311,7 +311,7 @@ def _pairs(ends: Iterable[Pair]) -> list[Pair]:
 
 
 def _named(pairs: Sequence[Pair], count: int = 0) -> str:
-    """Return the first pairs as text, and the number of the others. ``count``: of all, if ``pairs`` is incomplete."""
+    """Return the first pairs as text, and the number of further ones. ``count``: of all, if ``pairs`` is incomplete."""
     shown = ", ".join(f"{a}-{b}" for a, b in pairs[:_NAMED])
     more = max(count, len(pairs)) - _NAMED
     return f"{shown} and {more} more" if more > 0 else shown

@@ -332,7 +332,7 @@ def read_matrix(file: TextFile) -> Table | None:
 
 
 def _rows(file: TextFile, names: tuple[str, ...]) -> Iterator[Row]:
-    """Yield all rows. Raise ``ScenarioError`` for a row that has not as many cells as the header."""
+    """Yield all rows. Raise ``ScenarioError`` for a row with another number of cells than the header."""
     separator = separator_of(file.rows[0][1])
     for line, text in file.rows[1:]:
         cells = _cells_of(text, separator)

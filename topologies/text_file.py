@@ -58,7 +58,7 @@ class TextFile:
     def numbers(self, columns: int, what: str, cure: str) -> Iterator[tuple[int, list[float]]]:
         """Yield the line number and the finite numbers of every row, which are separated by commas or blanks.
 
-        Refuse a row that has not ``columns`` numbers, with a message that expects ``what`` and suggests ``cure``.
+        Refuse a row without exactly ``columns`` numbers. The message says that ``what`` was expected, and the ``cure``.
         """
         if not self.rows:
             self.refuse(None, "no rows")

@@ -36,7 +36,7 @@ class Row:
               requirements forbid it
     why       more about the outcome; may be empty
     estimate  of the quantity to be minimised: seconds, bytes or US dollars. If ``beaten``, ``value`` is a lower bound
-    seeds     number of seeds that reached the goal; of those trained, if none did
+    seeds     number of seeds that reached the goal; if none did, number of trained seeds
     rounds    number of rounds to the goal; ``time_s``, ``wan_bytes``, ``usd``: what these take
     accuracy  the last one seen; ``loss`` likewise
     round_s   mean time of a round

@@ -14,9 +14,10 @@ TRIED = 2
 
 
 def nearer_centres(plan: Plan) -> list[str]:
-    """Return the data centres whose farthest other one is nearer than that of the central one; best first.
+    """Return at most ``TRIED`` data centres that would be better central ones, the best first.
 
-    The distance is the time of a transfer of the whole model. Empty without servers, as there is no central one then.
+    The criterion is the time that the model takes from the farthest other data centre. Empty without servers, as there
+    is no central data centre then.
     """
     if not plan.with_role("global_server"):
         return []

@@ -94,9 +94,9 @@ def _longer(timeouts: Timeouts, place: Place) -> Timeouts:
 
 
 def elsewhere(search: Search) -> list[Elsewhere]:
-    """Return the values of the best candidates at each place, of places where all of them have one.
+    """Return, for each place, the values of the best candidates.
 
-    Empty without a target, or with fewer than two candidates.
+    Places at which a candidate has no value are left out. Empty without a target, or with fewer than two candidates.
     """
     target = search.question.target
     here = {name: found.value for name, found in search.estimates().items()}

@@ -26,8 +26,8 @@ SEEDS_OF_A_VALUE = 3
 """An interval is for the mean over this many runs with other seeds."""
 
 PRIOR_SPREAD = 0.2
-"""Standard deviation, between seeds, of the logarithm of a value: the prior, as a single seed cannot show it. Median of
-77 techniques in randomly drawn scenarios, with six seeds each (docs/measurements/advice.md)."""
+"""Prior standard deviation, between seeds, of the logarithm of a value, which a single seed does not show. It is the
+median of 77 techniques in randomly drawn scenarios, with six seeds each (docs/measurements/advice.md)."""
 
 _PRIOR_WEIGHT = 2  # degrees of freedom that the prior counts for
 DRAWS = 4000
@@ -84,7 +84,10 @@ def reached(known: Known, target: Target) -> dict[int, Reached]:
 
 
 def missed(known: Known, reached_with: Mapping[int, Reached]) -> list[Reached]:
-    """Return what all rounds took with each seed that made all of them and is not among ``reached_with``."""
+    """Return what all rounds took with each seed that made all of them without reaching the goal.
+
+    reached_with  by seed: what the seeds took that did reach it
+    """
     return [
         at(known, curve, curve.rounds, curve.ends_s[-1])
         for seed, curve in known.curves.items()

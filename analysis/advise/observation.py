@@ -78,8 +78,8 @@ class Observation:
     steps       training steps of a worker in a round, on average
     samples     training samples of all workers in a round, on average
     scores      evaluations, in the order of rounds
-    steady      how many of ``ends_s`` tell how long rounds take: where workers do not wait for each other, those up to
-                the beginning of the last round of any worker, as after that fewer and fewer workers train
+    steady      how many of ``ends_s`` show how long rounds take. If workers do not wait for each other, these are the
+                ends before the last beginning of any worker's round: after that, fewer and fewer workers train
     """
 
     status: str

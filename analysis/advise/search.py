@@ -166,7 +166,7 @@ class Search:
         return estimate.left_at(known) is None and not self._has_reached(known) and self.worth([known], 1.0) > 0
 
     def _find_missing_paces(self, share: float) -> None:
-        """Simulate candidates without a pace one after another, each with all that is left: its fair part was too
+        """Simulate candidates without a pace. Each may use all of the remaining budget, as its fair part was too
         little."""
         wanted = [(name, 0.0) for name in self._without_pace()]
         for task, seen in self.simulate(self._samples(wanted, share, fair=False), share):
@@ -202,7 +202,7 @@ class Search:
             plan = self.known[name].candidate.plan
             left = (
                 math.ceil((len(wanted) - done) / self.question.jobs) if fair and done else 1
-            )  # the first one also loads what all need
+            )  # the first one also loads modules and data for all
             limits = self.budget.limits(share, of=left)
             yield Task((name, start_s), sampled(plan, rounds_to_sample(plan), start_s), limits)
 
@@ -264,7 +264,7 @@ class Search:
             first = members[0]
             rounds = self.worth(members, most)
             within = UNLIMITED
-            if first.timed:  # stopped by its own value: its first rounds tell little about the time of later ones
+            if first.timed:  # the run is stopped when its value is too high; first rounds do not predict later ones
                 rounds = math.ceil(first.rounds * most / MORE_STEPS)
                 within = self.question.within(first, self.bound())
             if rounds and not self._is_followed(first, rounds):
@@ -275,8 +275,8 @@ class Search:
     def _is_followed(self, known: Known, rounds: int) -> bool:
         """Return whether a candidate needs no more training.
 
-        This is so if it has made so many rounds, has reached the goal, has failed or diverged, or, if its learning
-        depends on times, has already taken more than ``bound()``.
+        This is so if it has made ``rounds`` rounds, has reached the goal, or has failed or diverged. If its learning
+        depends on times, it is also so if it has already taken ``bound()``.
         """
         seen = known.curves.get(self.seed)
         if seen is None:

@@ -26,7 +26,7 @@ from testbed.target import ACCURACY, Target, learning_of
 CASES_DRAWN = 6
 _WIDTH_IN = 11.0
 _HEIGHT_IN = 3.1
-_LONGEST_LABEL = 20  # most characters of the base's label below a panel, of four in a row
+_LONGEST_LABEL = 20  # most characters of the base's label below a panel, as four panels stand in a row
 _PLACES = 200  # number of points of a mean curve
 _INK = "#20242C"
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}

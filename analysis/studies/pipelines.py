@@ -1,8 +1,8 @@
 """Which way to train takes the least time per token: whole models, pipelines over the WAN, or pipelines inside sites.
 
-Three models on four networks are simulated by sizes and amounts of work; nothing is learned. The batch of a step is the
-same for all: that of eight machines with a whole model each, of one pipeline with eight stages, or of four pipelines
-with two stages, one in each data centre.
+Three models on four networks are simulated by sizes and amounts of work; nothing is learned. Each step has the same
+batch, whether it is computed by eight machines with a whole model each, by one pipeline with eight stages, or by four
+pipelines with two stages, one in each data centre.
 """
 
 from __future__ import annotations
