@@ -288,7 +288,7 @@ def _topology(run: StoredRun, label: str) -> Iterator[str]:
 
 
 def _of_neighbours(run: StoredRun) -> str:
-    """Return a note that names other runs on the same network: the load of links includes their bytes."""
+    """Return a note that names other jobs on the same network: the load of links includes their bytes."""
     others = neighbours(run.path)
     return f" Bytes of {escape(', '.join(others))} on the same network are included." if others else ""
 
