@@ -36,27 +36,29 @@ _SUFFIXES = {"s": "_s", "bit/s": "_bps", "bytes": "_bytes"}
 
 
 def option(default: Any, help: str = "", **facts: Any) -> Any:  # noqa: A002 - as in argparse
-    """Return a field, and what a scenario may write for it. The default may be the type ``dict``.
+    """Return a field with facts about the values that a scenario may write. The default may be the type ``dict``.
 
-    The text below a field says what it means. Options of techniques have that text as ``help``.
+    The text below a field describes it; options of techniques have this text as ``help``. The facts are:
 
     ``min``, ``max``, ``above`` (exclusive)  bounds, in SI units
-    ``choices``  the words, or numbers, that there are
-    ``unit``     of a quantity: ``bit/s``, ``s``, ``bytes`` or ``share``
-    ``example``  of a quantity, if the usual one of its unit does not fit
-    ``words``    values that have a name: ``{"auto": -1}``
-    ``form``     of a text that is no plain one (``testbed.scenario.reading.forms``), or what reads the value
-    ``axis``     of a technique; ``tiers``: whether there may be one for each tier. ``kinds``: table of a kind alone
-    ``section``  declared dataclass that a scenario writes, where the annotation is another: its ``value()`` is what the
-                 field holds, and ``of`` the inverse
-    ``path``     what a text is the path of: ``file``, ``folder`` or ``script``
-    ``key``      in the scenario; by default the name of the field, without the unit that it ends with
-    ``absent``   the value that stands for nothing, which a scenario writes as ``null``
-    ``described_in``  declared dataclass that has the text below the field, where it is another
-    ``sample``   stands in for a value that was refused, while rules over other values are looked at
-    ``cure``     for what is above ``max``; ``or_zero``: 0 is a value too, though below ``min``
+    ``choices``  the allowed words or numbers
+    ``unit``     the unit of a quantity: ``bit/s``, ``s``, ``bytes`` or ``share``
+    ``example``  an example of a quantity, if the usual one of its unit does not fit
+    ``words``    words that stand for numbers: ``{"auto": -1}``
+    ``form``     the name of a reader in ``testbed.scenario.reading.forms``, or a reader, for values of other forms
+    ``axis``     the axis of a technique. ``tiers``: whether each tier may have a technique of its own
+    ``kinds``    the table of a kind without options
+    ``section``  the declared dataclass that reads the value, if the field holds something else: its ``value()`` returns
+                 the field's value, and its ``of`` is the inverse
+    ``path``     what the path in a text leads to: ``file``, ``folder`` or ``script``
+    ``key``      the key in the scenario; by default the name of the field without the suffix of its unit
+    ``absent``   the value that a scenario writes as ``null``
+    ``described_in``  the declared dataclass with the text that describes the field, if it is another one
+    ``sample``   a value that replaces a refused one, so that rules about other values can still be checked
+    ``cure``     the cure for values above ``max``
+    ``or_zero``  whether 0 is allowed although it is below ``min``
 
-    Facts of the items of a list or dictionary are in their annotation: ``Annotated[str, item(form="name")]``.
+    Facts about the items of a list or dictionary are in the annotation: ``Annotated[str, item(form="name")]``.
     """
     if default is dict:
         return dataclasses.field(default_factory=dict, metadata={"help": help, **facts})
@@ -64,7 +66,7 @@ def option(default: Any, help: str = "", **facts: Any) -> Any:  # noqa: A002 - a
 
 
 def required(**facts: Any) -> Any:
-    """Return a field as ``option`` does, which has no default."""
+    """Return a field like ``option``, but without a default."""
     return option(dataclasses.MISSING, **facts)
 
 
@@ -74,7 +76,7 @@ def item(**facts: Any) -> Mapping[str, Any]:
 
 
 def derived(default: Any) -> Any:
-    """Return a field of the Plan that follows from other settings: no scenario writes it."""
+    """Return a field of the Plan that follows from other settings, so that scenarios cannot write it."""
     return dataclasses.field(default=default, metadata={"derived": True})
 
 
@@ -90,18 +92,18 @@ def key_of(field: dataclasses.Field[Any]) -> str:
 
 
 def limits_of(hint: Any, facts: Mapping[str, Any]) -> tuple[Any, Any, bool]:
-    """Return the smallest and the largest value of a number's field, and whether it has to be above the smallest."""
+    """Return the lower and upper bound of a number, and whether it must be above the lower bound."""
     highest = 10**12 if hint is int else 1e12
     return facts.get("above", facts.get("min", 0)), facts.get("max", highest), "above" in facts
 
 
 @cache
 def texts_of(declared: Any) -> dict[str, str]:
-    """Return the texts that describe the fields of a declared dataclass and of its bases: those below the fields."""
+    """Return the texts below the fields of a declared dataclass and of its bases, by the name of the field."""
     found: dict[str, str] = {}
     classes: list[type] = list(declared.__mro__)
     for cls in reversed(classes):
-        is_written = getattr(sys.modules[cls.__module__], cls.__name__, None) is cls  # and not made of another one
+        is_written = getattr(sys.modules[cls.__module__], cls.__name__, None) is cls  # not made by ``changes_of``
         if not is_written or not dataclasses.is_dataclass(cls):
             continue
         [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body

@@ -20,9 +20,9 @@ _OF_TOKENS = 3  # dimensions
 class KeyShape:
     """Dimensions of a key's tensor (stored row by row), and its role in the model.
 
-    role  ``matrix``: weights of a layer, kernels of convolutions included; ``vector``: biases and scales, and any slice
-          that begins or ends within a row; ``table``: an embedding, whose rows are looked up; ``head``: the last matrix
-          of a model, which computes the scores
+    role  ``matrix``: weights of a layer, including kernels of convolutions; ``vector``: biases and scales, and any
+          slice that begins or ends within a row; ``table``: an embedding, whose rows are looked up; ``head``: the last
+          matrix of a model, which computes the scores
     """
 
     dimensions: tuple[int, ...]

@@ -37,10 +37,10 @@ Execute = Callable[[Plan, Path, Progress], SessionResult]
 
 
 def check_before_training(scenario: Scenario, plan: Plan) -> None:
-    """Raise ``ScenarioError``, with its place, for what the run would refuse before its first step: data, split, model.
+    """Raise ``ScenarioError``, with its place, if the run would refuse data, split or model before its first step.
 
-    Raise ``CapabilityError`` for a program that is not installed. A node of a cluster may have other files and
-    programs: there, the run itself tells.
+    Raise ``CapabilityError`` for a program that is not installed. Runs on a cluster are not checked, as its nodes may
+    have other files and programs.
     """
     from testbed.engine.rehearsal import needs_rehearsal, rehearse
 
@@ -65,11 +65,14 @@ def prepare(
     again: bool = False,
     early: session.HostProcess | None = None,
 ) -> RunDirectory:
-    """Claim a run directory and write what is known before the run.
+    """Claim a run directory, and write the files that are known before the run.
 
-    ``out``: the directory, by default a new one below ``runs``. ``text``: the scenario as its author wrote it.
-    ``early``: see ``in_processes``. Raise ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out``
-    holds the finished run of this Plan, and ``ScenarioError`` if it holds another one.
+    out    the directory, by default a new one below ``runs``
+    text   the scenario as its author wrote it
+    early  see ``in_processes``
+
+    Raise ``CapabilityError`` if the machine cannot run the Plan, ``AlreadyDone`` if ``out`` holds the finished run of
+    this Plan, and ``ScenarioError`` if it holds another one.
     """
     if not plan.is_spread:  # nodes of a cluster look for their GPUs when they start
         try:
@@ -103,8 +106,8 @@ def _capabilities(plan: Plan, early: session.HostProcess | None) -> dict[str, An
 def in_processes(
     plan: Plan, directory: Path, on_progress: Progress, early: session.HostProcess | None = None
 ) -> SessionResult:
-    """Execute the Plan in a host process, which may start others; in ``early``, if one has been started."""
-    if not plan.facilities.has_processes:  # which needs one core: nothing is delayed if another one is used meanwhile
+    """Execute the Plan in a host process, which may start others: in ``early``, if it was started before."""
+    if not plan.facilities.has_processes:  # a simulation needs one core, so importing on another one delays nothing
         threading.Thread(target=_import, args=(_OF_FINISHING,), daemon=True).start()
     return session.run(plan, directory, on_progress, early)
 
@@ -115,7 +118,7 @@ def _import(modules: Iterable[str]) -> None:
 
 
 def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    """Execute a simulated Plan without a host process; its imports may be there already."""
+    """Execute a simulated Plan in this process, which may have imported the needed modules already."""
     from testbed.execution import host
 
     return host.attempt(plan, directory, on_progress, cores=capacity.usable_cores())
@@ -128,9 +131,9 @@ def train(
     execute: Execute = in_processes,
     followers: Sequence[Follower] = (),
 ) -> SessionResult:
-    """Execute the Plan and show its progress. Errors and interrupts become an outcome: results are always written.
+    """Execute the Plan and show its progress. Errors and interrupts become an outcome, so results are always written.
 
-    ``followers`` get every event, too; one that raises ``KeyboardInterrupt`` ends the run.
+    ``followers`` get every event as well. A follower that raises ``KeyboardInterrupt`` ends the run.
     """
     audience = Audience(plan, run, display, followers)
     (outcome,) = train_before([audience], lambda: [execute(plan, run.path, audience.take)])
@@ -176,7 +179,7 @@ class Audience:
 
 
 def train_before(audiences: Sequence[Audience], execute: Callable[[], Sequence[SessionResult]]) -> list[SessionResult]:
-    """Execute runs while ``audiences`` follow them. Return the outcome of each; an error of the whole ends them all."""
+    """Execute runs while ``audiences`` follow them. Return the outcome of each; an error of ``execute`` fails all."""
     outcomes: Sequence[SessionResult] = [INTERRUPTED] * len(audiences)
     try:
         with ExitStack() as stack:
@@ -205,12 +208,14 @@ def finish(
     hurry: Callable[[], bool] = lambda: False,
     followers: Sequence[Follower] = (),
 ) -> tuple[SessionResult, StoredRun]:
-    """Write everything that follows from the events, each file whole, and the final status last.
+    """Write all files that follow from the events, each atomically, and the final status last.
 
-    ``started``: UTC in ISO 8601. ``duration_s``: of the command until it is called, which is done again when all is
-    drawn. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
-    the outcome, which is ``diverged`` if the training has, and the run, whose status is still that of one in progress.
-    Raise ``TestbedError`` if a file cannot be written; the run has a final status then, too.
+    started     begin of the command, UTC in ISO 8601
+    duration_s  returns the duration of the command so far; called once more after the figure has been drawn
+    hurry       if it returns true, leave the figure out; ``testbed show RUN --figure`` draws it
+
+    Return the outcome, which is ``diverged`` if the training has diverged, and the run, which still has the status of a
+    run in progress. Raise ``TestbedError`` if a file cannot be written; the run has a final status in this case, too.
     """
     with record.final_status(run, outcome.message):
         concluded = record.conclude(run, plan, outcome, started, duration_s())
@@ -222,7 +227,7 @@ def finish(
         stored = stored_run(run.path, concluded.plan, result, concluded.tables)
         if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
             draw(run, stored)
-        if not plan.is_exact:  # whose files are those of its guest
+        if not plan.is_exact:  # ``result.json`` of an exact run states virtual time and comes from its guest
             result["duration_s"] = round(duration_s(), 3)
             atomic.write_json(run.file("result.json"), result)
         atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))

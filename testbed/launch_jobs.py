@@ -151,10 +151,10 @@ def finish(prepared: PreparedJobs, outcomes: Sequence[SessionResult], **how: Any
 def run_alone(
     prepared: PreparedJobs, carry_out: CarryOut, is_interrupted: Callable[[], bool] = lambda: False
 ) -> dict[str, SessionResult]:
-    """Run each job by itself on the same network, from the run's beginning, into ``alone/NAME``, unless it has been.
+    """Run each job by itself on the same network, from the run's beginning, into ``alone/NAME``, unless this was done.
 
-    Return the outcome of each by ``NAME alone``. After an interrupt none is begun: one that ``carry_out`` returns, or
-    that ``is_interrupted`` tells of.
+    Return the outcomes by ``NAME alone``. No further job begins after an interrupt, whether ``carry_out`` returns it or
+    ``is_interrupted`` reports it.
     """
     found: dict[str, SessionResult] = {}
     missing = not_run_alone(prepared)
@@ -190,7 +190,7 @@ def _by_itself(prepared: PreparedJobs, job: Job) -> PreparedJobs:
 
 
 def write_summary(directory: Path) -> StoredJobs:
-    """Write the summary of all jobs, and draw them, if any has completed a round. Return them."""
+    """Write the summary of all jobs, and their figure if any job has completed a round. Return the jobs."""
     from analysis.figures.jobs import draw
     from analysis.jobs import load_jobs
     from testbed.display.jobs import summary_of_jobs

@@ -30,15 +30,15 @@ class Paradigm:
     """Declarations of a paradigm, as class attributes.
 
     tiers       tiers of parameter servers; 0: workers exchange with each other
-    library     a library with its own sockets makes the sum, which virtual time cannot simulate
-    codecs      whether messages pass through a codec; otherwise values travel unchanged
-    models      workers send each other models, not gradients
-    global_sum  every worker's contribution enters every update, so that all workers have the same model
-    survives    whether, with these options, the others can continue after a worker is lost, as they have all its state
-    sparse      whether, with these options, only some elements of most tensors are sent at once, and the others later
-    cuts_models the model is cut over several workers, and stages exchange gradients by another paradigm
-    messages    kinds of the messages in which workers send each other tensors, as the event log names them
-    presets     techniques by name that this class carries; those of a base class are not its own
+    library      whether a library with its own sockets makes the sum, which virtual time cannot simulate
+    codecs       whether messages pass through a codec; otherwise values travel unchanged
+    models       whether workers send each other models instead of gradients
+    global_sum   whether every worker's contribution enters every update, so that all workers have the same model
+    survives     whether, with these options, the others can continue after a worker is lost, as they have all its state
+    sparse       whether, with these options, most messages send only some elements of a tensor, and the others later
+    cuts_models  whether the model is cut over several workers, whose replicas exchange gradients by another paradigm
+    messages     kinds of the messages in which workers send each other tensors, as the event log names them
+    presets      presets that this class declares itself, without those of its base class
     """
 
     tiers: ClassVar[int] = 0
@@ -134,7 +134,7 @@ class AllReduce(AllReduceOptions, Paradigm):
             source="Shi et al., MLSys 2021",
             settings={
                 "paradigm": {"algorithm": "hitopk", "density": "5 %"},
-                "optimizer": {"kind": "adam", "beta1": 0},  # momentum would repeat what is sent once in a while
+                "optimizer": {"kind": "adam", "beta1": 0},  # momentum would repeat a contribution that is sent rarely
             },
             defining=("paradigm.algorithm",),
         ),
@@ -200,15 +200,15 @@ class Gloo(GlooOptions, Paradigm):
 REPLICAS: Axis[Paradigm] = Axis(
     "replicas", {"allreduce": AllReduce, "hips": Hips, "ps": ParameterServer, "gossip": Gossip}
 )
-"""How the replicas of a stage exchange what they have computed."""
+"""How the replicas of a stage exchange gradients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline(Paradigm):
     """The model is cut into stages on different workers; replicas of a stage exchange as in another paradigm.
 
-    In a pipeline several workers make one training step together. The replicas of a stage exchange the gradients of its
-    parameters as ``replicas`` says.
+    In a pipeline, several workers make one training step together. ``replicas`` is the paradigm by which the replicas
+    of a stage exchange the gradients of its parameters.
     """
 
     cuts_models: ClassVar[bool] = True
@@ -243,9 +243,13 @@ class Pipeline(Paradigm):
 
 
 class Workers(Protocol):
-    """The workers that take part, as one of them sees them. Tensors are flat; all call the same, in the same order.
+    """The workers that take part, as one of them sees them. All must make the same calls in the same order.
 
-    ranks  their names, the same at all; ``rank``: this worker's place in them; ``size``: their number
+    Tensors are flat.
+
+    ranks  the workers' names, in the same order on all of them
+    rank   this worker's place in ``ranks``
+    size   number of workers
     """
 
     ranks: tuple[str, ...]
@@ -253,17 +257,17 @@ class Workers(Protocol):
     size: int
 
     def all_reduce(self, tensor: Tensor) -> Coroutine[Any, Any, Tensor]:
-        """Return the sum of all workers' tensors, with the same bits at all."""
+        """Return the sum of all workers' tensors, with the same bits on every worker."""
 
     def all_gather(self, tensor: Tensor) -> Coroutine[Any, Any, list[Tensor]]:
         """Return all workers' tensors, by rank."""
 
     def broadcast(self, tensor: Tensor) -> Coroutine[Any, Any, Tensor]:
-        """Return the first worker's tensor; elsewhere ``tensor`` says only its size."""
+        """Return the first worker's tensor. On other workers, only the size of ``tensor`` matters."""
 
 
 class OwnParadigm(Paradigm, ABC):
-    """A paradigm from outside: workers have models of their own, and mix them. A frozen dataclass of its options:
+    """The base class of users' paradigms: workers have their own models and mix them. A frozen dataclass of options:
 
     @dataclass(frozen=True)
     class Averaging(OwnParadigm):
@@ -283,14 +287,14 @@ class OwnParadigm(Paradigm, ABC):
 
     @abstractmethod
     def mixes(self, round_: int) -> bool:
-        """Return whether all workers mix their models at the end of ``round_`` (0, 1, …). The last one always does."""
+        """Return whether all workers mix their models after ``round_`` (0, 1, …); after the last round, they do."""
 
     @abstractmethod
     async def mix(self, round_: int, model: Tensor, workers: Workers) -> Tensor:
-        """Return this worker's model after ``round_``, given the one that it has trained.
+        """Return this worker's model after ``round_``, from the ``model`` that it has trained.
 
-        model    flat float32; not to be changed
-        workers  those that take part. When one is lost or joins, this call ends in the middle, and all make it again
+        model    flat float32, which must not be changed
+        workers  the workers that take part. When one is lost or joins, this call is cancelled, and all call it again
         """
 
 

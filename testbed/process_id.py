@@ -37,9 +37,9 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RunOwner(ProcessId, frozen=True, forbid_unknown_fields=True):
     """The owner of a run directory. Other machines and containers may see it; there, its number is another process.
 
-    space    where the number has its meaning (``pid_space``); empty in records of earlier releases
-    host     name of its machine
-    machine  digest of that name and of the machine's id; empty if it has none
+    space    the space of process numbers to which the number belongs (``pid_space``); empty in earlier releases
+    host     name of the process's machine
+    machine  digest of ``host`` and of the machine's id; empty if it has no id
     """
 
     space: str = ""
@@ -71,7 +71,7 @@ def _machine() -> str:
 
 
 def age_s() -> float:
-    """Return how long ago this process began, its interpreter's start included; 0 where there is no ``/proc``."""
+    """Return the age of this process, including the start of its interpreter; 0 if there is no ``/proc``."""
     ticks = start_ticks(os.getpid())
     return 0.0 if ticks is None else time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
@@ -85,7 +85,7 @@ def boot_id() -> str:
 
 
 def pid_space() -> str:
-    """Return where process ids mean the same as here, as eight letters: in this boot, and this namespace."""
+    """Return eight hexadecimal digits for this boot and process namespace, within which process ids are unique."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:

@@ -41,7 +41,7 @@ def path_of(name: str | Path) -> Path:
     known = names()
     if str(name) in known:
         return known[str(name)]
-    if path.is_dir():  # which the reader refuses
+    if path.is_dir():  # the reader refuses a directory
         return path
     hint = suggestion(str(name), list(known)) or "`testbed scenarios` lists the shipped ones"
     raise ScenarioError(f"{name}: neither a file nor a shipped scenario ({hint})")

@@ -84,7 +84,7 @@ class Technique:
         return {"kind": self.kind, **dumped(_options_model(self.options.__class__), self.options, "json")}
 
     def violations(self, *at: str) -> list[Violation]:
-        """Return what the options' owner finds wrong in them."""
+        """Return the problems that the class of the options reports."""
         return violations_of(self.options, *at)
 
 
@@ -101,14 +101,14 @@ class PerTier:
 
 @cache
 def of_axis(name: str, tiers: bool = False) -> ReadAs:
-    """Return what a scenario may write on an axis."""
+    """Return the reader of the techniques on an axis."""
     return per_tier(name, AXES[name]) if tiers else axis(name, AXES[name])
 
 
 def axis(name: str, table: Table) -> ReadAs:
-    """Return what a scenario may write for one axis: any kind of ``table``, short or long.
+    """Return the reader of one technique: any kind of ``table``, in its short or long form.
 
-    The model of a kind is made when a scenario names the kind: most scenarios name few of them.
+    The model of a kind is made only when a scenario names the kind, as most scenarios name few kinds.
     """
     models: dict[str, type[BaseModel]] = {}
     validators: dict[str, SchemaValidator] = {}
@@ -136,7 +136,7 @@ def axis(name: str, table: Table) -> ReadAs:
 
 
 def _shipped(name: str, table: Table) -> core_schema.CoreSchema:
-    """Return what a scenario may write for one axis in long form, of the shipped kinds."""
+    """Return the schema of the long form of all shipped kinds."""
     shipped = table.shipped if isinstance(table, Axis) else table
     union: Any = None
     for kind in shipped:
@@ -150,7 +150,7 @@ _TIERS = ("tier1", "tier2")
 
 
 def per_tier(name: str, table: Table) -> ReadAs:
-    """Return what a scenario may write for an axis with a technique for each tier; a single one is for both tiers."""
+    """Return the reader of a technique for each tier; a single technique is for both tiers."""
     kind = axis(name, table)
     fields: dict[str, Any] = {
         "tier1": (Annotated[Technique, kind], Field(description="workers to their local server (LAN)")),
@@ -197,7 +197,7 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
 
 
 def kind_of(table: Axis[Any]) -> ReadAs:
-    """Return what a scenario may write for an optional kind of ``table`` without options.
+    """Return the reader of an optional kind of ``table`` without options.
 
     The data that such a kind reads become part of the scenario, so its code is noted in the context's list ``code``.
     """

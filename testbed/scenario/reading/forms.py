@@ -84,4 +84,4 @@ FORMS: Mapping[str, Any] = {
     "profile": PROFILE,
     "step_times": STEP_TIMES,
 }
-"""Leaves, or whole types of what takes a table."""
+"""Leaves or, for values that take a table, whole types."""

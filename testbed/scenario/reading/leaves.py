@@ -25,7 +25,7 @@ def leaf(hint: Any, facts: Mapping[str, Any]) -> Any:
     elif hint in (int, float):
         found = _number(hint, facts)
     else:
-        assert hint is str, f"a setting of type {hint} needs a form"  # of techniques from outside: Axis._load
+        assert hint is str, f"a setting of type {hint} needs a form"  # ``Axis._load`` has checked users' techniques
         found = quantities.TEXT
     if "words" in facts:
         found = quantities.or_word(found, facts["words"])

@@ -17,7 +17,7 @@ from testbed.scenario.reading.section import ReadAs
 from testbed.units import parse_float
 from topologies.text_file import TextFile
 
-_LONGEST_S = 3600.0  # of a step, or a part of one
+_LONGEST_S = 3600.0  # limit for a step, or a part of one
 _SCHEMA = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
 
 
@@ -34,9 +34,11 @@ def table(
 
     kind     type of the table
     of_file  reads the file; raises ``ScenarioError``
-    text     turns a table into one text, and the text into the table again; the second raises ``ValueError``
-    empty    the table where none is given
-    what     the text holds, and ``made_by`` how the file is made, for messages
+    text     a pair of functions: one turns a table into a text, the other turns the text into the table again, and
+             raises ``ValueError``
+    empty    the table if none is given
+    what     what the text holds, for messages
+    made_by  how the file is made, for messages
     """
     write, read_text = text
 

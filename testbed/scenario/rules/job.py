@@ -134,7 +134,7 @@ def layers_are_computed_whole(scenario: Scenario) -> Found:
 
 
 def _given(scenario: Scenario, *keys: str) -> set[str]:
-    """Return what is written for these keys of ``device``, for all workers, for a data centre or for one worker."""
+    """Return the values written for these keys of ``device``: for all workers, a data centre, or a single worker."""
     sites = scenario.topology.data_centers
     of_workers = (device for site in sites for device in site.worker_devices.values())
     devices = [scenario.device, *(site.device for site in sites), *of_workers]
@@ -150,7 +150,7 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
         problem = "has no effect here: no samples are used, and all workers count the same"
         yield Violation(("training", "split"), problem, "remove it")
     where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
-    # where nothing is computed, precision and accumulation say how large activations in memory are
+    # if nothing is computed, precision and accumulation still determine the size of activations in memory
     computing = ("precision", "accumulate") if is_scripted(scenario) else ()
     for key in other_than_default(training, *computing, "compile", "deterministic"):
         yield Violation(("training", key), f"has no effect here: {where}", "remove it")

@@ -38,7 +38,7 @@ _TO_SERVERS = {
     "overlay": "the relaying of contributions to",
     "aggregation": "the combining of contributions at",
 }
-_SHOWN = 8  # of the data centres, in a message
+_SHOWN = 8  # so many data centres are listed in a message
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
 
 

@@ -140,7 +140,7 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
 
 
 def _unfit_gossip(exchange: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield the same for replicas that gossip: the replicas of all stages must mix and end in the same rounds."""
+    """Yield the settings that do not fit replicas that gossip: all stages must mix and end in the same rounds."""
     options = exchange.paradigm.options
     if not isinstance(options, GossipOptions):
         return
@@ -157,7 +157,7 @@ def _unfit_gossip(exchange: Scenario) -> Iterator[tuple[tuple[str, ...], str, st
 
 
 def _unfit_job(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield the same for settings that do not depend on the exchange."""
+    """Yield the settings that do not fit a pipeline, whatever the exchange of its replicas."""
     if any(overlay.declared.relays for _, overlay in scenario.overlay):
         fitting = kinds(OVERLAYS, lambda each: not each.relays)
         yield ("overlay",), "relays serve all workers, but only some hold a stage's parameters", f"write {fitting}"

@@ -52,7 +52,7 @@ def _goes_on(paradigm: type[Paradigm]) -> bool:
 
 
 def _takes_along(scenario: Scenario) -> str:
-    """Return what a lost worker takes along, in a run whose workers exchange with each other; empty: nothing."""
+    """Return the state that is lost with a worker if workers exchange with each other; empty if there is none."""
     paradigm = scenario.paradigm
     if not paradigm.declared.survives(paradigm.options):
         return "a part of the optimizer's state, an equal number in every data centre, or its place in a sum"
