@@ -96,7 +96,7 @@ def class_of(size_bytes: int) -> int:
 
 def _new_block(size_bytes: int) -> mmap.mmap:
     block = mmap.mmap(-1, size_bytes, flags=_PRIVATE)
-    with suppress(OSError):  # the kernel has no huge pages, like that of exact runs
+    with suppress(OSError):  # some kernels have no huge pages, such as that of exact runs
         block.madvise(mmap.MADV_HUGEPAGE)
     return block
 

@@ -57,7 +57,7 @@ CarryOut = Callable[[PreparedJobs, str], Sequence[SessionResult]]  # with the na
 
 
 def planned(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
-    """Return the jobs with their Plans. Raise ``ScenarioError`` for what a run would refuse before its first step."""
+    """Return the jobs with their Plans. Raise ``ScenarioError`` if a run would refuse a job before its first step."""
     jobs, shared = build_jobs(read)
     for job, each in zip(jobs, read.jobs, strict=True):
         launch.check_before_training(each.scenario, job.plan)
@@ -65,7 +65,7 @@ def planned(read: ReadJobs) -> tuple[tuple[Job, ...], SharedNetwork]:
 
 
 def prepare(read: ReadJobs, *, out: Path | None, text: bytes, again: bool = False) -> PreparedJobs:
-    """Claim the directories of a run and of its jobs, and write what is known before it, unless these jobs are done.
+    """Claim the directories of a run and of its jobs, and write the files known before it, unless the jobs are done.
 
     Arguments and errors are those of ``launch.prepare``, except that ``are_done`` replaces the error ``AlreadyDone``.
     """
@@ -76,7 +76,7 @@ def prepare(read: ReadJobs, *, out: Path | None, text: bytes, again: bool = Fals
         runs = tuple(RunDirectory(place) for place in places.values())
         return PreparedJobs(read, jobs, shared, directory, runs, are_done=True)
     runs = _prepare(read, jobs, places, again)
-    if (directory / ALONE).exists():  # measured beside what is replaced
+    if (directory / ALONE).exists():  # these runs belong to the run that is replaced
         shutil.rmtree(directory / ALONE)
     write_jobs(directory, read.name, jobs, shared)
     atomic.write_bytes(directory / "scenario.yaml", text)

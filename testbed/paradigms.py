@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _algorithm(name: str, summary: str, source: str) -> Preset:
-    """Return the preset of an algorithm of a paradigm, named as it is."""
+    """Return the preset of an algorithm of a paradigm, which has the algorithm's name."""
     settings = {"paradigm": {"algorithm": name}}
     return Preset(name=name, summary=summary, source=source, settings=settings, defining=("paradigm.algorithm",))
 

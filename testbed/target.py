@@ -99,7 +99,7 @@ def target_in(training: Mapping[str, Any]) -> Target | None:
 
 
 def target_of_row(row: Mapping[str, Any]) -> Target | None:
-    """Return the target that a row of a comparison was made for; ``None`` if there is none."""
+    """Return the target for which a row of a comparison was made; ``None`` if there is none."""
     return None if row.get("target") is None else Target(row["target_measure"], row["target"])
 
 

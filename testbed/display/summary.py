@@ -419,7 +419,7 @@ def sweep_table(cases: Sequence[Case]) -> Table:
 
 
 def _point(point: Point, base: Point, timed: str, measure: str) -> Iterator[str]:
-    """Yield the cells of one point; ``timed``: what stands for how long a run takes; ``measure``: of learning."""
+    """Yield the cells of one point. ``timed`` is the column for durations, ``measure`` is ``accuracy`` or ``loss``."""
     done = point.completed
     runs = f"{len(done)}/{len(point.rows)}" if len(done) < len(point.rows) else str(len(done))
     if wild := sum(row["status"] == "diverged" for row in done):
@@ -434,7 +434,7 @@ def _point(point: Point, base: Point, timed: str, measure: str) -> Iterator[str]
 
 
 def _median(point: Point, name: str, form: Callable[[float], str], *, spread: bool = True) -> str:
-    """Return the median with the least and the most, unless these look the same."""
+    """Return the median, and the range unless both ends look the same."""
     values = sorted(point.values(name))
     if not values:
         return numbers.MISSING
@@ -443,7 +443,7 @@ def _median(point: Point, name: str, form: Callable[[float], str], *, spread: bo
 
 
 def _ratio(point: Point, base: Point, name: str) -> str:
-    """Return the ratio to the base; empty of the base itself, and where a run of a seed has no value in one of them."""
+    """Return the ratio to the base; empty for the base itself, and if any run of either point has no value."""
     ratio = None if point is base else point.ratio(base, name)
     if ratio is None:
         return ""

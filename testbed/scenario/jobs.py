@@ -8,7 +8,7 @@ The settings of the network and of the run are written once, beside ``jobs``:
       vision: {scenario: quickstart, training: {rounds: 40}}
       text: {scenario: text.yaml, start: 30 s, topology: {sites: [tokyo, seoul], central: tokyo}}
 
-A job is read as the scenario that it would be alone, so the rest of the program need not know where it was written.
+A job is read as if it were a scenario of its own, so the rest of the program need not know where it was written.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ _NEVER = ("version", "name", "cluster", "sweep", KEY)
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    """What a file with jobs says of the network and of where jobs are."""
+    """The parts of a file with jobs that describe the network and the places of jobs on it."""
 
     version: int = required(form=exactly(1, "this release reads version 1"))
     """Version of this format."""
     name: str = required(form="name")
     """Name of the run."""
     seed: int = required(max=2**63 - 1)
-    """Of what is random in the network, and of jobs that have no seed of their own."""
+    """Seed of everything random in the network, and of jobs without a seed of their own."""
     topology: Topology | None = option(None, form=TOPOLOGY)
     """The network."""
     background: tuple[Background, ...] = ()
-    """Traffic that is no job's."""
+    """Traffic that belongs to no job."""
     jobs: dict[str, Annotated[JobSection, item(section=JobSection)]] = option(dict)
     """The jobs."""
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """A job as the scenario that it would be alone, and its start time. Without a name, the file has no ``jobs``."""
+    """A job as a scenario of its own, and its start time. The name is empty if the file has no ``jobs``."""
 
     name: str
     scenario: Scenario
@@ -204,7 +204,7 @@ class _Jobs:
             yield from _of_others(name, node)
 
     def _read_file(self) -> _File:
-        """Read the network, and where the jobs are on it."""
+        """Read the network, and the places of the jobs on it."""
         keys = ("scenario", "start", "topology")
         places = {
             name: {key: plain(node.entries[key]) for key in keys if key in node.entries}
@@ -223,7 +223,7 @@ class _Jobs:
             return read(_File, tree, context)
         except ValidationError as error:
             self._problems += lines_of(problems_of(error, root, model_of(_File)))
-        for key, sample in _SAMPLES.items():  # with which the rest is read, to tell what else is wrong
+        for key, sample in _SAMPLES.items():  # read the rest with these values, to find other problems
             self._root.entries[key] = Scalar(sample, self._root.where)
             tree[key] = plain(self._root.entries[key])
         try:
@@ -277,7 +277,7 @@ class _Jobs:
         if key in self._root.entries:
             return self._root.entries[key]
         if key == "background" and "topology" in self._root.entries:
-            return None  # what is on another network
+            return None  # background traffic of the jobs' scenarios belongs to other networks
         said: dict[str, tuple[str, Node | None]] = {}
         for name, (path, root) in self._bases.items():
             node = root.entries.get(key)
@@ -296,7 +296,7 @@ class _Jobs:
         return found
 
     def _job(self, name: str, place: JobPlace, network: Topology) -> Scenario:
-        """Return a job as the scenario that it would be alone."""
+        """Return a job as a scenario of its own."""
         path, base = self._bases[name]
         node = self._nodes[name]
         own = Mapping(node.where, dict(node.entries), dict(node.keys))
@@ -312,14 +312,14 @@ class _Jobs:
         for key, value in self._settings.items():
             _put(root, key, value, self._root)
         if place.sites is not None:
-            _put(root, "background", None, self._root)  # whose ends may be elsewhere
+            _put(root, "background", None, self._root)  # its ends may be data centres without this job
         _put(root, "version", self._root.entries["version"], self._root)
         _put(root, "name", Scalar(name, node.where), self._root)
         if "seed" not in own.entries:
             _put(root, "seed", self._root.entries["seed"], self._root)
         of_links = self._link_faults()
         faults = Items(node.where, [*of_links, *own_faults])
-        if isinstance(root.entries.get("faults", faults), Items):  # else the reader says what is wrong
+        if isinstance(root.entries.get("faults", faults), Items):  # otherwise the reader reports the problem
             _put(root, "faults", faults if faults.items else None, self._root)
         folder = path.parent if path is not None else self._folder
         allow_code = self._allow_code and (path is None or may_name_code(path))

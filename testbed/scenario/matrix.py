@@ -80,9 +80,9 @@ def cells() -> Iterator[Cell]:
 
 
 def refusals(combination: Combination, instead: Mapping[str, Any] | None = None) -> list[str]:
-    """Return why a scenario with this combination, and with what it needs, is refused; empty if it is not.
+    """Return the reasons why a scenario with this combination and its needed settings is refused; empty if none.
 
-    instead  what is written on some axes, where the two tiers differ
+    instead  values for axes on which the two tiers differ, as a scenario would write them
     """
     return [found.problem for found in violations_of(_with({**settings(combination), **(instead or {})}))]
 

@@ -155,7 +155,7 @@ class Scenario:
         return as_yaml(self.resolved())
 
     def place_of(self, *path: str | int) -> Where:
-        """Return where the value at ``path`` was written, for a problem that is found after reading."""
+        """Return the place where the value at ``path`` was written, for problems found after reading."""
         return self.origin.place_of(path) if self.origin else Where(self.name)
 
     def placed(self, error: ScenarioError) -> ScenarioError:

@@ -59,7 +59,7 @@ class SweepAxis:
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """``seeds``: ``None`` for the scenario's own, the number of seeds from there on, or the seeds themselves."""
+    """The settings of a sweep. ``seeds`` is ``None`` for the scenario's own, a number of seeds, or a list of seeds."""
 
     axes: tuple[SweepAxis, ...] = ()
     seeds: int | tuple[int, ...] | None = None

@@ -252,7 +252,7 @@ def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
 
 @requirement("work on new tensors, and copy what is kept, or returned and then changed: tensor.clone()")
 def nothing_given_or_returned_is_changed(subject: Subject) -> None:
-    """No method changes its inputs, or what it has returned before."""
+    """No method changes its inputs, or tensors that it has returned before."""
     for tier in tiers(subject):
         for up in (True, False):
             first = tier.value(LARGEST, 99)

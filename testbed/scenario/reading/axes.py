@@ -1,4 +1,4 @@
-"""Turns the table of an axis into the schema of what a scenario may write on that axis.
+"""Turns the table of an axis into the schema for the values of that axis in a scenario.
 
 A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. Options are declared as
 all settings are (``testbed.declaration``), so a new technique changes nothing here.

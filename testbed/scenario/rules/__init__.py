@@ -51,7 +51,7 @@ _OF_PIPELINES = {rule for rule in RULES if rule.__module__ == pipelines.__name__
 
 
 def violations_of(scenario: Scenario) -> list[Violation]:
-    """Return what the rules find in a scenario, on its back end.
+    """Return the violations of all rules in a scenario, on its back end.
 
     A value that does not go with a pipeline is refused only once, as a second message could suggest another cure.
     """

@@ -309,7 +309,7 @@ def _link(graph: Graph[str], source: str, target: str) -> Link:
 
 
 def graph_of(topology: Topology) -> Graph[str]:
-    """Return the annotated graph of a written-out topology, as it stands (``scale`` is not applied)."""
+    """Return the annotated graph of a written-out topology. Rates are not divided by ``scale``."""
     central = next(site.name for site in topology.data_centers if site.central)
     graph = new_graph(central, topology.routing)
     for site in topology.data_centers:
