@@ -123,14 +123,14 @@ def derive(
     """
     size_bytes = _sent_bytes(model_bytes(training.model, training.data), nodes)
     _refuse_dead_links(scenario, network)
-    pace = _pace(scenario, network, nodes, size_bytes, _travel_s(network, sent))
+    pace = _pace(scenario, network, nodes, size_bytes, longest_travel_s(network, sent))
     changes = {name: value for name, value in vars(scenario.timeouts).items() if value is not None}
     rounds = scenario.training.rounds
     derived = _derive(pace, rounds, changes)
     if faults:
         hit_network = with_faults(network, faults)
-        travel_s = _travel_s(hit_network, sent)
-        slowest = _pace(scenario, hit_network, slowed(nodes, faults), size_bytes, travel_s)
+        hit_travel_s = longest_travel_s(hit_network, sent)
+        slowest = _pace(scenario, hit_network, slowed(nodes, faults), size_bytes, hit_travel_s)
         slowest = replace(slowest, outage_s=pace.outage_s)
         hit = _derive(slowest, rounds, changes)
         for key, name in (("step_deadline_s", "step_deadline"), ("run_deadline_s", "run_deadline")):
@@ -222,7 +222,7 @@ def slowest_mean(series: Series, window_s: float) -> float:
     return min((integral(start + window_s) - integral(start)) / window_s for start in starts)
 
 
-def _travel_s(network: NetworkPlan, sent: Sequence[Sent]) -> float:
+def longest_travel_s(network: NetworkPlan, sent: Sequence[Sent]) -> float:
     """Return how long activations and their gradients travel in a step, if they travel one after another.
 
     The messages of all replicas are assumed to take turns on links; the delays of different replicas overlap.

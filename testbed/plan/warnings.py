@@ -127,9 +127,8 @@ def _links(facilities: Facilities, network: NetworkPlan, simulation: Simulation)
             yield f"{fast[0]}{others}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
     short = [link for link in network.links if link.queue_bytes < FRAME_BYTES] if facilities.links else []
     if short:
-        others = f" (and {len(short) - 1} more)" if len(short) > 1 else ""
         queue = f"the queue of {format_size(short[0].queue_bytes)} is smaller than a frame of {FRAME_BYTES} bytes"
-        yield f"{short[0].name}{others}: {queue}: a packet that meets another one is lost; write a longer 'queue'"
+        yield from _of_links(short, f"{queue}: a packet that meets another one is lost; write a longer 'queue'")
     if facilities.shapes_links or by_packet:
         slow = list[LinkPlan]()
         for link in network.links:

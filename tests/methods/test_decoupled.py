@@ -64,6 +64,13 @@ def merged(key: int, members: str, *rounds: int) -> list[Effect]:
     return [Aggregate(key, max(rounds), tuple(members), rounds=rounds), Reply(key, rounds, tuple(members))]
 
 
+def test_only_a_whole_model_without_overlap_is_no_stream() -> None:
+    options = DecoupledDiLoCo.Options
+    assert DecoupledDiLoCo.streaming(options(fragments=1, overlap_steps=0)) is None
+    assert DecoupledDiLoCo.streaming(options(fragments=1, overlap_steps=1)) is not None
+    assert DecoupledDiLoCo.streaming(options(fragments=2, overlap_steps=0)) is not None
+
+
 def test_each_fragment_has_rounds_of_its_own() -> None:
     learners = Learners(quorum=2)
     assert learners.push("a", 0, 1.0) == []

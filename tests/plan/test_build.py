@@ -91,6 +91,17 @@ def test_a_rate_that_the_scale_makes_too_low_is_an_outage() -> None:
     assert trace is not None and trace.values == (9e5, 0.0, 8e5)
 
 
+def test_the_speed_divides_the_times_of_a_model() -> None:
+    """The values are those of the same draw."""
+    walk = "links[0].rate_trace={model: {kind: walk, seed: 3}}"
+    own = link(plan_of(walk), "east>west").rate_trace
+    fast = link(plan_of(walk, "topology.speed=4"), "east>west").rate_trace
+    assert own is not None and fast is not None and own.times_s[1] > 0
+    assert fast.times_s == tuple(time_s / 4 for time_s in own.times_s)
+    assert (fast.values, fast.period_s) == (own.values, own.period_s / 4)
+    assert own.source == "synthetic: walk, seed 3"
+
+
 @for_each(
     ("queue", "size_bytes"),
     [("256 KiB", 262_144), ("50 ms", 125_000), ("1 bdp", 200_000), ("1.5 bdp", 300_000), ("null", 250_000)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from testbed.axes import Axis
 from testbed.errors import ScenarioError
 from testbed.plan.bounds import model_bytes
 from testbed.plan.build import build_plan
-from testbed.plan.timeouts import CEILINGS_S
+from testbed.plan.stages import Sent
+from testbed.plan.timeouts import CEILINGS_S, longest_travel_s
 from testbed.scenario import load, loads
 from testbed.settings.job import Choice
 from testbed.settings.run import Timeouts
@@ -124,6 +125,18 @@ def test_all_who_push_across_a_link_are_given_time(paradigm: str, models: int) -
     assert many.step_deadline_s >= max(one.step_deadline_s, 4 * turns_s)
     assert many.run_deadline_s >= max(one.run_deadline_s, 5 * 1000 * 2 * turns_s)
     assert (many == one) == (models == 1)
+
+
+def test_messages_of_a_pipeline_take_turns_on_links_and_replicas_share_delays() -> None:
+    overrides = ("links[0].rate=8 Mbit/s", "links[0].delay=100 ms", "topology.lan={rate: 80 Mbit/s, delay: 1 ms}")
+    network = build_plan(loads(GOOD, overrides=overrides)).network
+    across = Sent(0, "east", "west", size_bytes=1_000_000, messages=3)  # 1 s on the link, 0.1 s on each LAN
+    inside = Sent(0, "west", "west", size_bytes=1_000_000, messages=1)
+    assert longest_travel_s(network, [across]) == pytest.approx(1.2 + 3 * 0.102)
+    assert longest_travel_s(network, [inside]) == pytest.approx(0.2 + 0.002)
+    both = [across, inside, replace(across, replica=1)]
+    assert longest_travel_s(network, both) == pytest.approx(2 * 1.2 + 0.2 + 3 * 0.102 + 0.002)
+    assert longest_travel_s(network, []) == 0.0
 
 
 LOCAL = "optimizer={kind: sgd, at: worker}"

@@ -69,6 +69,9 @@ def test_an_adaptive_window_waits_for_whom_it_pays_to_wait_for() -> None:
     # c takes 12 s after its answer at 40 s: 3 in 12 s are more than 2 in 10 s. d takes 40 s: 4 in 40 s are not
     assert rounds.push("b", 1, 50.0) == [Alarm(0, 2, 52.0)]
     assert rounds.push("c", 1, 51.0) == combined("abc", 1, 1, 1)
+    # of c's last two contributions, which took 12 and 11 s, the lower median counts
+    assert rounds.push("a", 2, 61.0) == []
+    assert rounds.push("b", 2, 61.0) == [Alarm(0, 3, 62.0)]
 
 
 def test_fewer_members_need_fewer_and_the_lost_are_forgotten() -> None:

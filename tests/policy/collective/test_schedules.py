@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.all_to_all import all_to_all
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter
 from testbed.policy.collective.rooted import gather, scatter
 from testbed.policy.collective.schedule import GroupShape
@@ -127,6 +128,17 @@ def test_rooted_operations(size: int) -> None:
     assert len(gather(0, size).pipes[0]) == (size - 1).bit_length()
     scattered = carry_out([scatter(rank, size) for rank in range(size)])
     assert all(chunks[rank].leaves == (0,) for rank, chunks in enumerate(scattered))
+
+
+@for_each("size", RANKS)
+def test_all_to_all_takes_to_every_rank_what_the_others_have_for_it(size: int) -> None:
+    steps = [all_to_all(rank, size).pipes[0] for rank in range(size)]
+    for rank, mine in enumerate(steps):
+        for step, (send,) in enumerate(each.sends for each in mine):
+            (receive,) = steps[send.peer][step].receives
+            assert (send.start, send.stop) == (send.peer, send.peer + 1)
+            assert (receive.peer, receive.start, receive.stop) == (rank, size + rank, size + rank + 1)
+        assert {step.sends[0].peer for step in mine} == {*range(size)} - {rank}
 
 
 @for_each("size", RANKS)

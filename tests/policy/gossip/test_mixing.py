@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides
 from testbed.policy.gossip.graphs import given as given_graph
 from testbed.policy.gossip.mixing import (
+    LanAndWan,
     Metropolis,
     Mixing,
     Partners,
@@ -125,6 +126,15 @@ def test_random_pairs_of_groups_stay_in_them() -> None:
     for round_ in range(8):
         assert mixing.part(round_, 0).sends == (1,)
         assert set(mixing.part(round_, 3).sends) <= {2, 4}
+
+
+def test_rounds_inside_and_across_repeat_together() -> None:
+    inside, across = PushToOne([range(4)]), PushToOne([range(8)])  # these repeat after 2 and 3 rounds
+    mixing = LanAndWan(inside, across, 2)
+    for round_ in range(2 * mixing.period):
+        kind = across if round_ % 2 else inside
+        assert mixing.part(round_, 1) == kind.part(round_ // 2, 1)
+        assert mixing.part(round_, 1) == mixing.part(round_ + mixing.period, 1)
 
 
 def test_how_long_a_word_travels() -> None:
