@@ -1,7 +1,7 @@
 """Helper processes of an emulation: delay lines, trace replay, background traffic, monitor.
 
-Each is a fresh interpreter that imports little (no torch, no Mininet). As threads, they would be in the process that
-forks the nodes, which must have no threads. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
+Each is a fresh interpreter that imports little (no torch, no Mininet). They are not threads, because the process that
+forks the nodes must have none. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Helper:
 
 @contextmanager
 def realtime(priority: int | None) -> Iterator[None]:
-    """Run this process under SCHED_FIFO while inside (not its children). With ``priority`` None, change nothing."""
+    """Run this process, but not its children, under SCHED_FIFO in the block. With ``priority`` None, change nothing."""
     if priority is None:
         yield
         return
@@ -97,9 +97,9 @@ def realtime(priority: int | None) -> Iterator[None]:
 
 
 def prepare_child(priority: int | None = None) -> None:
-    """Prepare a helper process: die with the parent, ignore Ctrl-C, use precise timers, SCHED_FIFO ``priority``.
+    """Let a helper process die with its parent, ignore Ctrl-C, use precise timers, and run at SCHED_FIFO ``priority``.
 
-    To be called first. The timer slack is set to 1 ns instead of 50 µs, by which the kernel may delay a wake-up.
+    To be called first. The timer slack, by which the kernel may delay a wake-up, becomes 1 ns instead of 50 µs.
     """
     die_with(os.getppid())
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -183,7 +183,7 @@ class Helpers:
             helper.wait_ready()
 
     def begin(self, epoch_s: float, training_start_s: float, trained_s: float = 0.0) -> None:
-        """Tell replay and background traffic when training starts, which is t = ``trained_s`` for them.
+        """Tell replay and background traffic when training starts. Their own time is then ``trained_s``.
 
         trained_s  seconds of training before the checkpoint, in a run that resumes
         """
@@ -209,6 +209,6 @@ class Helpers:
     def stop(self) -> None:
         for helper in reversed(self._helpers):
             helper.stop()
-        self._monitor.stop()  # which may not have been started
+        self._monitor.stop()  # it is among the helpers only once it has its settings
         self._helpers.clear()
         self._timed.clear()

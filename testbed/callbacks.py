@@ -161,7 +161,7 @@ class Callbacks(Follower):
 
 
 def live_logs(kinds: Sequence[str]) -> Followers:
-    """Return a function that makes the live log of a run of a sweep; it is called in the process that runs the run.
+    """Return a function that makes the live log of one run of a sweep. The process that executes the run calls it.
 
     Raise ``ScenarioError`` or ``CapabilityError`` if a tracker is unknown or its package is missing.
     """
@@ -176,7 +176,8 @@ def _live_logs(kinds: Sequence[str]) -> Sequence[Follower]:
 class LiveLog(Follower):
     """Writes the scalars of a run to experiment trackers while it runs. Each has a folder in the run directory.
 
-    A tracker that fails is given up with a warning, and the run goes on.
+    A tracker that fails during the run is given up with a warning, and the run goes on. One that cannot be started
+    raises ``CapabilityError``.
     """
 
     def __init__(self, kinds: Sequence[str]) -> None:

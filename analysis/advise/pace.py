@@ -1,6 +1,6 @@
 """How long rounds take and how many bytes they send, from short simulations that start anywhere in the traces.
 
-They are simulated "by sizes": messages have sizes but no tensors, so nothing is learned.
+The simulations are "by sizes": messages have sizes but no tensors, so nothing is learned.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from testbed.settings.job import Choice
 from testbed.settings.series import Series
 
 WARM_UP = 1
-"""Periods at the start of a run that do not count: congestion windows still open, and the first payloads of sparse
-codecs are dense."""
+"""Periods at the start of a run that do not count: congestion windows are still growing, and the first payloads of
+sparse codecs are dense."""
 
 PERIODS = 2
 """Periods of rounds that are simulated after the warm-up."""
 
 ASYNCHRONOUS = 4
-"""Where workers do not wait for each other, this many times as many rounds are simulated, so that slow workers make
-some of them too."""
+"""Where workers do not wait for each other, the number of rounds is multiplied by this, so that slow workers make some
+of them too."""
 
 AHEAD = 5
-"""The sample contains this multiple of the rounds that workers may be ahead. In its first rounds no worker waits; in
+"""For each round that workers may be ahead, the sample contains this many more. In its first rounds no worker waits; in
 the next ones all wait for the messages that have piled up on the links."""
 
 MOST_PACKETS = 1_000_000
@@ -61,7 +61,7 @@ def by_sizes(plan: Plan, rounds: int, start_s: float = 0.0) -> Plan:
 
 
 def sampled(plan: Plan, rounds: int, start_s: float) -> Plan:
-    """Return a Plan of ``rounds`` rounds by sizes from ``start_s`` on, simulated packet by packet if these are few."""
+    """Return a Plan of ``rounds`` rounds by sizes from ``start_s`` on, packet by packet if there are few packets."""
     shown = by_sizes(plan, rounds, start_s)
     packets = packets_of(shown)
     if plan.simulation.network == "flows" and packets <= MOST_PACKETS:
@@ -144,7 +144,8 @@ class Pace:
     def durations_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Return the mean time of a round in each period after the warm-up, over all observations.
 
-        An observation shorter than a period gives one value, its mean; a short one gives its last period.
+        An observation shorter than a period gives one value, its mean. One that ends during the warm-up gives the
+        value of its last whole period.
         """
         return np.concatenate([self._per_round(each, each.ends_s) for each in (self.first, *self.others)])
 

@@ -1,15 +1,16 @@
 """Estimates within a budget how much time, bytes or money each candidate needs to reach the goal.
 
-1. *Pace.* Simulate a few rounds of every candidate, with payload sizes instead of tensors; where traces vary, from
-   several starting times. If the budget is too small for one round of each candidate, some candidates are simulated
-   for as long as they need, and the others not at all.
+1. *Pace.* Simulate a few rounds of every candidate, with payload sizes instead of tensors. Where links or devices
+   change over time, do so from later starting times, too. If the budget is too small for one round of each candidate,
+   some candidates are simulated for as long as they need, and the others not at all.
 2. *Learning.* Train once for each group of candidates that learn alike (one "mathematics"), the most promising group
    first. Once a candidate has reached the goal, the others are trained only as long as they could still beat it.
-3. *Tuning*, on request: search a setting of the optimizer for each mathematics, with the same number of runs.
+3. *Tuning*, on request: search a setting of the optimizer, with the same number of runs for each mathematics.
 4. *Combinations.* Combine the best candidates with a technique of another axis: a codec, an order, an overlay. This
    stage is skipped while the pace of some candidate is unknown.
-5. *Finalists.* Simulate every round up to the goal for the candidates that may be as good as the best, and train them
-   with other seeds. The mean of the best may then be worse than its first seed was, so others are trained further.
+5. *Finalists.* Simulate every round up to the goal for candidates whose time to it is uncertain, the best first. Train
+   those that may be as good as the best with other seeds. The mean of the best over its seeds may be worse than its
+   first seed was; so others are then trained further.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ of promising candidates are also simulated from later starting times."""
 MORE_STEPS = 3.0
 """A technique may make at most this multiple of the training steps of the scenario's own technique."""
 MARGIN = 1.5
-"""A candidate is trained until it has taken this multiple of the best one's value: seeds differ by as much."""
+"""A candidate is trained until it has taken this multiple of the best one's value. Seeds make as large a difference."""
 SURE = 0.005
 """If the relative error of the time to the goal is at most this, no further rounds are simulated."""
 SEEDS = 3
@@ -158,7 +159,7 @@ class Search:
                 known.pace = replace(known.pace, others=(*known.pace.others, seen))
 
     def _without_pace(self) -> list[str]:
-        """Return the names of candidates of which the budget did not yet suffice for one round."""
+        """Return the names of candidates for which the budget has not yet sufficed to simulate one round."""
         return [name for name, known in self.known.items() if known.pace is None and not known.why]
 
     def is_unfollowed(self, known: Known) -> bool:
@@ -264,7 +265,7 @@ class Search:
             first = members[0]
             rounds = self.worth(members, most)
             within = UNLIMITED
-            if first.timed:  # the run is stopped when its value is too high; first rounds do not predict later ones
+            if first.timed:  # its first rounds do not predict later ones, so it runs until its value is too high
                 rounds = math.ceil(first.rounds * most / MORE_STEPS)
                 within = self.question.within(first, self.bound())
             if rounds and not self._is_followed(first, rounds):
@@ -301,10 +302,10 @@ class Search:
         return MARGIN * min((sum(map(value, ends)) / len(ends) for ends in self.at_goal().values()), default=math.inf)
 
     def _rounds_within(self, known: Known, bound: float, most: float) -> int:
-        """Return the last round at which a candidate's value is within ``bound``, and two evaluations more.
+        """Return for how many rounds to train a candidate: until two evaluations after the last one within ``bound``.
 
-        The result is a multiple of the rounds between evaluations, or the candidate's last round if that is earlier. It
-        is 0 if even the first evaluation is beyond ``bound``.
+        The result is a multiple of the rounds between evaluations, or all rounds of the candidate if these are fewer.
+        It is 0 if even the first evaluation is beyond ``bound``.
         """
         limit = math.ceil(known.rounds * most / MORE_STEPS)
         low = 0
@@ -416,8 +417,9 @@ class Search:
 def _spread_of_error(plan: Plan) -> float:
     """Return the standard deviation of log(simulated time / exact time); 1.96 times it is the measured 95 % bound.
 
-    A network and congestion control that was not measured gets the largest error measured elsewhere. A simulation by
-    flows gets the error of runs whose flow model is doubtful, since only a whole run shows whether it is.
+    A combination of network and congestion control that was not measured gets the largest error measured for
+    another. A simulation by flows gets the error of runs whose flow model is doubtful, since only a whole run shows
+    whether it is.
     """
     error = error_of(plan, doubted=plan.simulation.network == "flows") or widest_error()
     return math.log1p(error.within_95) / 1.96

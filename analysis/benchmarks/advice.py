@@ -133,7 +133,7 @@ def _means(
 
 
 def _kept_settings(advice: dict[str, Any], folder: Path) -> dict[str, list[str]]:
-    """Return the settings of whole runs by technique. If the advice is repeated, those of the first one are kept."""
+    """Return the settings of whole runs by technique. If advice is given again, the settings of the first time stay."""
     path = folder / "settings.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     settings = {**advice["settings"], **kept}
@@ -160,7 +160,7 @@ def value_of(drawn: DrawnScenario, prices: Prices | None, seen: Observation) -> 
 
 
 def limits_of(drawn: DrawnScenario, prices: Prices | None, most: float) -> Limits:
-    """Return the limits at which a run has certainly taken more than ``most``, even at the lowest price of a byte."""
+    """Return the limits beyond which a run has taken more than ``most``, even if every byte has the lowest price."""
     if drawn.least == TIME:
         return Limits(virtual_s=most)
     if drawn.least == BYTES:
@@ -210,6 +210,9 @@ def _regret(values: Mapping[str, float], chosen: str) -> float:
 
 
 def _is_covered(row: Mapping[str, Any], means: Mapping[str, Mean]) -> bool:
-    """Return whether the interval contains the mean. If only a lower bound is known, the mean is above the interval."""
+    """Return whether the interval contains the mean.
+
+    Where only a lower bound of the mean is known, runs were stopped because the mean is above the interval.
+    """
     mean = means[row["name"]]
     return mean.is_exact and bool(row["low"] <= mean.value <= row["high"])

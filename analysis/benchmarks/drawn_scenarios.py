@@ -35,7 +35,7 @@ LEAST = (TIME, MONEY, BYTES)
 
 @dataclass(frozen=True, slots=True)
 class DrawnScenario:
-    """A scenario, and the question about it. ``prices``: the content of a file of prices; empty unless money counts."""
+    """A scenario, and the question about it. ``prices``: the content of a file of prices; empty unless cost counts."""
 
     text: str
     accuracy: float
@@ -51,7 +51,7 @@ class DrawnScenario:
 
 
 def draw(seed: int, number: int) -> DrawnScenario:
-    """Return the scenario with this number in the sequence of a seed; it does not depend on the other numbers."""
+    """Return scenario ``number`` of those that ``seed`` draws. It does not depend on which others are drawn."""
     rng = Random(f"{seed}/{number}")
     sites = rng.choice((3, 3, 4, 5, 6, 8, 11, 16))
     models = MODELS if sites <= 6 else MODELS[:4]
@@ -105,7 +105,7 @@ def _site(rng: Random, name: str, index: int) -> dict[str, Any]:
 
 
 def _links(rng: Random, names: list[str], rate_bps: float) -> Any:
-    """Yield the links: all pairs of up to 6 data centres; for more, a star with links between neighbours around it."""
+    """Yield the links: all pairs of up to 6 data centres; for more, a star, and a chain through its outer ones."""
     count = len(names)
     pairs = [(0, other) for other in range(1, count)]
     pairs += [

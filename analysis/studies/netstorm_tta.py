@@ -1,6 +1,6 @@
 """Overlays on NetStorm's network: star, balanced tree, TSEngine, and one or several trees of fastest paths.
 
-All reach the same accuracy in the same round, so the ratio of their round times is that of their times to accuracy.
+All reach the same accuracy in the same round. So their times to an accuracy differ by the same factor as their rounds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One end of a connection whose tensors are on a GPU, which encodes and decodes them.
 
-Up, the GPU encodes a gradient, and one copy brings the payload to the host. Down, one copy brings the payload to the
-GPU, which decodes it. So only payloads are copied between host and GPU, with any codec.
+To send, the GPU encodes a tensor, and one copy brings the payload to the host. To receive, one copy brings the payload
+to the GPU, which decodes it. So only payloads are copied between host and GPU, with any codec.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ASSUMED_ELEMENT_S = 2e-11  # two reads and a write at less than 1 TB/s; used un
 
 
 class OnDevice(CodecOver):
-    """Runs ``codec`` on ``accelerator``. ``None``: tensors are sizes without numbers, but cost as much as on a GPU."""
+    """Runs ``codec`` on ``accelerator``. If that is ``None``, tensors have no numbers, but cost as much as on a GPU."""
 
     has_memory = True
 
@@ -53,7 +53,10 @@ class OnDevice(CodecOver):
         return self._received(parts, lambda here: self._codec.decode_value(wire_key, here, size))
 
     def value_state(self, wire_key: int, size: int) -> Hashable:
-        """Share payloads only where they follow from the value alone: other states compare tensors in main memory."""
+        """Share a payload with other ends only if it depends on the value alone.
+
+        To compare other states, their tensors would have to be in main memory.
+        """
         return NOTHING if self._codec.value_state(wire_key, size) == NOTHING else None
 
     def state(self) -> dict[str, Any]:

@@ -24,9 +24,9 @@ COLLECTED_NODES = 200
 END = "end"
 TRAIN = "train"  # barrier before training
 AGREE = "agree/"  # barrier of an epoch, with its number
-CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that a checkpoint follows
+CHECKPOINT = "checkpoint/"  # barrier of the workers after a round, before a checkpoint is written
 SAVED = "saved/"  # barrier of all nodes that have written their state
-FINAL = "final"  # no barrier: tells global servers that score the model that all workers have ended
+FINAL = "final"  # not a barrier: all workers have ended; sent to those global servers that score the model
 SCRIPTS = "script"  # barrier of all workers' scripts
 BEGUN = "begun"  # from a joined worker: its script comes to the SCRIPTS barriers from now on
 
@@ -66,9 +66,10 @@ class Membership:
     absent       the nodes that took no part when this node joined
     epoch        the membership epoch in which this node joined; 0 if it was there from the start
     newest_epoch the newest membership epoch that this node knows
-    joined       by node that joined before this one, in a run that continues without lost nodes: its epoch
-    first        by worker of these: its first round, if the run resumes from a checkpoint
-    successors   by lost server: the replica that has taken over
+    joined       for each node that has joined a run in progress so far, this one included: its membership epoch. Empty
+                 unless the run continues without lost nodes
+    first        for each of these that is a worker: its first round, if the run resumes from a checkpoint
+    successors   for each lost server: the replica that has taken over
 
     Set the callbacks before messages are read:
 
@@ -131,7 +132,7 @@ class Membership:
         """Wait until all nodes have reached the barrier ``name``. Return the metadata of the scheduler's release.
 
         size        the number of nodes to wait for, if the scheduler does not know it
-        deadline_s  by default the larger of the deadlines for meeting at the start and for a step
+        deadline_s  by default the larger of two deadlines: that for all nodes to register, and that for a step
         waiting_for the text that tells the user what this node waits for; by default the barrier's name
         """
         self._barriers[name] = self._world.future()
@@ -160,7 +161,7 @@ class Membership:
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
 
     def _on_collected(self, message: Message) -> None:
-        """Once all workers of this server have registered, or have come to the barrier, tell the scheduler."""
+        """Note one worker's registration, or its arrival at the barrier. After the last one, tell the scheduler."""
         missing = self._missing[message.meta.get("name", "")]
         missing.remove(message.sender)
         if missing:

@@ -31,7 +31,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def reserve(address: Address, backlog: int = 0) -> socket.socket:
-    """Return a bound, non-blocking socket. Without a ``backlog`` it does not listen, so another one may listen there.
+    """Return a bound, non-blocking socket. Without a ``backlog`` it does not listen, so that another can.
 
     Raises as ``listen`` does.
     """
@@ -53,8 +53,8 @@ class Endpoints:
 
     ``in_namespaces``: the addresses are those of the plan, and each node binds its own in its network namespace.
     Otherwise the kernel chooses ports of 127.0.0.1. The parent binds these before it forks, as another process could
-    take a port that is not bound. It keeps them until ``release`` for nodes that are lost and may return: a second,
-    bound socket per port does not listen, so the kernel refuses connections to such a node.
+    take a port that is not bound. Until ``release``, a second socket that does not listen keeps each port bound: a lost
+    node may return to its port, and while it is away the kernel refuses connections to it.
     """
 
     source = ""  # IP address that nodes connect from; empty: where they are reached
@@ -136,8 +136,8 @@ def configure(sock: socket.socket, plan: Plan) -> None:
     """Set a TCP socket's options before it is connected. Sockets accepted by a listening socket inherit its options.
 
     TCP_NODELAY: frames are complete messages and must not wait for more data. TCP_NOTSENT_LOWAT: the socket is writable
-    only while fewer bytes than that wait unsent in the kernel; urgent frames can overtake those in the send queue.
-    TCP_USER_TIMEOUT: how long sent data may stay unacknowledged.
+    only while fewer bytes than this wait unsent in the kernel. The other frames wait in the node's own queue, where
+    urgent frames can overtake them. TCP_USER_TIMEOUT: how long sent data may stay unacknowledged.
 
     Raises ``CapabilityError`` if the kernel lacks the congestion control or allows smaller buffers than planned.
     """
@@ -184,14 +184,14 @@ def _set_congestion_control(sock: socket.socket, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TcpInfo:
-    """The kernel's data about a connection: smoothed and minimum round-trip time, packets sent and sent again, …"""
+    """The kernel's data about a connection: smoothed and minimum round-trip time, packets sent, those sent again, …"""
 
     rtt_s: float
     min_rtt_s: float
     packets: int
     repeated: int
     rate_bps: float  # of the latest delivery
-    received_bytes: int  # payload; the end of the stream counts as one more
+    received_bytes: int  # payload; the end of the stream counts as one more byte
 
     @classmethod
     def of(cls, sock: socket.socket) -> TcpInfo:

@@ -1,4 +1,4 @@
-"""The connections of a folded node, and predicted transfers: from a worker group to its server over a private LAN.
+"""The connections of a folded node, and predictions of transfers from a worker group to its server over a private LAN.
 
 While nothing else sends into the server's port, only the workers' flows share it. So the end of each flow can be
 computed when the first one starts: ``flows.solver.simulate`` runs the flow network's own solver on a network of one
@@ -33,7 +33,7 @@ class ServerPath:
     delay_s: float = 0.0
 
 
-# The messages of one flow group: begin (s), number, size of each message (bytes), copies, connection.
+# The messages of one flow group: when they begin (s), number of the group, size of each (bytes), copies, connection.
 Part = tuple[float, int, float, int, FlowConnection]
 
 
@@ -104,7 +104,7 @@ class PredictedTransfer:
             self._reported += 1
 
     def withdraw(self) -> None:
-        """Continue the unfinished parts as flows of the network, as another flow is about to enter the port."""
+        """Continue the unfinished parts in the real flow network, as another flow is about to enter the port."""
         self._release()
         left, ends_s, order = self._simulate(self._clock.now)
         for at_s, copies in self._arrivals[self._reported : len(order)]:
@@ -140,7 +140,7 @@ class GroupConnections:
         # workers in step have only one or two flows, so a prediction would save nothing
         self._port = path.port if connections[0].unlimited and not group.in_step else None
         self.count = len(self._connections)
-        # how many bytes one message of every worker has more than ``group.size`` messages of the first worker
+        # by how many bytes one message from every worker exceeds ``group.size`` messages as large as the first worker's
         self.extra_bytes = sum(each.extra_bytes * each.copies for each in flow_groups)
 
     def __iter__(self) -> Iterator[FlowConnection]:

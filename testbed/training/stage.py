@@ -1,7 +1,7 @@
 """The computation of one stage of a pipeline: passes of micro-batches through some segments of the model.
 
-It performs the same operations as a whole step whose batch is cut into as many parts (``training.accumulate``), and
-adds gradients up in the same order. So the results are equal to the last bit.
+The operations are those of a step of the whole model whose batch is cut into the same number of parts
+(``training.accumulate``), and gradients are added up in the same order. So the results are equal to the last bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTIVATION_TYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": tor
 class StageCut:
     """The part of a model that a stage computes.
 
-    chunks  the parts of the model that the stage holds, as numbers of segments
+    chunks  the parts of the model that the stage holds, each as a range of segment numbers
     first   whether the first chunk reads samples
     last    whether the last chunk computes the loss
     recomputes  whether the stage keeps only the inputs of its chunks, and repeats forward passes before backward passes
@@ -249,5 +249,5 @@ class ShapeStage(ShapeTrainer):
 
 @cache
 def _sized(elements: int, dtype: torch.dtype) -> Tensor:
-    """Return the one meta tensor of this size and type. All share it, so that its messages are measured once."""
+    """Return the one meta tensor of this size and type. It is shared, so that messages are measured once."""
     return torch.empty(elements, dtype=dtype, device="meta")

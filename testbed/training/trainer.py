@@ -33,7 +33,7 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # if unset, cuBLAS results may differ betwe
 class Computing:
     """How gradients are computed.
 
-    precision   ``float32`` | ``tf32`` | ``bf16``: automatic mixed precision; parameters and gradients stay float32
+    precision   ``float32``, ``tf32``, or ``bf16`` for automatic mixed precision; parameters and gradients stay float32
     accumulate  number of parts into which a batch is cut; their gradients are averaged
     compiled    whether the model is compiled with torch.compile
     on_host     whether gradients and values are returned in main memory instead of on the computing device
@@ -91,7 +91,7 @@ class TorchStep:
         self._inputs: list[Tensor] = []
         self._outputs: list[Tensor] = []
         self._loss: Tensor | None = None
-        self._incoming: Tensor | None = None  # gradient of the outputs of the next segment's backward pass
+        self._incoming: Tensor | None = None  # gradient of the outputs of the segment whose backward pass is next
 
     @property
     def loss(self) -> float:
@@ -261,7 +261,7 @@ class Trainer:
             self.model(inputs)
 
     def epoch_of(self, step: int) -> int:
-        """Return the pass over this worker's samples that a step belongs to."""
+        """Return the number of the pass over this worker's samples in which a step lies."""
         return self._batches.epoch(step)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -294,7 +294,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, values: list[Tensor]) -> Score:
-        """Return accuracy and loss on the test set at ``values``, with a copy of the model, so training can go on."""
+        """Score ``values`` on the test set. This uses a copy of the model, so that training can go on."""
         correct = 0
         loss = 0.0
         count = self._dataset.test_labels.numel()
@@ -321,7 +321,7 @@ class Trainer:
         return {**values, "data": self._data_digest()}
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Restore ``state``. Raise ``ScenarioError`` if the checkpoint is of other data or another model."""
+        """Restore ``state``. Raise ``ScenarioError`` if the checkpoint belongs to other data or another model."""
         values = [value for key in range(len(self.sizes)) if isinstance(value := state.get(f"value/{key}"), Tensor)]
         if tuple(value.numel() for value in values) != self.sizes or len(state) != len(values) + 1:
             raise ScenarioError("the checkpoint belongs to another model; remove it, or resume its own scenario")

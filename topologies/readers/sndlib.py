@@ -1,7 +1,7 @@
 """SNDlib's XML (Orlowski et al., Networks 55(3), 2010): nodes with coordinates, links with capacity modules.
 
-Capacities have no unit in the file. The rate of a link is the capacity of its preinstalled module or, with a note, of
-its largest additional module if none is preinstalled. Demands are ignored.
+Capacities have no unit in the file. The rate of a link is the capacity of its preinstalled module. If it has none, the
+rate is the capacity of its largest additional module, and a note says so. Demands are ignored.
 """
 
 from __future__ import annotations

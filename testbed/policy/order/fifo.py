@@ -1,7 +1,7 @@
 """First in, first out: every message has the same priority and travels on the reliable channel.
 
-``slice`` and ``overlap`` are options here too, so that what priorities gain can be told from what slicing and
-overlapping gain.
+``slice`` and ``overlap`` are options here too, so that an experiment can separate the gain of priorities from that of
+slicing and overlapping.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from testbed.policy.order.base import Order
 from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, alike, grouped, sliced
 
 WHOLE = 16 << 30  # bytes; no tensor is larger
-AUTO = 0  # slices of about ``auto_bytes`` where results are the same bit by bit as with whole tensors; else WHOLE
-_AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
+AUTO = 0  # slices of about ``auto_bytes`` where these leave results the same bit by bit; elsewhere as WHOLE
+_AUTO_SLICES = 32  # of a model: each hop begins after the first slice, so it adds 3 % of the time to send the model
 # bounds on a slice, because a message costs a server about 60 µs
 LEAST_BYTES = 1 << 20
 MOST_BYTES = 4 << 20
-MOST_SLICES = 512  # of a large model: smaller slices would save less than 0.2 % of the time to send it per hop
+MOST_SLICES = 512  # of a large model: smaller slices would save, per hop, less than 0.2 % of the time to send it
 FEW_TENSORS = 64  # up to this many tensors, a message for each costs little
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
@@ -38,7 +38,7 @@ def auto_bytes(model_bytes: int) -> int:
 
 
 def together(sizes: Sequence[int]) -> list[list[int]] | None:
-    """Return the keys of each bucket; a bucket is about as large as a slice. ``None``: each key travels alone.
+    """Return the keys of each bucket, which is about as large as a slice; ``None`` if each key travels alone.
 
     sizes  elements of each tensor of the model
     """
@@ -56,8 +56,8 @@ class Fifo(Order):
         and the hops of a round overlap. ``whole``: tensors are not cut. ``auto``: equal pieces of about 1/32 of the
         model, at least 1 MiB and at most 4 MiB, or of 1/512 of a model above 2 GiB. ``auto`` cuts only where workers
         wait for each other, and codecs, the servers' optimizer and relays treat each element alike: results then stay
-        the same bit by bit. A model with more than 64 tensors also has small tensors joined into buckets of about that
-        size, where codecs and the servers' optimizer treat each element alike.
+        the same bit by bit. If a model has more than 64 tensors, and codecs and the servers' optimizer treat each
+        element alike, its small tensors are also joined into buckets of about that size.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})

@@ -11,15 +11,16 @@ def cut_evenly(costs: Sequence[float], slowness: Sequence[float]) -> tuple[range
     """Return the segments of each part, in order, so that the slowest part is as fast as possible; no part is empty.
 
     costs     cost of each segment, in order
-    slowness  of the device of each part: a part takes the sum of its costs, times its slowness
+    slowness  for each part, that of its device: the part takes the sum of its costs times this
 
-    Dynamic programming over the parts and the ends of each, as in PipeDream (Narayanan et al., SOSP 2019, section 3.1).
+    By dynamic programming over the parts and where each may end, as in PipeDream (Narayanan et al., SOSP 2019, section
+    3.1).
     """
     segments = len(costs)
     parts = len(slowness)
     assert parts <= segments, f"{parts} parts of {segments} segments"
     sums = [0.0, *accumulate(costs)]
-    slowest = [0.0, *[inf] * segments]  # by end of the parts so far: the time of the slowest of them
+    slowest = [0.0, *[inf] * segments]  # for each end of the parts so far: the least time of the slowest of them
     begins: list[list[int]] = []
     for part, slow in enumerate(slowness):
         following = [inf] * (segments + 1)

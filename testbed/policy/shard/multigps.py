@@ -1,10 +1,12 @@
 """MultiGPS balanced by bytes: all global servers hold, and so send and receive, the same number of bytes.
 
-GeoMX places a key by its index alone (``hashed``): one of two servers gets 99.75 % of its demo network. Here each small
-tensor goes whole, the largest first, to the server that holds least; large tensors are cut over all servers. The rule:
+GeoMX places a key by its index alone (``hashed``): of two servers, one gets 99.75 % of GeoMX's demo network. Here the
+small tensors are placed first, from the largest to the smallest, each as a whole at the server that holds least. Then
+each large tensor is cut into pieces for the servers. The option ``rule`` says where:
 
 balanced   a large tensor first fills up the servers that hold less than the others, so that all end equally full
-even       a large tensor is cut at round(n·i/S), as parameter servers with a bound do (ps-lite; Li et al., OSDI 2014)
+even       a tensor of n elements is cut at round(n·i/S) for S servers, as parameter servers with a bound do (ps-lite;
+           Li et al., OSDI 2014)
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class MultiGps(Shard):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``bound``: tensors with at least so many elements may be cut."""
+        """``bound``: tensors with at least this many elements may be cut."""
 
         bound: int = option(10_000, "elements from which a tensor is cut", min=1)
         rule: str = option(
@@ -67,11 +69,11 @@ class MultiGps(Shard):
 
 
 def filling(levels: Sequence[int], size: int) -> list[int]:
-    """Return parts of ``size`` that fill up ``levels``, the lowest first; filled levels then differ by 1 at most."""
+    """Split ``size`` into parts that fill up ``levels``, the lowest first. Filled levels then differ by at most 1."""
     order = sorted(range(len(levels)), key=lambda index: (levels[index], index))
     used = len(order)
     total = size + sum(levels)
-    while levels[order[used - 1]] * used > total:  # the highest used level is above the common level
+    while levels[order[used - 1]] * used > total:  # the highest used level is above what all would reach
         used -= 1
         total -= levels[order[used]]
     level, over = divmod(total, used)

@@ -53,7 +53,7 @@ class FlowLinks:
                     self._connections.get(number, {}).pop(connection, None)
 
     def forget_bursts(self) -> None:
-        """Count the bursts of each connection from now on, as training begins."""
+        """Count the bursts of each connection from now on only, because training begins."""
         self._training_since_s = self._clock.now
         for connections in self._connections.values():
             for connection in connections:
@@ -65,7 +65,7 @@ class FlowLinks:
 
     def begin_anew(self) -> None:
         """Prepare for a new beginning of the network without the present connections."""
-        self._network.carried_bytes(())
+        self._network.carried_bytes(())  # brings the counts of the present connections up to date
         for connections in self._by_path.values():
             for connection in connections:
                 connection.leave()
@@ -90,7 +90,7 @@ class FlowLinks:
         if what != "delay" and not came_or_went:
             return
         crossing = dict.fromkeys(self._paths.crossing(link))
-        for path in crossing:  # acknowledgements of the reverse path cross the link
+        for path in crossing:  # acknowledgements of data on the reverse path cross the link
             if path.reverse is not None and path.reverse not in crossing:
                 for connection in self._by_path.get(path.reverse, ()):
                     if what == "delay":

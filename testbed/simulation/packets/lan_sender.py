@@ -1,10 +1,10 @@
 """The sending end of a connection inside a data centre: frames through two ports, and slow start.
 
 A LAN loses nothing, so the congestion window only grows: by the bytes that arrive, as long as the window limits the
-connection (Linux: ``tcp_is_cwnd_limited``). Through an idle port this takes microseconds. If other nodes' data waits
-at the port, a new connection sends ten segments first, and twice as many after each round trip. Hosts on a fast LAN
-hand frames of 64 KiB to their ports (segmentation offload). At most two frames of a connection wait at its port
-(``host_queue``), so that data written meanwhile fills the next frame.
+connection (Linux: ``tcp_is_cwnd_limited``). Through an idle port, the window grows within microseconds. If other nodes'
+data waits at the port, a new connection sends ten segments first, and twice as many after each round trip. Hosts on a
+fast LAN hand frames of 64 KiB to their ports (segmentation offload). At most two frames of a connection wait at its
+port (``host_queue``), so that data written meanwhile fills the next frame.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOST_FRAMES = 2
 
 
 def push_frames(net: Network, it: Connection, more: bool) -> None:
-    """Send frames while window and port have room. ``more``: send full frames only, as more is being written."""
+    """Send frames while window and port have room. ``more``: more data is being written, so send full frames only."""
     limit_bytes = float(_HOST_FRAMES * it.lan_segments * (SEGMENT_BYTES + HEADER_BYTES))
     least_bytes = it.lan_segments * SEGMENT_BYTES if more else 1
     while it.unsent_bytes >= least_bytes and it.under_way_bytes < it.lan_window_bytes:

@@ -113,7 +113,7 @@ def free_frame(net: Network, index: int) -> None:
 
 
 def keep_room(net: Network, window: int) -> None:
-    """Keep so many records free before each event that a connection with this window can send all it may.
+    """Keep enough records free before each event for a connection with this window to send all that it may.
 
     An acknowledgement at most doubles a window, or restores an earlier one.
     """
