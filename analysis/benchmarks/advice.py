@@ -5,11 +5,15 @@
 Each scenario is a folder below ``--out``, in which the advice and every whole run are kept, so that the command goes on
 where it was interrupted. Budgets are processor time: other work on the machine changes nothing.
 
-A row: ``regret``, how much more the advised technique takes than the best one, of means over the scenario's own seed
-and the two after it, which the advice may have seen; ``regret_others``, of means over three others, and of those that
-are ranked; ``rank_of_best``, where the best one stands in the advice; ``covered`` of ``intervals``: how many
-90 % intervals hold the mean of whole runs with three seeds that the advice has not seen; ``covered_own``: with those
-that it may have seen.
+Columns of the table:
+
+regret            by what share the advised technique takes more than the best one, by means over the scenario's own
+                  seed and the next two, which the advice may have seen
+regret_others     the same among the techniques that the advice ranks, with three seeds that it has not seen
+rank_of_best      the place of the best technique in the advice
+intervals         90 % intervals that the advice gave
+covered           how many of them contain the mean of whole runs with three seeds that the advice has not seen
+covered_own       how many contain the mean with the seeds that it may have seen
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scenarios drawn at random, on which advice is checked: networks, devices, models and goals that differ widely.
 
-3 to 16 data centres; rates by which a model takes 0.2 to 8 training steps to travel, some of which follow shipped
-traces; models of 50 kB to 5 MB; devices of unlike speed; time, bytes or money to an accuracy.
+3 to 16 data centres; links on which sending the model takes as long as 0.2 to 8 training steps, the rates of some
+follow shipped traces; models of 38 kB to 5.1 MB; devices of unlike speed; time, bytes or money to an accuracy.
 """
 
 from __future__ import annotations
