@@ -123,6 +123,19 @@ class Concluded:
     tables: dict[str, pd.DataFrame]
 
 
+def _contest(plan: Plan, frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the links at which a simulation by packets dropped packets of several connections."""
+    from testbed.simulation.prediction_error import contested
+
+    if plan.facilities.has_processes or not plan.simulation.by_packet:
+        return []
+    links = frames["links"]
+    transfers = frames["transfers"]
+    tensors = transfers[(transfers["round"] >= 0) & (transfers["payload_bytes"] > 0)]
+    pairs = tensors[["source", "target"]].drop_duplicates().itertuples(index=False, name=None)
+    return contested(plan, sorted(links.loc[links["dropped_packets"] > 0, "link"].unique()), pairs)
+
+
 def conclude(
     run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float, here: Plan | None = None
 ) -> Concluded:
@@ -134,7 +147,7 @@ def conclude(
     from testbed.results import fidelity, tables
     from testbed.results.divergence import divergence, of_tellers, spoilt_values
     from testbed.results.events import DOUBT
-    from testbed.simulation.prediction_error import error_of
+    from testbed.simulation.prediction_error import error_of, note_of_contest
 
     built = tables.build(run.events)
     tables.write(run.tables, built)
@@ -154,8 +167,13 @@ def conclude(
         started = GUEST_START.isoformat()
         ended = GUEST_START + timedelta(seconds=round(duration_s))
     ending = Ending(outcome.status, outcome.message, started, ended.isoformat(timespec="seconds"), duration_s)
-    # deviations from exact runs were measured on jobs without neighbours
-    error = None if neighbours(run.path) else error_of(plan, doubted=bool((frames["warnings"]["cause"] == DOUBT).any()))
+    contest = _contest(plan, frames)
+    if contest:
+        report["notes"].append(note_of_contest(contest))
+    error = None
+    if not neighbours(run.path):  # deviations from exact runs were measured on jobs without neighbours
+        doubted = bool((frames["warnings"]["cause"] == DOUBT).any())
+        error = error_of(plan, doubted, competing=bool(contest))
     result = summary.summarise(frames, content, report, ending, error.interval if error else None)
     files = {"fidelity.json": atomic.json_bytes(report), "result.json": atomic.json_bytes(result)}
     atomic.write_together(run.path, files)

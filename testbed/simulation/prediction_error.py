@@ -4,8 +4,9 @@ The error depends on the network model, the congestion control and the regime. `
 measurements, each row with its source. Regimes:
 
 usual    neither of the following
-shared   workers of a data centre have their own connections across the WAN, which share queues; or an overlay decides
-         about each transfer, so that small differences lead to other decisions
+shared   small differences decide: workers of a data centre have their own connections across the WAN, which share
+         queues; or packets were dropped at a link that several connections share; or an overlay decides about each
+         transfer
 doubted  the run doubts its own prediction (``testbed.simulation.validity``); only runs over flows do
 
 Combinations that were never measured, such as an ideal network or Reno, have no error, and nothing is claimed.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,15 +62,16 @@ def measured() -> dict[tuple[str, str, str], PredictionError]:
         }
 
 
-def error_of(plan: Plan, doubted: bool = False) -> PredictionError | None:
+def error_of(plan: Plan, doubted: bool = False, competing: bool = False) -> PredictionError | None:
     """Return the error of a simulated Plan's rounds; ``None`` if it is unknown, or the Plan is not simulated.
 
-    doubted  whether the run has reported doubts about its own prediction
+    doubted    whether the run has reported doubts about its own prediction
+    competing  whether packets were dropped at a link that several connections share; see ``contested``
     """
     if plan.facilities.has_processes or plan.program is not None:
         return None
     network = "packets" if plan.simulation.by_packet else plan.simulation.network
-    return measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted)))
+    return measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted, competing)))
 
 
 def widest_error() -> PredictionError:
@@ -76,15 +79,15 @@ def widest_error() -> PredictionError:
     return max(measured().values(), key=lambda error: error.within_95)
 
 
-def regime_of(plan: Plan, doubted: bool = False) -> str:
-    """Return the regime of a Plan."""
+def regime_of(plan: Plan, doubted: bool = False, competing: bool = False) -> str:
+    """Return the regime of a Plan; the arguments are those of ``error_of``."""
     if doubted:
         return DOUBTED
     scheduled = any(
         issubclass(OVERLAYS[overlay.kind], ScheduledOverlay)
         for overlay in (plan.technique.overlay_tier1, plan.technique.overlay_tier2)
     )
-    return SHARED if scheduled or _share_queues(plan) else USUAL
+    return SHARED if competing or scheduled or _share_queues(plan) else USUAL
 
 
 def _share_queues(plan: Plan) -> bool:
@@ -96,3 +99,28 @@ def _share_queues(plan: Plan) -> bool:
         if not worker.parents or any(sites[parent] != worker.data_center for parent in worker.parents)
     )
     return max(senders.values(), default=0) > 1
+
+
+def contested(plan: Plan, dropping: Collection[str], pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the links that dropped packets and that several connections share: chance decides which of them loses.
+
+    dropping  names of the links that dropped packets
+    pairs     sender and receiver of each connection that carried tensors
+    """
+    sites = {node.name: node.data_center for node in plan.nodes}
+    connections = Counter(
+        link
+        for source, target in pairs
+        if dropping and sites[source] != sites[target]
+        for link in plan.network.between(sites[source], sites[target])
+    )
+    return [link for link in dropping if connections[link] > 1]
+
+
+def note_of_contest(links: Sequence[str]) -> str:
+    """Return the note about ``contested`` links, of which there is at least one."""
+    others = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
+    return (
+        f"link {links[0]}{others}: packets of several connections were dropped at the same link; chance decides which "
+        "connection waits for repairs, so a run is one draw: compare means over several seeds"
+    )

@@ -10,7 +10,7 @@ import testbed
 from testbed.plan.build import build_plan
 from testbed.results.summary import read_result
 from testbed.scenario import loads
-from testbed.simulation.prediction_error import DOUBTED, SHARED, USUAL, error_of, measured, regime_of
+from testbed.simulation.prediction_error import DOUBTED, SHARED, USUAL, contested, error_of, measured, regime_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -79,3 +79,38 @@ def test_a_result_has_the_interval_of_its_rounds(tmp_path: Path) -> None:
         "low": pytest.approx(mean_s / 1.049, abs=1e-6),
         "high": pytest.approx(mean_s / 0.951, abs=1e-6),
     }
+
+
+CHAIN = """
+version: 1
+name: chain
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}, {name: c, workers: 1}]
+  links:
+    - {between: [a, b], rate: 10 Mbit/s, delay: 20 ms, queue: 16 KiB}
+    - {between: [b, c], rate: 100 Mbit/s, delay: 5 ms, queue: 1 MiB}
+training: {model: {kind: mlp, hidden: 512}, data: digits, batch: 8, rounds: 3, evaluate_every: 3}
+device: {step_time: 10 ms}
+"""
+
+
+def test_a_link_is_contested_if_it_drops_packets_of_several_connections() -> None:
+    plan = build_plan(loads(CHAIN))
+    both = [("a/global0", "b/server0"), ("a/global0", "c/server0")]
+    assert contested(plan, ["a>b", "b>c"], both) == ["a>b"]
+    assert contested(plan, ["a>b"], both[:1]) == []
+    assert contested(plan, [], both) == []
+
+
+def test_a_run_is_one_draw_where_connections_lose_packets_at_the_same_link(tmp_path: Path) -> None:
+    """With a queue that holds all that is sent, and with a path for each connection, no chance is at work."""
+    roomy = ["topology.links[0].queue=4 MiB"]
+    apart = ["topology.links[1]={between: [a, c], rate: 10 Mbit/s, delay: 20 ms, queue: 16 KiB}"]
+    for name, changes, share in (("contested", [], 0.14), ("roomy", roomy, 0.049), ("apart", apart, 0.049)):
+        run = testbed.run(loads(CHAIN, overrides=changes), out=tmp_path / name, progress=False)
+        result = read_result(run.path / "result.json")
+        assert result["round_s"]["high"] == pytest.approx(result["round_time_s"] / (1 - share), abs=1e-5)
+        told = [note for note in result["fidelity"]["notes"] if "one draw" in note]
+        assert len(told) == (name == "contested")
