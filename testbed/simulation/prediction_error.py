@@ -8,8 +8,10 @@ shared   small differences decide: workers of a data centre have their own conne
          queues; or packets were dropped at a link that several connections share; or an overlay decides about each
          transfer
 doubted  the run doubts its own prediction (``testbed.simulation.validity``); only runs over flows do
+fast     a WAN link is faster than 1 Gbit/s; the measurements go up to half of that
 
-Combinations that were never measured, such as an ideal network or Reno, have no error, and nothing is claimed.
+Combinations that were never measured, such as fast links, an ideal network or Reno, have no error, and nothing is
+claimed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ TABLE = Path(__file__).with_name("prediction_errors.csv")
 USUAL = "usual"
 SHARED = "shared"
 DOUBTED = "doubted"
+FAST = "fast"
+_FAST_BPS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ def widest_error() -> PredictionError:
 
 def regime_of(plan: Plan, doubted: bool = False, competing: bool = False) -> str:
     """Return the regime of a Plan; the arguments are those of ``error_of``."""
+    if any(link.rate_bps > _FAST_BPS for link in plan.network.links):
+        return FAST
     if doubted:
         return DOUBTED
     scheduled = any(

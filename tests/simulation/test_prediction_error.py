@@ -10,7 +10,7 @@ import testbed
 from testbed.plan.build import build_plan
 from testbed.results.summary import read_result
 from testbed.scenario import loads
-from testbed.simulation.prediction_error import DOUBTED, SHARED, USUAL, contested, error_of, measured, regime_of
+from testbed.simulation.prediction_error import DOUBTED, FAST, SHARED, USUAL, contested, error_of, measured, regime_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -39,6 +39,8 @@ def plan_of(*changes: str):  # type: ignore[no-untyped-def]
         (("paradigm=gossip",), SHARED),
         (("paradigm=ps", "topology.data_centers[*].workers=1"), USUAL),
         (("sync=tap",), USUAL),
+        (("links[0].rate=1 Gbit/s",), USUAL),
+        (("links[0].rate=2 Gbit/s",), FAST),
     ],
 )
 def test_the_regime_of_a_plan(changes: tuple[str, ...], regime: str) -> None:
@@ -57,6 +59,7 @@ def test_nothing_is_claimed_of_what_was_never_measured() -> None:
     assert error_of(plan_of("transport.congestion_control=reno")) is None
     assert error_of(plan_of("simulation.network=ideal")) is None
     assert error_of(plan_of("run.on=emulate")) is None
+    assert error_of(plan_of("links[0].rate=2 Gbit/s")) is None
     shared = plan_of("simulation.network=flows", "paradigm=ps")
     assert error_of(shared) is None, (
         "flows with shared queues were not measured: the usual row claims too much for them"
