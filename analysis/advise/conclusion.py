@@ -30,6 +30,7 @@ def conclusion(advice: Advice) -> list[str]:
     """Return the sentences. The first ones name the best technique, or say that there is none."""
     said = [
         *_first(advice),
+        *_few_seeds(advice),
         *_of_known_steps(advice),
         *_near(advice),
         *_uneven(advice),
@@ -78,6 +79,22 @@ def _first(advice: Advice) -> Iterator[str]:
     wanted = advice.goal.target.told
     doing = {BYTES: "sends least over the WAN to", MONEY: "costs least to"}.get(advice.goal.least, "is the quickest to")
     yield f"{among}{best.name} {doing} {wanted}: {taken}."
+
+
+def _few_seeds(advice: Advice) -> Iterator[str]:
+    """Yield with how many seeds the best technique missed the goal, and whether it was trained with few seeds."""
+    if advice.goal.target is None or not advice.ranked:
+        return
+    best = advice.ranked[0]
+    trained = len(advice.known[best.name].curves)
+    if best.seeds < trained:
+        missed = f"{trained - best.seeds} of {counted(trained, 'seed')}"
+        yield f"With {missed}, {best.name} does not reach the goal in its rounds, so it takes more than this."
+    if trained < SEEDS_OF_A_VALUE:
+        yield (
+            f"{best.name} was trained with {counted(trained, 'seed')} only, and may miss the goal with others. "
+            f"A larger --budget tries {SEEDS_OF_A_VALUE}."
+        )
 
 
 def _of_known_steps(advice: Advice) -> Iterator[str]:

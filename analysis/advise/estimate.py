@@ -84,14 +84,14 @@ def reached(known: Known, target: Target) -> dict[int, Reached]:
 
 
 def missed(known: Known, reached_with: Mapping[int, Reached]) -> list[Reached]:
-    """Return what all rounds took with each seed that made all of them without reaching the goal.
+    """Return what all rounds take with each seed that made all of them, or diverged, without reaching the goal.
 
     reached_with  by seed: what the seeds took that did reach it
     """
     return [
-        at(known, curve, curve.rounds, curve.ends_s[-1])
+        at(known, curve, curve.rounds, curve.ends_s[-1]) if curve.rounds >= known.rounds else after(known, known.rounds)
         for seed, curve in known.curves.items()
-        if seed not in reached_with and curve.rounds >= known.rounds
+        if seed not in reached_with and (curve.rounds >= known.rounds or curve.status == DIVERGED)
     ]
 
 

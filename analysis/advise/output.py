@@ -18,7 +18,7 @@ from testbed.target import learning_of, score_text
 def columns(advice: Advice) -> tuple[str, ...]:
     """Return the headings of the table's columns; ``>`` aligns a column to the right."""
     measure = learning_of(advice.goal.target)
-    return "", ">takes", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", f">{measure}", ">seeds", ""
+    return "", ">takes", ">90 % interval", ">first", ">WAN", ">rounds", ">a round", f">last {measure}", ">seeds", ""
 
 
 def as_records(advice: Advice) -> Records:

@@ -584,6 +584,24 @@ def test_a_seed_that_misses_the_goal_makes_a_technique_worse(advice: Advice) -> 
     assert set(reached) == {1}
     (end,) = estimate.missed(unlucky, reached)
     assert end.rounds == rounds and end.time_s > reached[1].time_s
+    ended_early = replace(known.curves[1], scores=(), status="diverged", ends_s=known.curves[1].ends_s[:1])
+    assert estimate.missed(replace(unlucky, curves={1: known.curves[1], 2: ended_early}), reached) == [end]
+
+
+def test_with_how_many_seeds_the_best_was_trained_is_told(advice: Advice) -> None:
+    best = advice.ranked[0]
+    curve = advice.known[best.name].curves[1]
+
+    def told(reached: int, trained: int) -> list[str]:
+        known = replace(advice.known[best.name], curves=dict.fromkeys(range(trained), curve))
+        row = replace(best, seeds=reached)
+        return conclusion(replace(advice, rows=(row,), known={best.name: known}, splits={}, elsewhere=()))[1:]
+
+    assert told(3, 3) == []
+    assert told(1, 3) == [
+        f"With 2 of 3 seeds, {best.name} does not reach the goal in its rounds, so it takes more than this."
+    ]
+    assert told(1, 1)[0].startswith(f"{best.name} was trained with 1 seed only, and may miss the goal with others.")
 
 
 def test_an_interval_is_no_narrower_than_what_was_seen_tells(advice: Advice) -> None:
