@@ -23,11 +23,6 @@ def unequal_steps(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     )
 
 
-def missed_faults(result: Mapping[str, Any]) -> str:
-    """Return, as text, the faults that were due after the end of a run; empty if there are none, or none recorded."""
-    return "; ".join(f"{each['fault']} {each['targets']}" for each in result["faults"].get("missed", ()))
-
-
 def unequal_faults(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the faults that came after the end of some runs but not of others, whose conditions therefore differ."""
     labels: dict[str, dict[str, None]] = {}

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import identity
-from analysis.comparable import frames_and_payload, missed_faults
+from analysis.comparable import frames_and_payload
 from analysis.figures.compare import draw
 from analysis.load import StoredRun
 from analysis.metrics import speed_up, stands_for, time_to, waiting
@@ -179,7 +179,7 @@ def row_of(run: StoredRun, target: Target | None) -> dict[str, Any]:
         **_pace(run),
         "training_s": result["training_s"],
         "resumed_round": result.get("resumed_round"),
-        "missed_faults": missed_faults(result),
+        "missed_faults": summary.missed_faults(result),
         "target": None if target is None else target.value,
         "target_measure": None if target is None else target.measure,
         "evaluations_to_target": None if reached is None else reached.evaluations,

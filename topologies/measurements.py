@@ -149,6 +149,8 @@ def _take_list(found: Measured, table: Table) -> None:
                 repeated += len(values) > 1
                 if values:
                     found.values[column.role][ends[0], ends[1]] = median(values)
+    for column in quantities:
+        _note_shares(found, table, column)
     _note_unmeasured(found, table, unmeasured)
     if repeated:
         pairs = "pair was" if repeated == 1 else "pairs were"
@@ -166,6 +168,13 @@ def _take_trace(found: Measured, table: Table, ends: Pair, rows: list[Row], colu
     found.values[column.role][ends] = median(up)
     if len(trace.values) > 1:
         found.traces[(*ends, what)] = trace
+
+
+def _note_shares(found: Measured, table: Table, column: Column) -> None:
+    """Note that losses whose name states no unit count as shares, as tools such as ping report per cent."""
+    if column.role == "loss" and column.scale == 1.0 and any(found.values["loss"].values()):
+        cure = f"for per cent, call it '{column.name} %'"
+        found.notes.append(f"{table.file.name}: '{column.name}' counts as shares, of which 0.5 is 50 % ({cure})")
 
 
 def _note_unmeasured(found: Measured, table: Table, count: int) -> None:
@@ -208,6 +217,7 @@ def _take_matrix(found: Measured, table: Table) -> None:
                 unmeasured += 1
             else:
                 found.values[role][source, target] = value
+    _note_shares(found, table, column)
     _note_unmeasured(found, table, unmeasured)
 
 
@@ -282,7 +292,8 @@ def _graph(
     absent = sites * (sites - 1) // 2 - len(_pairs(measured))
     if absent:
         some = list(islice((pair for pair in combinations(found.sites, 2) if pair not in measured), _NAMED))
-        found.notes.append(f"{_named(some, absent)} was not measured: no link; messages go over other sites")
+        were = "was" if absent == 1 else "were"
+        found.notes.append(f"{_named(some, absent)} {were} not measured: no link; messages go over other sites")
     parts = sorted(nx.weakly_connected_components(graph), key=len, reverse=True)
     if len(parts) > 1:
         alone = ", ".join(sorted(parts[-1])[:_NAMED])

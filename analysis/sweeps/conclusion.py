@@ -53,7 +53,7 @@ def conclusion(cases: Sequence[Case], target: Target | None, tuned: bool = False
             else unequal_steps([{"label": each.label, **row} for each in case.points for row in each.completed[:1]])
         )
         done = [{"label": point.label, **row} for point in case.points for row in point.completed]
-        doubts = [*steps, *unequal_faults(done), *coarse(done)]
+        doubts = [*steps, *unequal_faults(done), *coarse(done), *_between_evaluations(case, measure)]
         sentences = " ".join([*_winner(case, measure, target), *_missed(case, target), *_fallen(case, target), *doubts])
         told.append(f"{case.told}: {sentences}" if case.told else sentences)
     return [*told, *_learning(cases, target), *_not_done(cases), *_doubtful(cases)]
@@ -139,6 +139,29 @@ def _resolved(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | N
     yield f"{first}: {_ahead(case, winner, slower)}."
     if case.base in [rival for rival, _ in slower[1:]]:
         yield f"Next is {slower[0][0].label}, which takes {_times(slower[0][1], 'as long')}."
+
+
+def _between_evaluations(case: Case, measure: str) -> Iterator[str]:
+    """Yield the points that the winner leads by less than the time between two evaluations.
+
+    A target may have been reached at any time since the evaluation before. The evaluations of a run are about equally
+    far apart, so the last of n evaluations covers a part of 1 / n of the time. ``coarse`` tells of those with n = 1.
+    """
+    found = ranked(case, measure)
+    if measure != "time_to_target_s" or len(found) < 2:
+        return
+    near = []
+    for rival in found[1:]:
+        evaluations = [each for each in rival.values("evaluations_to_target") if each > 1]
+        ratio = rival.ratio(found[0], measure)
+        is_ahead = ratio is not None and ratio.is_resolved and factor(ratio.value) != factor(1.0)
+        if evaluations and ratio and is_ahead and ratio.value < 1 + 1 / median(evaluations):
+            near.append(rival.label)
+    if near:
+        yield (
+            f"The lead over {_listed(near)} is less than the time between two evaluations, which alone show that a "
+            "target is reached; with a smaller `training.evaluate_every` (in rounds) it would be surer."
+        )
 
 
 def _nobody(case: Case, target: Target | None) -> str:

@@ -246,19 +246,23 @@ def _about_bytes(run: StoredRun, total: int) -> str:
 
 
 def faults(run: StoredRun) -> list[Table]:
-    """Return faults, restarts and changes of the membership, if there were any."""
+    """Return faults, restarts and changes of the membership, if there were any.
+
+    Times count from the start of training, as in the scenario and the figures; without training, from that of the run.
+    """
     events = run.tables["faults"]
     missed = (run.result or {}).get("faults", {}).get("missed", ())
     if events.empty and not missed:
         return []
-    shown = look.table("faults", ">at", "what", "targets", ">late")
+    at = "at" if run.tables["training"].empty else "training time"
+    shown = look.table("faults", f">{at}", "what", "targets", ">late")
     rows: list[dict[str, Any]] = [
         {str(name): value for name, value in row.items()} for row in events.head(FAULTS_SHOWN).to_dict("records")
     ]
     for row in rows:
         late_s = None if row["late_s"] != row["late_s"] else row["late_s"]
         shown.add_row(
-            numbers.seconds(row["t_s"]),
+            numbers.seconds(row["t_s"] - run.start_s),
             _happened(row),
             str(row["targets"] or row["message"] or ""),
             numbers.seconds(late_s),

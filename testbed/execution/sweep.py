@@ -27,7 +27,7 @@ from testbed.execution.sweep_pool import LocalPool, OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
 from testbed.results import FINISHED, atomic, owner
 from testbed.results.rundir import RunDirectory
-from testbed.results.summary import read_result, wan_bytes_of
+from testbed.results.summary import missed_faults, read_result, wan_bytes_of
 from testbed.results.sweep_index import Tuning
 from testbed.scenario.sweep import SweepSettings
 from testbed.scenario.sweep_labels import link_names
@@ -40,6 +40,7 @@ MEASURES = (
     "step_time_s",
     "samples_per_s",
     "time_to_target_s",
+    "evaluations_to_target",
     "training_s",
 )
 
@@ -173,6 +174,7 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
         "round_high_s": interval.get("high"),
         "summed_gradients": point.plan.summed_gradients,
         "wan_bytes": wan_bytes_of(result) if result else None,
+        "missed_faults": missed_faults(result) if result else "",
         "fidelity": result["fidelity"]["status"] if result else None,
         "parameters_sha256": result.get("parameters_sha256"),
         "message": status.message,

@@ -40,6 +40,7 @@ time_to_target_s       s           from the start of training to the snapshot th
                                    in a row that meet it; null: never
 accuracy_at_target     1           of that snapshot; this and the next field are absent in earlier releases
 loss_at_target         1           likewise
+evaluations_to_target              number of evaluations up to that snapshot; absent in earlier releases
 wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; for a user's
                                    program, all bytes that its links carried, by their counters
 wan_header_bytes       B           likewise, headers
@@ -135,6 +136,7 @@ class RunResult(TypedDict):
     time_to_target_s: float | None
     accuracy_at_target: NotRequired[float | None]
     loss_at_target: NotRequired[float | None]
+    evaluations_to_target: NotRequired[int | None]
     wan_payload_bytes: dict[str, Moved]
     wan_header_bytes: dict[str, Moved]
     wan_setup_bytes: dict[str, Moved]
@@ -219,6 +221,11 @@ def _reasons_and_notes(fidelity: Mapping[str, Any]) -> dict[str, Any]:
     status = fidelity["status"]
     split = {"reasons": [], "notes": told} if status == "ok" else {"reasons": told, "notes": []}
     return {"status": status, **{name: fidelity.get(name, split[name]) for name in split}}
+
+
+def missed_faults(result: Mapping[str, Any]) -> str:
+    """Return, as text, the faults that were due after the end of a run; empty if there are none, or none recorded."""
+    return "; ".join(f"{each['fault']} {each['targets']}" for each in result["faults"].get("missed", ()))
 
 
 def training_start_s(training: pd.DataFrame) -> float:
@@ -354,6 +361,7 @@ def _training(frames: Frames, plan: Mapping[str, Any], interval_of: IntervalOf |
         "time_to_target_s": time_to_target_s(accuracy, target, start_s),
         "accuracy_at_target": None if reached is None else reached.accuracy,
         "loss_at_target": None if reached is None else reached.loss,
+        "evaluations_to_target": None if reached is None else reached.evaluations,
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.comparable import coarse, missed_faults, unequal_faults
+from analysis.comparable import coarse, unequal_faults
+from testbed.results.summary import missed_faults
 
 
 def test_faults_that_some_runs_had_ended_before_are_told() -> None:

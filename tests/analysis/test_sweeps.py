@@ -62,6 +62,23 @@ def test_who_is_ahead_by_less_than_is_shown_took_equally_long() -> None:
     )
 
 
+def test_a_lead_of_less_than_an_evaluation_is_told() -> None:
+    """Targets are seen at evaluations alone: seeds that agree do not make a lead surer than these."""
+    close = {"hfa": (20.0, 22.0, 21.0), "fsa": (22.0, 24.2, 23.1)}  # FSA takes 1.1 times as long
+
+    def said(evaluations: int) -> str:
+        rows = [
+            row(seed, time_s, sync=kind, evaluations_to_target=evaluations)
+            for kind, times in close.items()
+            for seed, time_s in enumerate(times, 1)
+        ]
+        return " ".join(conclusion(cases_of(points_of(rows, ["sync"])), TARGET))
+
+    assert "The lead over FSA is less than the time between two evaluations" in said(8)
+    assert "The lead" not in said(12)  # evaluations are a twelfth of the time apart
+    assert "The lead" not in told(close)  # of earlier releases, whose rows do not tell
+
+
 def test_one_seed_decides_nothing() -> None:
     text = told({kind: times[:1] for kind, times in SECONDS.items()})
     assert text.startswith("HFA reached 90 % accuracy soonest: 2× as fast as FSA; one seed cannot say")

@@ -7,8 +7,10 @@ import json
 import os
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -340,3 +342,13 @@ def test_workers_of_different_stages_are_not_said_to_have_equal_parameters(
     stages: dict[str, dict[str, int]] | None, told: str
 ) -> None:
     assert summary._agreement({"parameters_agree": True, "stages": stages}) == told
+
+
+def test_faults_are_told_in_training_time_as_the_scenario_says_them() -> None:
+    happened = {"node": "faults", "t_s": 9.25, "kind": "fault", "fault": "down", "targets": "a>b", "begins": True}
+    training = pd.DataFrame({"t_s": [4.25], "trained_s": [0.0]})
+    tables = {"faults": pd.DataFrame([{**happened, "late_s": 0.0}]), "training": training}
+    (shown,) = summary.faults(SimpleNamespace(tables=tables, result=None, start_s=4.25))  # type: ignore[arg-type]
+    lines = summary.as_text([shown]).splitlines()
+    assert any("training time" in line for line in lines)
+    assert any(line.split() == ["5", "s", "down", "a>b", "0", "s"] for line in lines)

@@ -64,6 +64,7 @@ def test_every_point_has_a_row_and_a_run(whole: Path) -> None:
     lines = (whole / "sweep.csv").read_text().splitlines()
     assert len(lines) == 5
     assert lines[0].startswith("run,codec,seed,back_end,status,rounds,accuracy")
+    assert {"evaluations_to_target", "missed_faults"} <= {*lines[0].split(",")}, "doubts that the last lines tell"
     assert all(",simulate,done,4," in line for line in lines[1:])
     assert len(stamps(whole)) == 4
 

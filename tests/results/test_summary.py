@@ -45,6 +45,7 @@ def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
     # 0.8 is reached after round 5: six rounds of 290 ms and two evaluation gaps of 300 ms
     assert result_of(run)["time_to_target_s"] == pytest.approx(6 * 0.290 + 2 * 0.3, abs=1e-5)
     assert result_of(run)["accuracy_at_target"] == pytest.approx(0.8647)
+    assert result_of(run)["evaluations_to_target"] >= 1
 
 
 def test_what_links_carry_before_training_counts_nowhere(run: Path, tmp_path: Path) -> None:

@@ -47,6 +47,17 @@ def test_matrices_of_round_trips_and_of_rates(tmp_path: Path) -> None:
 
 
 @for_each(
+    "column, is_noted",
+    [("loss", True), ("loss %", False)],
+)
+def test_losses_without_a_unit_are_told_to_be_shares(column: str, is_noted: bool, tmp_path: Path) -> None:
+    """Ping reports 0.5 % as 0.5, which as a share would be half of all packets."""
+    graph, _ = read(tmp_path, {"l.csv": f"src,dst,mbps,rtt ms,{column}\na,b,10,20,0.5\n"})
+    assert graph.edges["a", "b"]["loss"] == (0.5 if is_noted else 0.005)
+    assert ("'loss' counts as shares, of which 0.5 is 50 %" in "\n".join(graph.graph["notes"])) == is_noted
+
+
+@for_each(
     "name, text",
     [
         ("ping.tsv", "\ta\tb\tc\na\t\t10 ms\t30 ms\nb\t12 ms\t\t\nc\t30 ms\t\t\n"),
@@ -147,7 +158,7 @@ def test_ten_thousand_sites_are_read_without_a_list_of_all_their_pairs(tmp_path:
     tracemalloc.stop()
     assert most_bytes < 400e6  # fifty million pairs take 4 GB
     assert len(graph) == 10_000
-    assert graph.graph["notes"][-1].startswith("s1-s2, s1-s3, s1-s4, s1-s5 and 49984997 more was not measured")
+    assert graph.graph["notes"][-1].startswith("s1-s2, s1-s3, s1-s4, s1-s5 and 49984997 more were not measured")
 
 
 def test_among_very_many_sites_the_global_servers_has_to_be_named(tmp_path: Path) -> None:
