@@ -123,19 +123,6 @@ class Concluded:
     tables: dict[str, pd.DataFrame]
 
 
-def _contest(plan: Plan, frames: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Return the links at which a simulation by packets dropped packets of several connections."""
-    from testbed.simulation.prediction_error import contested
-
-    if plan.facilities.has_processes or not plan.simulation.by_packet:
-        return []
-    links = frames["links"]
-    transfers = frames["transfers"]
-    tensors = transfers[(transfers["round"] >= 0) & (transfers["payload_bytes"] > 0)]
-    pairs = tensors[["source", "target"]].drop_duplicates().itertuples(index=False, name=None)
-    return contested(plan, sorted(links.loc[links["dropped_packets"] > 0, "link"].unique()), pairs)
-
-
 def conclude(
     run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float, here: Plan | None = None
 ) -> Concluded:
@@ -147,7 +134,7 @@ def conclude(
     from testbed.results import fidelity, tables
     from testbed.results.divergence import divergence, of_tellers, spoilt_values
     from testbed.results.events import DOUBT
-    from testbed.simulation.prediction_error import error_of, note_of_contest
+    from testbed.simulation.prediction_error import contested_links, error_of, note_of_contest
 
     built = tables.build(run.events)
     tables.write(run.tables, built)
@@ -167,7 +154,7 @@ def conclude(
         started = GUEST_START.isoformat()
         ended = GUEST_START + timedelta(seconds=round(duration_s))
     ending = Ending(outcome.status, outcome.message, started, ended.isoformat(timespec="seconds"), duration_s)
-    contest = _contest(plan, frames)
+    contest = contested_links(plan, frames)
     if contest:
         report["notes"].append(note_of_contest(contest))
     error = None

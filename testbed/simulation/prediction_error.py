@@ -18,14 +18,18 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.plan.model import Plan
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ScheduledOverlay
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TABLE = Path(__file__).with_name("prediction_errors.csv")
 USUAL = "usual"
@@ -105,6 +109,17 @@ def _share_queues(plan: Plan) -> bool:
         if not worker.parents or any(sites[parent] != worker.data_center for parent in worker.parents)
     )
     return max(senders.values(), default=0) > 1
+
+
+def contested_links(plan: Plan, frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the links at which a simulation by packets dropped packets of several connections, from its tables."""
+    if plan.facilities.has_processes or not plan.simulation.by_packet:
+        return []
+    links = frames["links"]
+    transfers = frames["transfers"]
+    tensors = transfers[(transfers["round"] >= 0) & (transfers["payload_bytes"] > 0)]
+    pairs = tensors[["source", "target"]].drop_duplicates().itertuples(index=False, name=None)
+    return contested(plan, sorted(links.loc[links["dropped_packets"] > 0, "link"].unique()), pairs)
 
 
 def contested(plan: Plan, dropping: Collection[str], pairs: Iterable[tuple[str, str]]) -> list[str]:
