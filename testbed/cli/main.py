@@ -90,12 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TestbedError as error:
         code = _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:
-        code = 143 if error.args in (("SIGTERM",), ("SIGHUP",)) else 130
-        _report(arguments, "interrupted", code, error)
+        code = _interrupted(arguments, error)
     except BrokenPipeError:
         pass  # `testbed show RUN | head` is not an error
     except Exception as error:
-        code = _report(arguments, *unforeseen(error), error)
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 wraps what is raised while it makes a class
+            code = _interrupted(arguments, error.__cause__)
+        else:
+            code = _report(arguments, *unforeseen(error), error)
     _leave_closed_pipes()
     return int(code)
 
@@ -133,6 +135,10 @@ def unforeseen(error: Exception) -> tuple[str, int]:
     if place := place_in_code(error):
         return f"{place}: {type(error).__name__}: {error} (--debug shows the traceback)", ScenarioError.exit_code
     return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1
+
+
+def _interrupted(arguments: argparse.Namespace, error: KeyboardInterrupt) -> int:
+    return _report(arguments, "interrupted", 143 if error.args in (("SIGTERM",), ("SIGHUP",)) else 130, error)
 
 
 def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseException) -> int:

@@ -136,3 +136,21 @@ def test_runs_that_cannot_be_cleaned_do_not_keep_others_from_it(
     damaged, foreign = told["warnings"]
     assert damaged.startswith(f"{tmp_path / 'damaged' / 'status.json'}: damaged")
     assert foreign == f"{tmp_path / 'foreign'}: permission denied; it is skipped"
+
+
+def test_an_interrupt_while_a_class_is_made_is_an_interrupt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules are imported when a verb needs them, and Python 3.11 hides what is raised there in a RuntimeError."""
+
+    class Interrupting:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt("SIGTERM")
+
+    def execute(_arguments: Any) -> int:
+        type("Made", (), {"field": Interrupting()})
+        return 0
+
+    monkeypatch.setattr("testbed.cli.scenarios.execute", execute)
+    assert main(["scenarios"]) == 143
+    assert capsys.readouterr().err == "testbed: interrupted\n"
