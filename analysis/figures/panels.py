@@ -31,7 +31,7 @@ WIDTHS_IN = {1: 3.5, 2: 7.2}  # one and two columns of two-column papers (IEEE, 
 MUTED = "#555B66"
 CONFIGURED = "#20242C"
 ACHIEVED = "#56B4E9"
-_QUIET_SHARE = 1e-3  # a link that uses a smaller share of its rate counts as unused: its area would be invisible
+QUIET_SHARE = 1e-3  # a link that uses a smaller share of its rate is not drawn: its area would be invisible
 SAMPLES_DRAWN = 400  # samples of a link: a screen has no more pixels for them
 _LABELLED_SHARE = 0.07  # a segment with a smaller share of the width has no room for its number
 
@@ -110,6 +110,15 @@ def learning(
         axes.set_xlim(0, longest * 1.03)
 
 
+def learning_legend(axes: Axes, target: Target | None, opacity: float) -> None:
+    """Draw the legend where curves rarely are: above those of losses and of low accuracies, below those of others."""
+    curves = [line for line in axes.lines if not str(line.get_label()).startswith("target")]
+    highest = max((float(np.max(line.get_ydata())) for line in curves if len(line.get_ydata())), default=1.0)
+    is_below = learning_of(target) == ACCURACY and highest > 0.5
+    place = "lower right" if is_below else "upper right"
+    axes.legend(loc=place, frameon=True, facecolor="white", edgecolor="none", framealpha=opacity)
+
+
 def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     """Draw a horizontal bar per name, the first on top, with a segment for each part of the time that occurs."""
     widest = float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max())
@@ -171,7 +180,7 @@ def used_links(run: StoredRun) -> tuple[list[str], list[str]]:
     """Return the links that carried traffic, the busiest first, and those that carried almost none."""
     samples = run.tables["links"]
     share = (samples["achieved_bps"].fillna(0) / samples["configured_bps"]).groupby(samples["link"]).max()
-    quiet = set(share.index[share < _QUIET_SHARE])  # they carried address resolution at most
+    quiet = set(share.index[share < QUIET_SHARE])
     names = links_by_traffic(run)
     return [name for name in names if name not in quiet], sorted(quiet)
 
@@ -190,8 +199,8 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
         of_link = thinned(samples[samples["link"] == name])
         time_s = of_link["t_s"] - run.start_s
         achieved = of_link["achieved_bps"].fillna(0) * factor
-        if not len(achieved) or achieved.max() < _QUIET_SHARE * of_link["configured_bps"].max() * factor:
-            say(axes, "no traffic")
+        if not len(achieved) or achieved.max() < QUIET_SHARE * of_link["configured_bps"].max() * factor:
+            say(axes, f"below {numbers.share(QUIET_SHARE)} of its rate" if achieved.any() else "no traffic")
         # a sample is the mean of the interval that ends with it
         axes.fill_between(time_s, achieved, step="pre", color=ACHIEVED, linewidth=0, alpha=0.85)
         axes.step(time_s, of_link["configured_bps"] * factor, where="pre", color=CONFIGURED, linewidth=1.2)

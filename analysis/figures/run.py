@@ -16,7 +16,7 @@ from analysis.metrics import accuracy_curve
 from testbed import numbers
 from testbed.results.intervals import union
 from testbed.results.summary import at_target
-from testbed.target import ACCURACY, learning_of, target_in
+from testbed.target import learning_of, target_in
 
 LINKS_SHOWN = 12
 NODES_SHOWN = 24
@@ -94,13 +94,7 @@ def _accuracy(axes: Axes, run: StoredRun) -> None:
     )
     if reached := at_target(run.tables["accuracy"], target):
         _mark(axes, reached.snapshot_s - run.start_s, getattr(reached, measure))
-    axes.legend(
-        loc="lower right" if measure == ACCURACY else "upper right",
-        frameon=True,
-        facecolor="white",
-        edgecolor="none",
-        framealpha=1.0,
-    )
+    panels.learning_legend(axes, target, opacity=1.0)
 
 
 def _ranks(axes: Axes, run: StoredRun) -> None:

@@ -24,7 +24,7 @@ from analysis.load import StoredRun
 from analysis.metrics import utilisation
 from analysis.view.history import LANES, Names, Part, history
 from testbed.results.summary import training_start_s
-from testbed.target import ACCURACY, Target, learning_of
+from testbed.target import Target
 
 # widths at which text of 8.5 pt is readable on a phone, and across a desktop page
 NARROW_IN = 4.6
@@ -49,13 +49,7 @@ _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "
 def learning(figure: Figure, runs: list[StoredRun], looks: list[Identity], over: str, target: Target | None) -> None:
     axes = figure.subplots()
     panels.learning(axes, runs, looks, over, target)
-    axes.legend(
-        loc="lower right" if learning_of(target) == ACCURACY else "upper right",
-        frameon=True,
-        facecolor="white",
-        edgecolor="none",
-        framealpha=0.9,
-    )
+    panels.learning_legend(axes, target, opacity=0.9)
 
 
 def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:

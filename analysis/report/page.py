@@ -258,7 +258,7 @@ def _links(run: StoredRun, label: str) -> Iterator[str]:
     if unused:
         few = ", ".join(escape(name.replace(">", " → ")) for name in unused[: charts.LINKS_SHOWN])
         more = f" and {len(unused) - charts.LINKS_SHOWN} more" if len(unused) > charts.LINKS_SHOWN else ""
-        note += f" Without traffic: {few}{more}."
+        note += f" Below {share(panels.QUIET_SHARE)} of their rate, or without traffic: {few}{more}."
     picture = (
         ""
         if not shown

@@ -101,6 +101,8 @@ def _learning(target: Target | None, result: Mapping[str, Any]) -> list[tuple[st
     about = ""
     if at_target is not None:
         about = f"{target.measure} {score_text(target.measure, at_target)} then; the next evaluation kept to the target"
+    if result.get("evaluations_to_target") == 1:
+        about = f"or less: the first evaluation met it; {about}"
     return [*final, (name, numbers.seconds(time_s), about)]
 
 

@@ -99,7 +99,7 @@ def find(run: Path) -> list[Path]:
         raise ScenarioError(f"{run}: there is no such folder; name a run directory, such as runs/NAME")
     if not found:
         raise ScenarioError(
-            f"{run}: holds no checkpoint; runs keep them if the scenario says 'checkpoint: {{every: 10}}', the first one "
-            "after so many rounds"
+            f"{run}: holds no checkpoint; runs keep them if the scenario says 'checkpoint: {{every: 10}}', "
+            "the first one after so many rounds"
         )
     return found

@@ -1,15 +1,18 @@
 """What the figures show: axes with units, the series with their values, legible text; not only that a file exists."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from analysis import identity
 from analysis.figures import compare as compare_figure
+from analysis.figures import panels
 from analysis.figures import run as run_figure
 from analysis.load import StoredRun, load_run
 from analysis.metrics import accuracy_curve
@@ -63,6 +66,31 @@ def test_every_link_shows_configured_and_achieved(figure: Figure) -> None:
     top = achieved.get_paths()[0].vertices[:, 1].max()
     assert top == pytest.approx(20 * 0.96, rel=0.01)
     assert len([axes for axes in figure.axes if "→" in axes.get_title(loc="left")]) == 4
+
+
+def test_little_traffic_on_a_fast_link_is_not_called_none(run: StoredRun) -> None:
+    """A hundred kilobytes over 100 Gbit/s are too little to be drawn, and yet traffic."""
+    links = run.tables["links"]
+    link = links["link"].iloc[0]
+    little = links.assign(configured_bps=1e12)
+    axes = Figure().subplots(1, 2)
+    for place, samples in zip(axes, (little, little.assign(achieved_bps=0.0)), strict=True):
+        seen = SimpleNamespace(tables={**run.tables, "links": samples}, program=None, start_s=run.start_s)
+        panels.rates_of_links(place.figure, [place], seen, [link])  # type: ignore[arg-type]
+    assert [[text.get_text() for text in place.texts] for place in axes] == [
+        ["below 0.1 % of its rate"],
+        ["no traffic"],
+    ]
+
+
+def test_a_legend_hides_no_curve_of_low_accuracies() -> None:
+    for scores, place in (([0.1, 0.15], "upper right"), ([0.1, 0.95], "lower right")):
+        axes = Figure().subplots()
+        axes.plot([0, 1], scores, label="test accuracy")
+        panels.learning_axis(axes, Target(ACCURACY, 0.9))
+        panels.learning_legend(axes, Target(ACCURACY, 0.9), opacity=1.0)
+        legend = axes.get_legend()
+        assert legend is not None and legend._loc_real == Legend.codes[place]  # type: ignore[attr-defined]
 
 
 def test_a_run_without_links_says_so(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
+from testbed.target import ACCURACY, Target
 from tests.for_each import for_each
 from tests.results.fake_run import SITES, make_plan, make_run
 
@@ -352,3 +353,13 @@ def test_faults_are_told_in_training_time_as_the_scenario_says_them() -> None:
     lines = summary.as_text([shown]).splitlines()
     assert any("training time" in line for line in lines)
     assert any(line.split() == ["5", "s", "down", "a>b", "0", "s"] for line in lines)
+
+
+def test_a_target_that_the_first_evaluation_meets_is_an_upper_bound() -> None:
+    result = {"time_to_target_s": 16.0, "accuracy_at_target": 0.997, "accuracy": 1.0, "loss": 0.1}
+    for evaluations, is_told in ((1, True), (2, False), (None, False)):
+        *_, (name, value, about) = summary._learning(
+            Target(ACCURACY, 0.85), {**result, "evaluations_to_target": evaluations}
+        )
+        assert (name, value) == ("time to 85 %", "16 s")
+        assert about.startswith("or less: the first evaluation met it; accuracy 99.7 % then") == is_told
