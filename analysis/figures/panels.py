@@ -113,10 +113,16 @@ def learning(
 def learning_legend(axes: Axes, target: Target | None, opacity: float) -> None:
     """Draw the legend where curves rarely are: above those of losses and of low accuracies, below those of others."""
     curves = [line for line in axes.lines if not str(line.get_label()).startswith("target")]
-    highest = max((float(np.max(line.get_ydata())) for line in curves if len(line.get_ydata())), default=1.0)
+    scores = [score for line in curves for score in np.asarray(line.get_ydata(), dtype=float).tolist()]
+    highest = max(scores, default=1.0)
     is_below = learning_of(target) == ACCURACY and highest > 0.5
-    place = "lower right" if is_below else "upper right"
-    axes.legend(loc=place, frameon=True, facecolor="white", edgecolor="none", framealpha=opacity)
+    axes.legend(
+        loc="lower right" if is_below else "upper right",
+        frameon=True,
+        facecolor="white",
+        edgecolor="none",
+        framealpha=opacity,
+    )
 
 
 def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
