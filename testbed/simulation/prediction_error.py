@@ -5,8 +5,8 @@ measurements, each row with its source. Regimes:
 
 usual    neither of the following
 shared   small differences decide: workers of a data centre have their own connections across the WAN, which share
-         queues; or packets were dropped at a link that several connections share; or an overlay decides about each
-         transfer
+         queues; or packets were dropped at a link that several connections share; or an overlay decides by measured
+         times, about trees or about each transfer
 doubted  the run doubts its own prediction (``testbed.simulation.validity``); only runs over flows do
 fast     a WAN link is faster than 1 Gbit/s; the measurements go up to half of that
 
@@ -93,11 +93,9 @@ def regime_of(plan: Plan, doubted: bool = False, competing: bool = False) -> str
         return FAST
     if doubted:
         return DOUBTED
-    scheduled = any(
-        issubclass(OVERLAYS[overlay.kind], ScheduledOverlay)
-        for overlay in (plan.technique.overlay_tier1, plan.technique.overlay_tier2)
-    )
-    return SHARED if competing or scheduled or _share_queues(plan) else USUAL
+    overlays = [OVERLAYS[choice.kind] for choice in (plan.technique.overlay_tier1, plan.technique.overlay_tier2)]
+    decides_by_times = any(issubclass(overlay, ScheduledOverlay) or overlay.adapts for overlay in overlays)
+    return SHARED if competing or decides_by_times or _share_queues(plan) else USUAL
 
 
 def _share_queues(plan: Plan) -> bool:

@@ -35,6 +35,8 @@ def plan_of(*changes: str):  # type: ignore[no-untyped-def]
     [
         ((), USUAL),
         (("overlay=tsengine",), SHARED),
+        (("overlay={tier1: star, tier2: netstorm}",), SHARED),
+        (("overlay={tier1: star, tier2: tree}",), USUAL),
         (("paradigm=ps",), SHARED),
         (("paradigm=gossip",), SHARED),
         (("paradigm=ps", "topology.data_centers[*].workers=1"), USUAL),
@@ -111,7 +113,7 @@ def test_a_run_is_one_draw_where_connections_lose_packets_at_the_same_link(tmp_p
     """With a queue that holds all that is sent, and with a path for each connection, no chance is at work."""
     roomy = ["topology.links[0].queue=4 MiB"]
     apart = ["topology.links[1]={between: [a, c], rate: 10 Mbit/s, delay: 20 ms, queue: 16 KiB}"]
-    for name, changes, share in (("contested", [], 0.14), ("roomy", roomy, 0.049), ("apart", apart, 0.049)):
+    for name, changes, share in (("contested", [], 0.2), ("roomy", roomy, 0.049), ("apart", apart, 0.049)):
         run = testbed.run(loads(CHAIN, overrides=changes), out=tmp_path / name, progress=False)
         result = read_result(run.path / "result.json")
         assert result["round_s"]["high"] == pytest.approx(result["round_time_s"] / (1 - share), abs=1e-5)
