@@ -23,6 +23,8 @@ FINAL = {*COMPLETED, "failed"}
 
 GO_ON = "the same `testbed sweep` command goes on where it stopped"
 
+_EQUAL = 0.005  # a ratio whose whole interval is this near 1 needs no further seeds
+
 _WON = {
     "time_to_target_s": "reached {target} soonest",
     "step_time_s": "took the least time for a step",
@@ -115,7 +117,7 @@ def _winner(case: Case, measure: str, target: Target | None) -> Iterator[str]:
     if not decided:
         yield _by_one_seed(case, winner, ratios, won)
         return
-    open_ = [(rival, ratio) for rival, ratio in decided if ratio is None or not ratio.is_resolved]
+    open_ = [(rival, ratio) for rival, ratio in decided if ratio is None or not (ratio.is_resolved or _is_one(ratio))]
     if open_:
         yield _unresolved(winner, open_, won)
     else:
@@ -127,9 +129,16 @@ def _winner(case: Case, measure: str, target: Target | None) -> Iterator[str]:
         yield f"With {names} {nothing}: {_more_seeds(once)}."
 
 
+def _is_one(ratio: Ratio) -> bool:
+    """Return whether the whole interval is so near 1 that no one would run more seeds to know the side."""
+    return ratio.low > 1 - _EQUAL and ratio.high < 1 + _EQUAL
+
+
 def _resolved(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> Iterator[str]:
-    """Yield the winner. Points whose ratio to it is shown as 1 took equally long, even if the seeds resolve it."""
-    equal = [rival for rival, ratio in ratios if ratio is not None and factor(ratio.value) == factor(1.0)]
+    """Yield the winner. Points whose ratio to it is shown as 1, or is near 1, took equally long."""
+    equal = [
+        rival for rival, ratio in ratios if ratio is not None and (factor(ratio.value) == factor(1.0) or _is_one(ratio))
+    ]
     slower = [(rival, ratio) for rival, ratio in ratios if rival not in equal]
     alike = f"{_listed([point.label for point in (winner, *equal)])} took equally long"
     if not slower:
