@@ -38,7 +38,7 @@ def page_of(browser: Any, url: str, *, width: int = 1280, scheme: str = "light")
     page.goto(url)
     page.wait_for_selector("body.ready")
     yield page
-    assert errors == []
+    assert not errors, errors
     context.close()
 
 
