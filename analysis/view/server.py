@@ -102,11 +102,12 @@ class ViewServer:
     def _part(self, numbers: list[int], query: dict[str, str]) -> Answer:
         try:
             place = int(query.get("run", "0"))
-            run = self.run(numbers[place]) if 0 <= place < len(numbers) else None
-            part = run and run.part(float(query.get("from", "0")), float(query.get("to", "0")), query.get("site", ""))
+            if not 0 <= place < len(numbers):
+                return _NOTHING
+            run = self.run(numbers[place])
+            return _json(run.part(float(query.get("from", "0")), float(query.get("to", "0")), query.get("site", "")))
         except ValueError:
             return _NOTHING
-        return _json(part) if part else _NOTHING
 
 
 def _json(content: Any) -> Answer:

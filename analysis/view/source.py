@@ -147,10 +147,12 @@ class ViewedRun:
     def part(self, from_s: float, to_s: float, site: str) -> dict[str, Any] | None:
         """Return the history between two times, with the work of one data centre's nodes.
 
-        site  a data centre; empty for those that the page shows. The result is ``None`` if there is no such site
+        site  a data centre; empty for those that the page shows. Raise ``ValueError`` if there is no such site
+
+        Return ``None`` for what ``news`` tells of a run that still grows.
         """
         if site not in ("", *self._plot["vertices"]):
-            return None
+            raise ValueError(f"there is no data centre '{site}'")
         if self._growing is not None:
             return self._growing_part(site)
         names = Names.of(self._run.plan)
