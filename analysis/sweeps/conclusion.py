@@ -130,15 +130,13 @@ def _winner(case: Case, measure: str, target: Target | None) -> Iterator[str]:
 
 
 def _is_one(ratio: Ratio) -> bool:
-    """Return whether the whole interval is so near 1 that no one would run more seeds to know the side."""
+    """Return whether the whole interval is so near 1 that further seeds are not worth running."""
     return ratio.low > 1 - _EQUAL and ratio.high < 1 + _EQUAL
 
 
 def _resolved(case: Case, winner: Point, ratios: Sequence[tuple[Point, Ratio | None]], won: str) -> Iterator[str]:
-    """Yield the winner. Points whose ratio to it is shown as 1, or is near 1, took equally long."""
-    equal = [
-        rival for rival, ratio in ratios if ratio is not None and (factor(ratio.value) == factor(1.0) or _is_one(ratio))
-    ]
+    """Yield the winner. Points whose ratio to it is shown as 1 took equally long, even if the seeds resolve it."""
+    equal = [rival for rival, ratio in ratios if ratio is not None and factor(ratio.value) == factor(1.0)]
     slower = [(rival, ratio) for rival, ratio in ratios if rival not in equal]
     alike = f"{_listed([point.label for point in (winner, *equal)])} took equally long"
     if not slower:

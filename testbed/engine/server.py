@@ -109,7 +109,7 @@ class Server:
         self._first_key = -1  # the only key for which events are recorded: all keys travel together
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
-        self._groupings = 0  # number of times that the policy was told of new members
+        self._groupings = 0  # how often the policy was given new members
         self._taken_round: dict[int, int] = {}  # by key: the last round whose contributions were summed here
         self._copied_round: dict[int, int] = {}  # by key: the last round that another server has summed
         self._valued_round: dict[int, int] = {}  # by key: the round of its value

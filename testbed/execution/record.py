@@ -154,13 +154,13 @@ def conclude(
         started = GUEST_START.isoformat()
         ended = GUEST_START + timedelta(seconds=round(duration_s))
     ending = Ending(outcome.status, outcome.message, started, ended.isoformat(timespec="seconds"), duration_s)
-    contest = contested_links(plan, frames)
-    if contest:
-        report["notes"].append(note_of_contest(contest))
+    contested = contested_links(plan, frames)
+    if contested:
+        report["notes"].append(note_of_contest(contested))
     error = None
     if not neighbours(run.path):  # deviations from exact runs were measured on jobs without neighbours
         doubted = bool((frames["warnings"]["cause"] == DOUBT).any())
-        error = error_of(plan, doubted, competing=bool(contest))
+        error = error_of(plan, doubted, is_contested=bool(contested))
     result = summary.summarise(frames, content, report, ending, error.interval if error else None)
     files = {"fidelity.json": atomic.json_bytes(report), "result.json": atomic.json_bytes(result)}
     atomic.write_together(run.path, files)

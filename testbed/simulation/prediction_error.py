@@ -70,16 +70,16 @@ def measured() -> dict[tuple[str, str, str], PredictionError]:
         }
 
 
-def error_of(plan: Plan, doubted: bool = False, competing: bool = False) -> PredictionError | None:
+def error_of(plan: Plan, doubted: bool = False, is_contested: bool = False) -> PredictionError | None:
     """Return the error of a simulated Plan's rounds; ``None`` if it is unknown, or the Plan is not simulated.
 
-    doubted    whether the run has reported doubts about its own prediction
-    competing  whether packets were dropped at a link that several connections share; see ``contested``
+    doubted       whether the run has reported doubts about its own prediction
+    is_contested  whether packets were dropped at a link that several connections share; see ``contested``
     """
     if plan.facilities.has_processes or plan.program is not None:
         return None
     network = "packets" if plan.simulation.by_packet else plan.simulation.network
-    return measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted, competing)))
+    return measured().get((network, plan.transport.congestion_control, regime_of(plan, doubted, is_contested)))
 
 
 def widest_error() -> PredictionError:
@@ -87,7 +87,7 @@ def widest_error() -> PredictionError:
     return max(measured().values(), key=lambda error: error.within_95)
 
 
-def regime_of(plan: Plan, doubted: bool = False, competing: bool = False) -> str:
+def regime_of(plan: Plan, doubted: bool = False, is_contested: bool = False) -> str:
     """Return the regime of a Plan; the arguments are those of ``error_of``."""
     if any(link.rate_bps > _FAST_BPS for link in plan.network.links):
         return FAST
@@ -95,7 +95,7 @@ def regime_of(plan: Plan, doubted: bool = False, competing: bool = False) -> str
         return DOUBTED
     overlays = [OVERLAYS[choice.kind] for choice in (plan.technique.overlay_tier1, plan.technique.overlay_tier2)]
     decides_by_times = any(issubclass(overlay, ScheduledOverlay) or overlay.adapts for overlay in overlays)
-    return SHARED if competing or decides_by_times or _share_queues(plan) else USUAL
+    return SHARED if is_contested or decides_by_times or _share_queues(plan) else USUAL
 
 
 def _share_queues(plan: Plan) -> bool:

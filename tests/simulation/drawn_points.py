@@ -68,7 +68,7 @@ def compare(seed: int, number: int, technique: Mapping[str, str], folder: Path) 
             testbed.run(scenario, out=out, progress=False)
         means_s[on] = float(read_result(out / "result.json")["round_time_s"])
     plan = from_json((out / "plan.json").read_bytes())
-    regime = regime_of(plan, competing=bool(contested_links(plan, tables.read(out))))
+    regime = regime_of(plan, is_contested=bool(contested_links(plan, tables.read(out))))
     return regime, means_s["exact"], means_s["simulate"]
 
 

@@ -56,7 +56,7 @@ class Root(OverlayNode):
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
         self._planned_trees: dict[int, Parents] = {}  # by chunk: the tree from its next round on
         self._replies: dict[tuple[int, int, int], _Replies] = {}  # by chunk, round and, if routed one by one, member
-        self._scheduled_round: dict[int, int] = {}  # by chunk: the last round of whose members the policy was told
+        self._scheduled_round: dict[int, int] = {}  # by chunk: the last round whose members the policy knows
         self._kept_s: dict[tuple[int, int], dict[int, float]] = {}  # by chunk and round, then rank: waits at members
         self._spread_round: dict[int, int] = {}  # by chunk: the last round whose values were sent
         mail.on(MessageKind.MERGE, group.root, self._on_merge)

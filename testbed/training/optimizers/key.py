@@ -212,7 +212,7 @@ class KeyOptimizer:
         return optimizer.step
 
     def pulled(self, member: str, value: Tensor) -> None:
-        """Record that ``member`` computes its next gradient at ``value``, a copy that nobody changes."""
+        """Record that ``member`` computes its next gradient at ``value``, a copy that does not change."""
         if self._compensation is not None and not value.is_meta:
             self._compensation.pulled(member, value)
 
